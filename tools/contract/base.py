@@ -1,0 +1,117 @@
+"""The one contract that every tool keeps, built-in, discovered or proxied."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tools.contract.result import FunctionDeclaration
+
+if TYPE_CHECKING:
+    from tools.contract.confirmation import ConfirmationDetails
+    from tools.contract.context import ToolContext
+    from tools.contract.result import ToolResult
+
+ParamsT = TypeVar("ParamsT")
+
+
+class Kind(StrEnum):
+    """What a tool does to the world, in the seeds' words."""
+
+    READ = "read"
+    EDIT = "edit"
+    DELETE = "delete"
+    MOVE = "move"
+    SEARCH = "search"
+    EXECUTE = "execute"
+    THINK = "think"
+    FETCH = "fetch"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The facts that clients decide by; published as MCP tool annotations and proved by tests.
+
+    Args:
+        read_only: The tool changes nothing.
+        destructive: What it changes may be lost.
+        idempotent: Calling it again with the same arguments changes nothing more.
+        open_world: It reaches beyond this machine.
+    """
+
+    read_only: bool
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+
+
+READS = Behaviour(read_only=True, idempotent=True)
+"""Looks at local files and changes nothing."""
+
+
+class BaseTool(ABC, Generic[ParamsT]):
+    """A tool: validate, describe, confirm, execute.
+
+    Subclasses set the attributes and implement the methods. `should_confirm_execute` has no side effect
+    and may be called any number of times; `execute` runs at most once for each confirmed call.
+    """
+
+    name: str
+    """The unique name used in calls."""
+
+    display_name: str
+    """The name for people."""
+
+    description: str
+    """What it does, told to the model."""
+
+    kind: Kind
+    behaviour: Behaviour
+
+    aliases: tuple[str, ...] = ()
+    """Older wire names, class names and display names that calls may use; never listed."""
+
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of `ToolResult.structured`, where the tool always fills it."""
+
+    @property
+    @abstractmethod
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the parameters, as published."""
+
+    @abstractmethod
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> ParamsT:
+        """Turn arguments as they came into parameters.
+
+        Raises:
+            InvalidToolParamsError: They do not fit; the sentence says why.
+        """
+
+    @abstractmethod
+    def get_description(self, params: ParamsT, context: ToolContext) -> str:
+        """What this call will do, in one line for people. Pure, and cheap."""
+
+    async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
+        """What a person has to be asked before this call, or `None`. Pure; may be repeated.
+
+        Raises:
+            ToolError: The call cannot succeed, so there is nothing to ask.
+        """
+        del params, context
+        return None
+
+    @abstractmethod
+    async def execute(self, params: ParamsT, context: ToolContext) -> ToolResult:
+        """Perform the action.
+
+        Raises:
+            ToolError: It failed in a way the model can act on.
+        """
+
+    def declaration(self) -> FunctionDeclaration:
+        """The tool as the model is told of it."""
+        return FunctionDeclaration(self.name, self.description, self.parameter_schema)

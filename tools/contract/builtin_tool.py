@@ -1,0 +1,71 @@
+"""A tool whose parameters are a pydantic model: the base of all built-in tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from anyio import get_cancelled_exc_class, to_thread
+
+from tools.contract.base import BaseTool
+from tools.contract.context import AbortSignal
+from tools.contract.parameters import ToolParams, bind, published_schema, rename
+
+BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
+OutcomeT = TypeVar("OutcomeT")
+
+
+class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
+    """Validation by a model: other spellings first, then the model, then the tool's own checks.
+
+    Subclasses set `params_model` and, where older names exist, `parameter_aliases`.
+    """
+
+    params_model: type[BuiltinParamsT]
+    parameter_aliases: Mapping[str, str] = {}
+    """Accepted spelling -> published name."""
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the parameters, as published."""
+        return self._published
+
+    @cached_property
+    def _published(self) -> Mapping[str, Any]:
+        return published_schema(self.params_model)
+
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
+        """Map spellings, bind the model, run the tool's own checks."""
+        named, spelled = rename(self.name, arguments, self.parameter_aliases)
+        params = bind(self.name, self.params_model, self.parameter_schema, self.normalise(named))
+        self.check(params, spelled)
+        return params
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Rewrite older forms that are more than another name. Called before validation."""
+        return arguments
+
+    def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:
+        """What the schema cannot say.
+
+        Args:
+            params: The validated parameters.
+            spelled: For each parameter given, the spelling that was used.
+
+        Raises:
+            InvalidToolParamsError: The values do not fit together.
+        """
+        del params, spelled
+
+
+async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
+    """Run blocking work in a worker thread that is abandoned on cancellation.
+
+    The work should look at `signal` between steps: after a cancellation nobody waits for it any more.
+    """
+    try:
+        return await to_thread.run_sync(work, abandon_on_cancel=True)
+    except get_cancelled_exc_class():
+        signal.abort()
+        raise

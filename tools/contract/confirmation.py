@@ -1,0 +1,133 @@
+"""What a person is asked before something happens, and what they may answer.
+
+`should_confirm_execute` returns details; a `Confirmer` turns them into an answer. The details are plain data:
+how a question looks to a person is decided in `tools.display`, how it travels in the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditConfirmation:
+    """A file is about to be written.
+
+    Args:
+        title: One line: what will happen.
+        file_path: The real path of the file.
+        file_diff: The change as a unified diff; empty for a creation without content.
+        added: Lines added.
+        removed: Lines removed.
+        state: Digest of the content the diff was made against, or "absent"; binds the answer to it.
+        editable: The text that the person may change before it is written, or `None` where it is too long.
+    """
+
+    title: str
+    file_path: str
+    file_diff: str
+    added: int
+    removed: int
+    state: str
+    editable: str | None = None
+    type: Literal["edit"] = "edit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpConfirmation:
+    """A tool of an upstream server is about to be called.
+
+    Args:
+        title: One line: what will happen.
+        server_name: The alias in our configuration.
+        tool_name: The tool's name at the upstream.
+        arguments: What it will be called with.
+        state: Nothing beside the arguments binds the answer.
+    """
+
+    title: str
+    server_name: str
+    tool_name: str
+    arguments: Mapping[str, Any]
+    state: str = ""
+    type: Literal["mcp"] = "mcp"
+
+
+ConfirmationDetails = EditConfirmation | McpConfirmation
+
+
+class Decision(StrEnum):
+    """The values of the form's `decision` field."""
+
+    ONCE = "once"
+    DENY = "deny"
+
+
+class Channel(StrEnum):
+    """How an answer came about; it decides what a refusal tells the model."""
+
+    FORM = "form"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for a question.
+
+    Args:
+        decision: Whether the action may happen. Everything but a valid acceptance is a denial.
+        channel: How the answer came about.
+        reason: What the person wrote beside a denial.
+        content: The text the person put in place of the proposed one, or `None`.
+    """
+
+    decision: Decision
+    channel: Channel = Channel.FORM
+    reason: str = ""
+    content: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that must travel back to the client before the call can go on.
+
+    Args:
+        description: What this call will do, in one line.
+        details: What the person has to know.
+        fingerprint: Binds the answer to exactly this action and this state of the world.
+    """
+
+    description: str
+    details: ConfirmationDetails
+    fingerprint: str
+
+
+class Pending:
+    """The question has to be returned to the client; the call is run again with the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Nobody can be asked.
+
+    Args:
+        client_decides: The operator lets the client's own approval dialog decide instead.
+        way_out: A sentence that names the setting or the mode which would allow the call.
+    """
+
+    client_decides: bool
+    way_out: str
+
+
+class Confirmer(Protocol):
+    """Asks a person. The server implements it for each client and protocol era."""
+
+    async def ask(self, question: Question) -> Answer | Pending | Unavailable:
+        """Ask, or look up what was answered to exactly this question."""
+        ...

@@ -1,0 +1,130 @@
+"""What a tool is given when it runs: the workspace, the limits, the client's state. Never the application."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.ledger import ReadLedger
+
+if TYPE_CHECKING:
+    from tools.contract.confirmation import Answer, ConfirmationDetails
+    from tools.filesystem.workspace import Workspace
+
+
+class ApprovalMode(StrEnum):
+    """How much may happen without a question, from least to most."""
+
+    PLAN = "plan"
+    DEFAULT = "default"
+    AUTO_EDIT = "auto-edit"
+    YOLO = "yolo"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one call may return. Every cut is announced in the result.
+
+    Args:
+        read_lines: Lines of one read without an explicit limit (Gemini CLI's 2,000).
+        read_chars: Characters of one read (Qwen Code's 25,000).
+        line_chars: Characters of one line before it is cut (Gemini CLI's 2,000).
+        list_entries: Entries of one listing, and files of one glob (Qwen Code's 100).
+        grep_matches: Matching lines of one search (Gemini CLI's 100).
+        read_many_files: Files of one `read_many_files`.
+        read_many_chars: Characters of one `read_many_files`.
+    """
+
+    read_lines: int = 2_000
+    read_chars: int = 25_000
+    line_chars: int = 2_000
+    list_entries: int = 100
+    grep_matches: int = 100
+    read_many_files: int = 100
+    read_many_chars: int = 100_000
+
+
+class MediaHandling(StrEnum):
+    """What becomes of images, sounds and other media in results."""
+
+    INLINE = "inline"
+    RESOURCE_LINK = "resource_link"
+    NOTICE = "notice"
+
+
+class AbortSignal:
+    """The seeds' AbortSignal: a flag that worker threads look at between steps."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def abort(self) -> None:
+        """Ask the work to stop."""
+        self._event.set()
+
+    @property
+    def aborted(self) -> bool:
+        """Whether somebody asked the work to stop."""
+        return self._event.is_set()
+
+    def raise_if_aborted(self) -> None:
+        """Stop here if asked to.
+
+        Raises:
+            ToolError: With the code `cancelled`.
+        """
+        if self._event.is_set():
+            raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
+
+
+@dataclass(slots=True)
+class ClientState:
+    """What belongs to one client between its calls.
+
+    Args:
+        key: Whose state this is: the process over stdio, a token's name, a session's id.
+        approval_mode: How much may happen without a question.
+        reads: What this client has read, or `None` for a client that cannot be told from others.
+    """
+
+    key: str
+    approval_mode: ApprovalMode = ApprovalMode.DEFAULT
+    reads: ReadLedger | None = field(default_factory=ReadLedger)
+
+
+async def _no_progress(done: float, total: float | None, message: str) -> None:
+    """Nobody asked for progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What `should_confirm_execute` and `execute` are given.
+
+    Args:
+        workspace: The folders that tools may touch, and the one way to open anything in them.
+        limits: How much one call may return.
+        client: What belongs to the calling client.
+        answer: What a person answered to this call's question, or `None`.
+        confirmed: The details that were answered; the tool acts only while their `state` still holds.
+        media: What becomes of images, sounds and other media.
+        progress: Tells the client how far the work is (done, total or `None`, message).
+        signal: Set when the client has cancelled.
+        clock: Seconds since the epoch.
+    """
+
+    workspace: Workspace
+    limits: Limits
+    client: ClientState
+    answer: Answer | None = None
+    confirmed: ConfirmationDetails | None = None
+    media: MediaHandling = MediaHandling.INLINE
+    progress: Callable[[float, float | None, str], Awaitable[None]] = _no_progress
+    signal: AbortSignal = field(default_factory=AbortSignal)
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,104 @@
+"""What can go wrong in a tool call, said for the one who must act next.
+
+A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why,
+and what to do. Nothing else about an exception ever reaches a client.
+
+    ToolError
+    ├── InvalidToolParamsError     the arguments do not fit the tool
+    ├── ToolNotRegisteredError     nobody has this name
+    ├── ExecutionDeniedError       a rule, a mode or a person said no
+    └── PathNotInWorkspaceError    the path leads outside every root
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ToolErrorType(StrEnum):
+    """Stable codes, the seeds' values where a seed has one (`ToolErrorType` of both CLIs)."""
+
+    INVALID_TOOL_PARAMS = "invalid_tool_params"
+    TOOL_NOT_REGISTERED = "tool_not_registered"
+    EXECUTION_FAILED = "execution_failed"
+    EXECUTION_DENIED = "execution_denied"
+    CANCELLED = "cancelled"
+    FILE_NOT_FOUND = "file_not_found"
+    FILE_WRITE_FAILURE = "file_write_failure"
+    READ_CONTENT_FAILURE = "read_content_failure"
+    ATTEMPT_TO_CREATE_EXISTING_FILE = "attempt_to_create_existing_file"
+    FILE_TOO_LARGE = "file_too_large"
+    FILE_CHANGED_SINCE_READ = "file_changed_since_read"
+    PERMISSION_DENIED = "permission_denied"
+    NO_SPACE_LEFT = "no_space_left"
+    TARGET_IS_DIRECTORY = "target_is_directory"
+    PATH_NOT_IN_WORKSPACE = "path_not_in_workspace"
+    PATH_IGNORED = "path_ignored"
+    NO_WORKSPACE = "no_workspace"
+    SEARCH_PATH_NOT_FOUND = "search_path_not_found"
+    SEARCH_PATH_NOT_A_DIRECTORY = "search_path_not_a_directory"
+    EDIT_PREPARATION_FAILURE = "edit_preparation_failure"
+    EDIT_NO_OCCURRENCE_FOUND = "edit_no_occurrence_found"
+    EDIT_EXPECTED_OCCURRENCE_MISMATCH = "edit_expected_occurrence_mismatch"
+    EDIT_NO_CHANGE = "edit_no_change"
+    GLOB_EXECUTION_ERROR = "glob_execution_error"
+    GREP_EXECUTION_ERROR = "grep_execution_error"
+    LS_EXECUTION_ERROR = "ls_execution_error"
+    PATH_IS_NOT_A_DIRECTORY = "path_is_not_a_directory"
+    READ_MANY_FILES_SEARCH_ERROR = "read_many_files_search_error"
+    MCP_TOOL_ERROR = "mcp_tool_error"
+    UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+
+
+class ToolError(Exception):
+    """A failure of one call, told to the model.
+
+    Args:
+        code: The stable code, for programs.
+        message: One or more sentences, for the model: what failed, the value, why, what to do.
+    """
+
+    def __init__(self, code: ToolErrorType, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class InvalidToolParamsError(ToolError):
+    """The arguments do not fit the tool; nothing was done."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(
+            ToolErrorType.INVALID_TOOL_PARAMS, f"Invalid parameters for {tool}, nothing was done: {reason}"
+        )
+
+
+class ToolNotRegisteredError(ToolError):
+    """Nobody has this name. `nearest` holds up to three registered names to try."""
+
+    def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
+        hint = f" Did you mean {', '.join(nearest)}?" if nearest else " List the tools to see their names."
+        super().__init__(
+            ToolErrorType.TOOL_NOT_REGISTERED,
+            f"Tool '{name}' is not registered. Use the exact names listed.{hint}",
+        )
+        self.nearest = nearest
+
+
+class ExecutionDeniedError(ToolError):
+    """A rule, a mode or a person said no; nothing was done."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ToolErrorType.EXECUTION_DENIED, message)
+
+
+class PathNotInWorkspaceError(ToolError):
+    """The path, with every link resolved, lies outside every root."""
+
+    def __init__(self, spelled: str, roots: tuple[str, ...]) -> None:
+        where = "', '".join(roots)
+        super().__init__(
+            ToolErrorType.PATH_NOT_IN_WORKSPACE,
+            f"Path '{spelled}' is outside the workspace, links resolved. "
+            f"Use a path inside '{where}'; the operator can add roots with --workspace.",
+        )

@@ -1,0 +1,57 @@
+"""What a client has read: enough to notice that a file changed under it before it writes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MAX_FILES = 10_000
+"""Files remembered for one client; the oldest reads are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file's fingerprint without its content: device, inode, size, and both times in nanoseconds."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was when it was read or written.
+
+    Args:
+        identity: The fingerprint at that moment.
+        sha256: Hex digest of the whole content, where it is known.
+    """
+
+    identity: FileIdentity
+    sha256: str | None
+
+
+class ReadLedger:
+    """Remembers files by real path. Safe to use from worker threads."""
+
+    __slots__ = ("_lock", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, SeenFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def record(self, real_path: str, seen: SeenFile) -> None:
+        """Remember a file as it is now; a later record replaces an earlier one."""
+        with self._lock:
+            self._seen[real_path] = seen
+            self._seen.move_to_end(real_path)
+            if len(self._seen) > MAX_FILES:
+                self._seen.popitem(last=False)
+
+    def get(self, real_path: str) -> SeenFile | None:
+        """The file as this client last saw it, or `None` if it never did."""
+        with self._lock:
+            return self._seen.get(real_path)

@@ -1,0 +1,140 @@
+"""The one way to change a file: the whole new content, beside the old one, then a rename.
+
+A reader sees the old or the new content, never a mixture. Mode and owner are kept, set-id bits are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.ledger import FileIdentity
+from tools.filesystem.workspace import Location, explain, identity_of
+
+TEMPORARY_PREFIX = ".coretools-"
+"""How the temporary file beside the target is called; a leftover of a killed process is recognised by it."""
+
+NEW_FILE_MODE = 0o666
+"""Mode of a created file before the umask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did.
+
+    Args:
+        identity: The file's fingerprint afterwards.
+        links_broken: How many other names still hold the old content (hard links), usually 0.
+    """
+
+    identity: FileIdentity
+    links_broken: int
+
+
+_locks: dict[str, threading.Lock] = {}
+_locks_guard = threading.Lock()
+
+
+@contextmanager
+def exclusive(location: Location) -> Generator[None]:
+    """Keep other writers of this process away from one file while it is read, changed and written."""
+    with _locks_guard:
+        if len(_locks) > 1000:  # noqa: PLR2004 - forget the unused ones now and then
+            for path in [path for path, lock in _locks.items() if not lock.locked()]:
+                del _locks[path]
+        lock = _locks.setdefault(location.path, threading.Lock())
+    with lock:
+        yield
+
+
+def replace_file(location: Location, content: bytes, expected: FileIdentity | None) -> Written:
+    """Write a whole file.
+
+    Args:
+        location: The target; missing parent folders are created.
+        content: The new bytes.
+        expected: The fingerprint of the file that this content was made from, or `None` for a new file.
+
+    Raises:
+        ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
+            failed. The old content is whole in every case.
+    """
+    parent = os.path.dirname(location.path)
+    temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp")
+    try:
+        os.makedirs(parent, exist_ok=True)
+        _write_temporary(temporary, content)
+        try:
+            before = _check_expected(location, expected)
+            if before is not None:
+                _keep_mode_and_owner(temporary, before)
+            os.replace(temporary, location.path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(parent)
+        after = os.lstat(location.path)
+    except OSError as error:
+        raise explain(error, location.spelled, ToolErrorType.FILE_WRITE_FAILURE) from None
+    return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
+
+
+def _write_temporary(path: str, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, NEW_FILE_MODE)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _check_expected(location: Location, expected: FileIdentity | None) -> os.stat_result | None:
+    try:
+        now = os.lstat(location.path)
+    except FileNotFoundError:
+        now = None
+    if now is not None and stat.S_ISDIR(now.st_mode):
+        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.spelled}' is a directory, not a file.")
+    if now is not None and not stat.S_ISREG(now.st_mode):
+        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.spelled}' is not a regular file.")
+    if (identity_of(now) if now is not None else None) != expected:
+        raise ToolError(
+            ToolErrorType.FILE_CHANGED_SINCE_READ,
+            f"'{location.spelled}' was changed by somebody else in this very moment; nothing was written. "
+            "Read it again and repeat the change on what it holds now.",
+        )
+    return now
+
+
+def _keep_mode_and_owner(temporary: str, before: os.stat_result) -> None:
+    if hasattr(os, "chown"):
+        info = os.stat(temporary)
+        if (info.st_uid, info.st_gid) != (before.st_uid, before.st_gid):
+            with suppress(PermissionError):
+                os.chown(temporary, before.st_uid, before.st_gid)
+    os.chmod(temporary, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+
+
+def _sync_folder(folder: str) -> None:
+    if os.name != "posix":
+        return
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

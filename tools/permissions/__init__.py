@@ -1,0 +1,1 @@
+"""May this call run: allow, ask or deny, always with the reason."""
