@@ -1,0 +1,1 @@
+"""MCP around the tools: transports, clients, consent by elicitation, upstream servers."""

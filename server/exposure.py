@@ -1,0 +1,141 @@
+"""The one place where our types become the protocol's: tools, results, annotations.
+
+Results are built as wire mappings, since the SDK validates and shapes them for each revision anyway.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from tools.contract.base import BaseTool
+from tools.contract.result import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
+from tools.display import display_block, display_object
+from tools.flow import package
+
+FACTS_KEY = "coretools-mcp/facts"
+DISPLAY_KEY = "coretools-mcp/display"
+ERROR_KEY = "coretools-mcp/error"
+
+AUDIO_SINCE = "2025-03-26"
+LINKS_SINCE = "2025-06-18"
+"""Revisions that brought audio content and resource links; older clients get the nearest thing they know."""
+
+DisplayPlace = Literal["block", "meta"]
+
+
+def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
+    """A tool as `tools/list` shows it."""
+    if isinstance(tool, DiscoveredMCPTool):
+        return tool.published()
+    behaviour = tool.behaviour
+    wire: dict[str, Any] = {
+        "name": tool.name,
+        "title": tool.display_name,
+        "description": tool.description,
+        "inputSchema": dict(tool.parameter_schema),
+        "annotations": {
+            "title": tool.display_name,
+            "readOnlyHint": behaviour.read_only,
+            "destructiveHint": behaviour.destructive,
+            "idempotentHint": behaviour.idempotent,
+            "openWorldHint": behaviour.open_world,
+        },
+    }
+    if tool.output_schema is not None:
+        wire["outputSchema"] = dict(tool.output_schema)
+    return wire
+
+
+def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
+    """A result in wire shape with what the 2026-07-28 revision requires of every one."""
+    if protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return {"resultType": "complete", **result}
+    return dict(result)
+
+
+def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
+    """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
+    if result.verbatim is not None:
+        return complete(result.verbatim, protocol_version)
+    response = package(name, result)
+    content = [_block(part, protocol_version) for part in response.parts]
+    wire = complete({"content": content}, protocol_version)
+    meta: dict[str, Any] = {}
+    if response.error is not None:
+        wire["isError"] = True
+        meta[ERROR_KEY] = {"type": response.error.code.value, "message": encodable(response.error.message)}
+        wire["_meta"] = meta
+        return wire
+    if result.structured is not None:
+        wire["structuredContent"] = _encodable_tree(result.structured)
+    if result.facts:
+        meta[FACTS_KEY] = _encodable_tree(result.facts)
+    shown = display_object(result.return_display)
+    if shown is not None:
+        meta[DISPLAY_KEY] = _encodable_tree(shown)
+    if display == "block" and (block := display_block(result.return_display)) is not None:
+        content.append({"type": "text", "text": encodable(block), "annotations": {"audience": ["user"]}})
+    if meta:
+        wire["_meta"] = meta
+    return wire
+
+
+def _block(part: Part, protocol_version: str) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": encodable(part.text)}
+        case InlineDataPart():
+            return _data_block(part, protocol_version)
+        case FileDataPart():
+            return _link_block(part, protocol_version)
+
+
+def _data_block(part: InlineDataPart, protocol_version: str) -> dict[str, Any]:
+    encoded = base64.b64encode(part.data).decode("ascii")
+    family = part.mime_type.partition("/")[0]
+    if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
+        return {"type": family, "data": encoded, "mimeType": part.mime_type}
+    resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": encoded}
+    return {"type": "resource", "resource": resource}
+
+
+def _link_block(part: FileDataPart, protocol_version: str) -> dict[str, Any]:
+    if protocol_version < LINKS_SINCE:
+        return {"type": "text", "text": f"{part.name}: {part.uri}"}
+    link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": encodable(part.name)}
+    if part.mime_type is not None:
+        link["mimeType"] = part.mime_type
+    if part.size is not None:
+        link["size"] = part.size
+    return link
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates (bytes of a file name that are no UTF-8) replaced, so that it can be sent."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape" if _is_escaped(text) else "replace").decode("utf-8", "replace")
+    return text
+
+
+def _is_escaped(text: str) -> bool:
+    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)  # noqa: PLR2004
+
+
+def _encodable_tree(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {encodable(key): _encodable_tree(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_encodable_tree(item) for item in cast("list[Any]", value)]
+    return value

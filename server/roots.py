@@ -1,0 +1,129 @@
+"""Which folders a client's calls may touch: the operator's, else the client's, else the working folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from server.clients import Client, RequestContext
+from tools.filesystem.workspace import Workspace, contains
+
+logger = logging.getLogger(__name__)
+
+ROOTS_WAIT_SECONDS = 1.0
+"""How long a file call waits for the client's answer to `roots/list`."""
+
+
+class WorkspacePolicy:
+    """Chooses the workspace of each client.
+
+    Args:
+        operator_roots: The folders from the command line or the settings; empty if there are none.
+        intersect: Let the client's roots narrow the operator's.
+        options: Passed on to every workspace (which ignore files count).
+    """
+
+    def __init__(self, operator_roots: Sequence[str], *, intersect: bool, options: dict[str, Any]) -> None:
+        self._operator_roots = tuple(os.path.realpath(root) for root in operator_roots)
+        self._intersect = intersect
+        self._options = options
+        self._last: tuple[tuple[str, ...] | None, Workspace] | None = None
+
+    @property
+    def follows_client(self) -> bool:
+        """Whether the client's roots matter at all."""
+        return not self._operator_roots or self._intersect
+
+    async def workspace_of(self, client: Client, ctx: RequestContext) -> Workspace:
+        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
+        if self.follows_client and client.roots is None:
+            await ask_roots(client, ctx, related=True)
+        return self.workspace(client.roots)
+
+    def workspace(self, client_roots: tuple[str, ...] | None) -> Workspace:
+        """The workspace for a client that announced these roots, or none at all."""
+        if self._last is None or self._last[0] != client_roots:
+            self._last = (client_roots, self._build(client_roots))
+        return self._last[1]
+
+    def _build(self, client_roots: Sequence[str] | None) -> Workspace:
+        if self._operator_roots:
+            if self._intersect and client_roots is not None:
+                narrowed = [root for root in client_roots if any(contains(own, root) for own in self._operator_roots)]
+                narrowed += [own for own in self._operator_roots if any(contains(root, own) for root in client_roots)]
+                return Workspace(narrowed, _EMPTY_INTERSECTION, **self._options)
+            return Workspace(self._operator_roots, **self._options)
+        if client_roots:
+            return Workspace(client_roots, **self._options)
+        here = os.path.realpath(os.getcwd())
+        problem = _why_not_here(here)
+        return Workspace([] if problem else [here], problem, **self._options)
+
+
+_EMPTY_INTERSECTION = (
+    "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is intersect), so no "
+    "folder is left. The client has to open a folder inside them, or the operator has to add one with --workspace."
+)
+
+
+def _why_not_here(folder: str) -> str:
+    """Why the working folder is no workspace by itself; empty if it is one."""
+    home = os.path.realpath(Path.home())
+    if folder in (os.path.dirname(folder), home):
+        what = "your home folder" if folder == home else "the root of the file system"
+    elif folder == os.path.realpath(os.path.dirname(sys.executable)) or contains(os.path.realpath(sys.prefix), folder):
+        what = "an installation folder"
+    else:
+        return ""
+    return (
+        f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
+        "The operator can start it with --workspace DIR or set workspace.roots in the settings."
+    )
+
+
+async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> None:
+    """Ask a client for its roots, once, where it announced that it has some.
+
+    Args:
+        client: Where the answer is kept.
+        ctx: The request or notification at hand.
+        related: Ask on the response stream of this request; over Streamable HTTP the only one sure to be open.
+    """
+    capabilities = ctx.session.client_capabilities
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
+        client.roots = ()
+        return
+    metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
+    try:
+        with anyio.fail_after(ROOTS_WAIT_SECONDS):
+            listed = await ctx.session.send_request(types.ListRootsRequest(), types.ListRootsResult, metadata=metadata)
+    except (TimeoutError, MCPError, ValidationError):
+        logger.warning("the client announced roots and did not list them; asked again at its next file call")
+        return
+    client.roots = tuple(path for root in listed.roots if (path := _folder(str(root.uri))) is not None)
+
+
+def _folder(uri: str) -> str | None:
+    """The real path of a `file://` root that is an existing folder, else `None`."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    path = unquote(parts.path)
+    if os.name == "nt":
+        path = path.lstrip("/")
+    if "\0" in path or not os.path.isabs(path) or not os.path.isdir(path):
+        logger.warning("a root of the client is no existing folder and was left out")
+        return None
+    return os.path.realpath(path)

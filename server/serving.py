@@ -1,0 +1,81 @@
+"""Running one server on one transport until its input ends or somebody asks it to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Literal, NoReturn
+
+import anyio
+
+from server.app import App
+from server.settings import SettingsReport
+from server.transports.listening import HttpOptions, ListenError, open_socket
+from server.transports.stdio import stdio_transport
+
+__all__ = ["ListenError", "Transport", "leave", "serve"]
+
+logger = logging.getLogger(__name__)
+
+Transport = Literal["stdio", "http", "sse"]
+
+
+def serve(report: SettingsReport, transport: Transport) -> None:
+    """Serve until the end.
+
+    Raises:
+        ListenError: The address of an HTTP transport cannot be listened on.
+    """
+    settings = report.settings
+    app = App(report, "stdio" if transport == "stdio" else "network")
+    if transport == "stdio":
+        anyio.run(_serve_stdio, app, settings.limits.request_bytes)
+        return
+    options = HttpOptions(
+        host=settings.http.host,
+        port=settings.http.port,
+        allowed_hosts=settings.http.allowed_hosts,
+        allowed_origins=settings.http.allowed_origins,
+        max_body_bytes=settings.limits.request_bytes,
+        session_idle_seconds=settings.http.session_idle / 1000,
+        with_streamable=transport == "http",
+    )
+    with open_socket(options) as listener:
+        anyio.run(_serve_http, app, options, listener)
+
+
+async def _serve_stdio(app: App, max_message_bytes: int) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_stop_on_signal, group.cancel_scope)
+        async with app.running(), stdio_transport(max_message_bytes) as (read_stream, write_stream):
+            await app.server.run(read_stream, write_stream, app.server.create_initialization_options())
+        group.cancel_scope.cancel()
+
+
+async def _stop_on_signal(scope: anyio.CancelScope) -> None:
+    if os.name != "posix":
+        return
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            logger.info("stopping on %s", number.name)
+            scope.cancel()
+            return
+
+
+async def _serve_http(app: App, options: HttpOptions, listener: socket.socket) -> None:
+    from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
+
+    async with app.running():
+        app.start_upstreams()
+        await serve_http(app.server, options, listener)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now: a worker thread that nobody waits for any more must not hold it."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,10 @@
+"""What the operator configures: files and the command line in, frozen settings with the source of each value out."""
+
+from __future__ import annotations
+
+from server.settings.errors import SettingsError
+from server.settings.load import SettingsReport, load_settings
+from server.settings.models import Settings, UpstreamSettings
+from server.settings.upstreams import UpstreamEntry
+
+__all__ = ["Settings", "SettingsError", "SettingsReport", "UpstreamEntry", "UpstreamSettings", "load_settings"]

@@ -1,0 +1,182 @@
+"""Settings files: where they are, and from bytes to one JSON object. What the keys mean is not known here."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, cast
+
+from server.settings.errors import Findings, KeyPath, SettingsError, dotted
+
+MAX_FILE_BYTES = 1_000_000
+"""Bytes of one settings file; a larger one is something else (ours)."""
+
+MAX_DEPTH = 50
+"""Objects and arrays inside each other (ours)."""
+
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""Strings are matched only to be left alone. Every alternative succeeds where it begins, so this is linear."""
+
+_WHY = {
+    errno.ENOENT: "it does not exist",
+    errno.ENOTDIR: "a part of its path is not a folder",
+    errno.EISDIR: "it is a folder",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "permission is denied",
+}
+
+
+def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The path of the user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    if platform == "win32":
+        base = environ.get("APPDATA", "")
+    else:
+        base = environ.get("XDG_CONFIG_HOME", "")
+        if not os.path.isabs(base):  # The XDG specification: a relative path is to be ignored.
+            base = os.path.join(home_folder(environ), ".config")
+    return os.path.join(base, "coretools-mcp", "settings.json") if os.path.isabs(base) else None
+
+
+def home_folder(environ: Mapping[str, str]) -> str:
+    """The user's home folder; some clients start servers without `HOME`."""
+    return environ.get("HOME") or os.path.expanduser("~")
+
+
+def read_user_file(path: str, findings: Findings) -> dict[str, Any] | None:
+    """The user's own settings, or `None` if there is no such file.
+
+    Raises:
+        SettingsError: The file is there but cannot be used.
+    """
+    try:
+        return parse(_read(path), path, findings)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def read_config_file(path: str, findings: Findings) -> dict[str, Any]:
+    """A file named on the command line.
+
+    Raises:
+        SettingsError: The file is not there, or cannot be used.
+    """
+    try:
+        return parse(_read(path), path, findings)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
+        raise _unreadable(path, error) from None
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(MAX_FILE_BYTES + 1)
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> SettingsError:
+    number = error.errno if isinstance(error, OSError) else None
+    symbol = errno.errorcode.get(number or 0, "no valid path")
+    why = _WHY.get(number or 0, f"the system reports {symbol}")
+    return SettingsError([f"{path}: this settings file cannot be read, because {why}."])
+
+
+def parse(content: bytes, source: str, findings: Findings) -> dict[str, Any]:
+    """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning.
+
+    Args:
+        content: The bytes as they are in the file.
+        source: The file, for sentences.
+        findings: Takes the warnings.
+
+    Raises:
+        SettingsError: It is too large, not UTF-8, not JSON, or not an object.
+    """
+    if len(content) > MAX_FILE_BYTES:
+        raise SettingsError([f"{source}: this file has more than {MAX_FILE_BYTES} bytes, which no settings file has."])
+    try:
+        text = content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{source}: this file is not UTF-8 (byte {error.start}); save it as UTF-8."]) from None
+    tree = _load(without_comments(text, source), source)
+    if not isinstance(tree, dict):
+        raise SettingsError([f"{source}: settings are one JSON object, from {{ to }}; this file holds something else."])
+    for path in _repeated(cast("dict[str, Any]", tree), (), source):
+        findings.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
+    return cast("dict[str, Any]", tree)
+
+
+def without_comments(text: str, source: str) -> str:
+    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
+
+    Raises:
+        SettingsError: A comment is never closed.
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        if found.startswith('"'):
+            return found
+        if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
+            line = text.count("\n", 0, match.start()) + 1
+            raise SettingsError([f"{source}: the comment that begins in line {line} is never closed with */."])
+        return re.sub(r"[^\n]", " ", found)
+
+    return _STRING_OR_COMMENT.sub(blank, text)
+
+
+class _Repeating(dict[str, Any]):
+    """An object of the file that gave keys more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    seen: set[str] = set()
+    marked = _Repeating(plain)
+    marked.repeated = tuple(dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key)))
+    return marked
+
+
+def _repeated(node: Any, path: KeyPath, source: str) -> Iterator[KeyPath]:
+    if len(path) > MAX_DEPTH:
+        raise _too_deep(source)
+    if isinstance(node, _Repeating):
+        yield from ((*path, key) for key in node.repeated)
+    if isinstance(node, dict):
+        for key, value in cast("dict[str, Any]", node).items():
+            yield from _repeated(value, (*path, key), source)
+    elif isinstance(node, list):
+        for index, value in enumerate(cast("list[Any]", node)):
+            yield from _repeated(value, (*path, index), source)
+
+
+def _load(text: str, source: str) -> Any:
+    try:
+        tree = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        if "\\u" in text:  # An escape can spell half of a character, which nothing could be done with.
+            json.dumps(tree, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise SettingsError([f"{source}: this file is not valid JSON at {where}: {error.msg}."]) from None
+    except UnicodeEncodeError:
+        raise SettingsError([f"{source}: a \\u escape in this file is half of a surrogate pair."]) from None
+    except ValueError:
+        raise SettingsError([f"{source}: this file holds a number that JSON does not have (NaN, too long)."]) from None
+    except RecursionError:
+        raise _too_deep(source) from None
+    return tree
+
+
+def _too_deep(source: str) -> SettingsError:
+    return SettingsError([f"{source}: objects and arrays are nested more than {MAX_DEPTH} deep in this file."])
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)

@@ -1,0 +1,66 @@
+"""All layers as one: objects merge key by key, everything else replaces, and each value keeps its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from server.settings.errors import KeyPath
+
+Tree = dict[str, Any]
+"""An object as it came from JSON."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What all layers say together.
+
+    Args:
+        data: The values, under canonical keys; the entries of `mcpServers` under their aliases.
+        sources: For each value, the layer it came from.
+        names: For each alias, the name it was configured with.
+    """
+
+    data: Tree = field(default_factory=dict[str, Any])
+    sources: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
+    names: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add(self, source: str, layer: Tree) -> None:
+        """Put a layer over what is there: objects key by key, everything else as a whole. Takes the layer over."""
+        self._merge(self.data, layer, source, ())
+
+    def _merge(self, below: Tree, above: Tree, source: str, path: KeyPath) -> None:
+        for key, value in above.items():
+            here = (*path, key)
+            is_entry = path == ("mcpServers",)
+            if isinstance(value, dict) and isinstance(below.get(key), dict) and not is_entry:
+                self.sources.pop(here, None)
+                self._merge(below[key], cast("Tree", value), source, here)
+                continue
+            if key in below:
+                self._forget(here)
+            below[key] = value
+            for leaf in _leaves(value, here):
+                self.sources[leaf] = source
+
+    def _forget(self, path: KeyPath) -> None:
+        for known in [known for known in self.sources if known[: len(path)] == path]:
+            del self.sources[known]
+
+    def source_of(self, path: KeyPath) -> str:
+        """The layer that a value, or the nearest thing around or below it, came from."""
+        names = tuple(step for step in path if isinstance(step, str))
+        for length in range(len(names), 0, -1):
+            if names[:length] in self.sources:
+                return self.sources[names[:length]]
+        below = [source for known, source in self.sources.items() if known[: len(names)] == names]
+        return below[-1] if below else "default"
+
+
+def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    if isinstance(value, dict) and value:
+        for key, item in cast("Tree", value).items():
+            yield from _leaves(item, (*path, key))
+    else:
+        yield path

@@ -1,0 +1,140 @@
+"""What people are told of a key: its type in words, and what is wrong with a value. Loaded only when needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from server.settings.errors import KeyPath, dotted
+from server.settings.keys import Key, Mark, key_at, keys_of, wire_default
+from server.settings.models import Settings
+from server.settings.section import MILLISECONDS, Expected, Section
+
+MAX_SHOWN_VALUE = 80
+"""Characters of a wrong value that a sentence repeats (ours)."""
+
+MAX_PROBLEMS = 20
+"""Problems told at once (ours)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A key as people see it.
+
+    Args:
+        path: Its dotted path; `NAME` stands for a name that the operator chooses.
+        type: What its value has to be, in words.
+        default: What counts where nobody gives it, as JSON has it.
+        mark: Whether this version acts on it.
+        section: The section it stands in.
+        attribute: Its name there.
+    """
+
+    path: str
+    type: str
+    default: Any
+    mark: Mark
+    section: type[Section]
+    attribute: str
+
+
+def described_keys(section: type[Section] = Settings, path: KeyPath = (), above: Mark = None) -> Iterator[Described]:
+    """Every key that holds a value or a table of named sections, in the order of the models."""
+    for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
+        key = keys_of(section)[name]
+        mark = key.mark or above
+        here = (*path, name)
+        if key.section is None or key.named:
+            yield Described(dotted(here), words(key), wire_default(key), mark, section, attribute)
+        if key.section is not None:
+            yield from described_keys(key.section, (*here, "NAME") if key.named else here, mark)
+
+
+def words(key: Key) -> str:
+    """What the value of a key has to be, as the end of "it has to be ..."."""
+    said = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
+    return said or _words(key.field.annotation, key.field.metadata)
+
+
+def _words(annotation: Any, metadata: list[Any]) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner = [item.metadata if isinstance(item, FieldInfo) else [item] for item in parts[1:]]
+        return _words(parts[0], [*chain.from_iterable(inner), *metadata])
+    if origin in (Union, UnionType):
+        present = [part for part in parts if part is not NoneType]
+        return f"{_words(present[0], metadata)}, or null"
+    choices = _choices(annotation)
+    if choices:
+        return f"one of {', '.join(json.dumps(choice) for choice in choices)}"
+    if origin is tuple:
+        item = _words(parts[0], [])
+        return "an array of " + item.replace("a string", "strings").replace("an integer", "integers")
+    if origin is not None and issubclass(origin, Mapping):
+        return "an object of strings" if parts[1] is str else "an object"
+    return _plain_words(annotation, metadata)
+
+
+def _choices(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in get_args(annotation)]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(member.value) for member in annotation]
+    return []
+
+
+def _plain_words(annotation: Any, metadata: list[Any]) -> str:
+    if annotation is bool:
+        return "true or false"
+    if annotation is int:
+        unit = " of milliseconds" if MILLISECONDS in metadata else ""
+        return f"an integer{unit} from {_bound('ge', metadata)} to {_bound('le', metadata)}"
+    return "a string" if annotation is str else "an object"
+
+
+def _bound(name: Literal["ge", "le"], metadata: list[Any]) -> int:
+    return next(bound for item in metadata if (bound := getattr(item, name, None)) is not None)
+
+
+def _item_words(annotation: Any) -> str:
+    """What an item of an array, or a value of an object, has to be."""
+    present = [part for part in get_args(annotation) if part is not NoneType]
+    if get_origin(annotation) in (Union, UnionType):
+        return _item_words(present[0])
+    return _words(present[0] if get_origin(annotation) is tuple else present[-1], [])
+
+
+def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list[str]:
+    """A sentence for each wrong value: the file, the key, the value unless it may be a secret, what is expected."""
+    sentences: dict[KeyPath, str] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        path = item["loc"]
+        key, rest = key_at(path)
+        expected = "an object" if key is None else _item_words(key.field.annotation) if rest else words(key)
+        said = f"{source_of(path)}: {dotted(path)} is {_shown(item['input'], key)}, but has to be {expected}."
+        sentences.setdefault(path, said)
+    told = list(sentences.values())
+    more = [f"There are {len(told) - MAX_PROBLEMS} more problems like these."] if len(told) > MAX_PROBLEMS else []
+    return told[:MAX_PROBLEMS] + more
+
+
+def _shown(value: Any, key: Key | None) -> str:
+    """The value, or only its kind where it may hold a secret or says too much."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if value is None:
+        return "null"
+    if key is None or key.section is not None or not key.field.repr:
+        return "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."

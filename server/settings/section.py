@@ -1,0 +1,57 @@
+"""What the settings models are made of: the base class, and the marks that a key's declaration carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+MILLISECONDS: Final = "milliseconds"
+Duration = Annotated[int, MILLISECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class NotUsed:
+    """Marks a key, or a whole section, that this version reads and checks but does not act on.
+
+    Args:
+        same_as: The value that says what this version does anyway, where that is not the default.
+    """
+
+    same_as: Any = None
+
+
+class NotEnforced:
+    """Marks a key that restricts, while this version cannot enforce it: giving it is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Says what a value has to be, where the type alone says it wrongly."""
+
+    words: str
+
+
+NOT_USED: Final = NotUsed()
+NOT_ENFORCED: Final = NotEnforced()
+
+
+def wire_name(name: str) -> str:
+    """The key in files for an attribute in here: `http_url` is `httpUrl`."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+class Section(BaseModel):
+    """Base of all settings models: frozen, and strict about JSON types."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="ignore",  # unknown keys were reported, and removed, before validation
+        alias_generator=wire_name,
+        validate_by_name=True,
+        validate_by_alias=True,
+        defer_build=True,
+    )

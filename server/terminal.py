@@ -1,0 +1,145 @@
+"""The commands for a person at a terminal: list the tools, make one call and answer its question."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from server.app import App
+from server.exposure import DISPLAY_KEY, tool_to_wire
+from server.settings import SettingsReport
+from tools.contract.base import BaseTool
+from tools.display import visible
+
+LAUNCHER = Path(__file__).resolve().parent.parent / "coretools_mcp.py"
+"""Stands beside the packages, in a checkout and in an installation alike."""
+
+EXIT_FAILED = 1
+
+RED, GREEN, CYAN, RESET = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+
+
+class UsageError(Exception):
+    """The arguments of the command are wrong; the message says how to write them."""
+
+
+def show_tools(report: SettingsReport, *, as_json: bool) -> int:
+    """Print the tools that a client would see. Exit code 1 if an upstream could not be reached."""
+    return anyio.run(_show_tools, report, as_json)
+
+
+async def _show_tools(report: SettingsReport, as_json: bool) -> int:
+    app = App(report, "stdio")
+    async with app.running():
+        upstreams = await app.upstreams_known()
+        tools = app.registry.get_all_tools()
+        if as_json:
+            _print(json.dumps([tool_to_wire(tool) for tool in tools], indent=2))
+        else:
+            _print_table(tools)
+        missing = [upstream for upstream in upstreams if not upstream.is_connected]
+        for upstream in missing:
+            sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {upstream.state}, {upstream.problem}\n")
+    return EXIT_FAILED if missing else 0
+
+
+def _print_table(tools: Sequence[BaseTool[Any]]) -> None:
+    width = max(len(tool.name) for tool in tools)
+    for tool in tools:
+        first_sentence = visible(tool.description.strip().partition("\n")[0])
+        mark = "  " if tool.behaviour.read_only else "* "
+        _print(f"{mark}{tool.name:<{width}}  {first_sentence[:100]}")
+    _print("\n* may change something; a question is asked first where the approval mode says so")
+
+
+def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
+    """The arguments of a call from `key=value` pairs and a JSON object; a pair wins.
+
+    Raises:
+        UsageError: A pair has no `=`, or the JSON is no object.
+    """
+    given: dict[str, Any] = {}
+    if as_json is not None:
+        try:
+            parsed: Any = json.loads(as_json)
+        except ValueError as error:
+            raise UsageError(f"--json is not valid JSON ({error}). Quote it as one word of the shell.") from None
+        if not isinstance(parsed, dict):
+            raise UsageError('--json has to be an object, for example \'{"path": "src"}\'.')
+        given.update(cast("dict[str, Any]", parsed))
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"'{pair}' is not of the form key=value.")
+        given[key] = value
+    return given
+
+
+def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[str]) -> int:
+    """Make one call through a server of its own over stdio, and show what a person should see."""
+    try:
+        return anyio.run(_make_call, tool, dict(arguments), list(server_options))
+    except* MCPError:
+        sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
+    return EXIT_FAILED
+
+
+async def _make_call(tool: str, arguments: dict[str, Any], server_options: list[str]) -> int:
+    server = StdioServerParameters(
+        command=sys.executable, args=["-P", str(LAUNCHER), "serve", *server_options], cwd=Path.cwd()
+    )
+    async with Client(server, mode="legacy", elicitation_callback=_ask_at_terminal, cache=None) as client:
+        try:
+            result = await client.call_tool(tool, arguments)
+        except MCPError as error:
+            sys.stderr.write(f"coretools-mcp: {visible(error.error.message)}\n")
+            return EXIT_FAILED
+    _print_result(result)
+    return EXIT_FAILED if result.is_error else 0
+
+
+def _print_result(result: types.CallToolResult) -> None:
+    display = (result.meta or {}).get(DISPLAY_KEY)
+    if isinstance(display, dict):
+        diff = cast("dict[str, Any]", display)
+        _print(_coloured(visible(str(diff.get("fileDiff", "")))))
+        return
+    for block in result.content:
+        annotations = block.annotations
+        if annotations is not None and annotations.audience == ["user"]:
+            continue
+        _print(visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]")
+
+
+def _coloured(diff: str) -> str:
+    if not sys.stdout.isatty():
+        return diff
+    colours = {"+": GREEN, "-": RED, "@": CYAN}
+    return "\n".join(f"{colours[line[0]]}{line}{RESET}" if line[:1] in colours else line for line in diff.splitlines())
+
+
+async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    del context
+    sys.stderr.write(f"\n{params.message}\n")
+    if not sys.stdin.isatty():
+        sys.stderr.write("Nobody can answer here (standard input is no terminal), so this is refused.\n")
+        return types.ElicitResult(action="decline")
+    sys.stderr.write("Allow it once? [y/N] ")
+    sys.stderr.flush()
+    answer = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    decision = "once" if answer.strip().lower() in ("y", "yes") else "deny"
+    return types.ElicitResult(action="accept", content={"decision": decision})
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")

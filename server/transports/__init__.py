@@ -1,0 +1,1 @@
+"""How messages travel: standard input and output, Streamable HTTP, SSE."""

@@ -1,0 +1,269 @@
+"""Lines of JSON-RPC: splitting them, queueing them, and knowing which answers are still owed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+
+INBOX_MESSAGES = 256
+"""Messages waiting for the dispatcher before reading pauses."""
+
+OUTBOX_BYTES = 4 * 1024 * 1024
+"""Bytes waiting for a slow reader before senders have to wait."""
+
+KEPT_OF_OVERSIZED = 4096
+"""Bytes kept of each end of an oversized line, to find the id that has to be told."""
+
+_ID = rb'(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
+_ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
+_ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
+"""Only these two places are certain to be the message's own id, without reading what is between them."""
+
+RequestId = str | int
+Item = SessionMessage | Exception
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines; of a line that is too long only its two ends are kept.
+
+    Args:
+        max_bytes: The longest line that is passed on.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._partial = bytearray()
+        self._head: bytes | None = None
+        self._oversized: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take in bytes; yield the lines that are complete, without blank ones."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            line = self._complete(data[start:end])
+            start = end + 1
+            if line is not None and not line.isspace() and line:
+                yield line
+        self._partial += data[start:]
+        self._bound()
+
+    def take_oversized(self) -> list[bytes]:
+        """The ends of the lines that were too long, since the last time."""
+        taken, self._oversized = self._oversized, []
+        return taken
+
+    def _complete(self, rest: bytes) -> bytes | None:
+        self._partial += rest
+        self._bound()
+        line, self._partial = bytes(self._partial), bytearray()
+        if self._head is not None:
+            self._oversized.append(self._head + b"\n" + line[-KEPT_OF_OVERSIZED:])
+            self._head = None
+            return None
+        return line
+
+    def _bound(self) -> None:
+        if self._head is None and len(self._partial) <= self.max_bytes:
+            return
+        if self._head is None:
+            self._head = bytes(self._partial[:KEPT_OF_OVERSIZED])
+        del self._partial[:-KEPT_OF_OVERSIZED]
+
+
+def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any] | None:
+    """The error for a line that was too long, or `None` where its id cannot be known."""
+    head, _, tail = ends.partition(b"\n")
+    match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
+    if match is None:
+        return None
+    message = (
+        f"The request is larger than {max_bytes} bytes (limits.requestBytes) and was not read. "
+        "Send less at once, or let the operator raise the limit."
+    )
+    return _error(json.loads(match.group(1)), message)
+
+
+def refusal_of_unreadable(line: bytes) -> dict[str, Any] | None:
+    """The error for a line that is JSON with an id but no JSON-RPC message, or `None` for anything else."""
+    try:
+        parsed: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    identity: Any = cast("dict[str, Any]", parsed).get("id") if isinstance(parsed, dict) else None
+    if not isinstance(identity, str | int) or isinstance(identity, bool):
+        return None
+    return _error(identity, "This is not a valid JSON-RPC 2.0 request.")
+
+
+def _error(identity: RequestId, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "error": {"code": types.INVALID_REQUEST, "message": message}}
+
+
+class Inbox:
+    """Messages that came in, as the dispatcher's read stream."""
+
+    def __init__(self, on_room: Callable[[], None]) -> None:
+        self._items: deque[Item] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._on_room = on_room
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._items) >= INBOX_MESSAGES
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+        self._wake()
+
+    def close(self) -> None:
+        """End of the stream, after what is waiting."""
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def receive(self) -> Item:
+        while not self._items:
+            if self._is_closed:
+                raise anyio.EndOfStream
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        item = self._items.popleft()
+        if not self._items:
+            self._on_room()
+        return item
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Outbox:
+    """Messages that go out, as the dispatcher's write stream; and the account of what is owed to whom."""
+
+    def __init__(self, on_data: Callable[[], None], on_close: Callable[[], None]) -> None:
+        self.pending = bytearray()
+        self._on_data = on_data
+        self._on_close = on_close
+        self._is_closed = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._answered = asyncio.Event()
+        self._owed: set[RequestId] = set()
+        self._asked: set[RequestId] = set()
+
+    @property
+    def owes_answers(self) -> bool:
+        return bool(self._owed)
+
+    async def wait_answered(self, seconds: float) -> None:
+        """Wait until an answer goes out, at most this long."""
+        self._answered.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._answered.wait()
+        except TimeoutError:
+            return
+
+    async def wait_empty(self) -> None:
+        await self._empty.wait()
+
+    def note_received(self, message: types.JSONRPCMessage) -> None:
+        match message:
+            case types.JSONRPCRequest():
+                self._owed.add(message.id)
+            case types.JSONRPCNotification() if message.method == "notifications/cancelled":
+                self._owed.discard((message.params or {}).get("requestId", ""))
+            case types.JSONRPCResponse() | types.JSONRPCError():
+                if message.id is not None:
+                    self._asked.discard(message.id)
+            case _:
+                pass
+
+    def fail_open_questions(self) -> list[types.JSONRPCError]:
+        """Errors in place of the answers that the client can no longer give."""
+        error = types.ErrorData(code=types.CONNECTION_CLOSED, message="The client closed its end.")
+        return [types.JSONRPCError(jsonrpc="2.0", id=identity, error=error) for identity in self._asked]
+
+    async def send(self, item: SessionMessage, /) -> None:
+        if self._is_closed:
+            raise anyio.BrokenResourceError
+        message = item.message
+        match message:
+            case types.JSONRPCResponse() | types.JSONRPCError():
+                if message.id is not None:
+                    self._owed.discard(message.id)
+                self._answered.set()
+            case types.JSONRPCRequest():
+                self._asked.add(message.id)
+            case _:
+                pass
+        self.put(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        if len(self.pending) > OUTBOX_BYTES:
+            self._room.clear()
+            await self._room.wait()
+            if self._is_closed:
+                raise anyio.BrokenResourceError
+
+    def put(self, line: bytes) -> None:
+        self.pending += line
+        self._empty.clear()
+        self._on_data()
+
+    def written(self, count: int) -> None:
+        del self.pending[:count]
+        if len(self.pending) <= OUTBOX_BYTES:
+            self._room.set()
+        if not self.pending:
+            self._empty.set()
+
+    def abandon(self) -> None:
+        """Nobody reads any more: drop what is waiting, let senders go."""
+        self.pending.clear()
+        self._is_closed = True
+        self._owed.clear()
+        self._room.set()
+        self._empty.set()
+        self._answered.set()
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._on_close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,204 @@
+"""MCP over standard input and output, on the event loop: no thread, no hop for each line.
+
+The wire is moved to private descriptors; what remains at 0 is empty and what remains at 1 goes to standard error,
+so that no stray output of ours or of a child can reach the protocol. At the end of input the answers that are
+owed are still sent. Where standard input is neither a pipe, a socket nor a terminal, the SDK's transport serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import select
+import stat
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import mcp_types as types
+from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+
+from server.transports.lines import Inbox, LineSplitter, Outbox, refusal_of_oversized, refusal_of_unreadable
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+"""What is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more."""
+
+DRAIN_SECONDS = 30.0
+"""How long, after the end of input, calls that were begun may still take to be answered."""
+
+READER_CHECK_SECONDS = 0.1
+"""How often, while draining, it is looked whether anybody still reads the answers."""
+
+Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def stdio_transport(max_message_bytes: int) -> AsyncGenerator[Streams]:
+    """Serve the process's standard input and output.
+
+    Args:
+        max_message_bytes: A longer line is refused and dropped, never held in memory.
+    """
+    if not _is_pollable(0) or not _is_pollable(1):
+        async with stdio_server() as (read_stream, write_stream):
+            yield read_stream, write_stream
+        return
+    reading, writing = _claim_wire()
+    blocking = os.get_blocking(reading), os.get_blocking(writing)
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    wire = _Wire(reading, writing, max_message_bytes)
+    try:
+        wire.start()
+        yield wire.inbox, wire.outbox
+        await wire.flush()
+    finally:
+        wire.stop()
+        # The descriptors may be shared with a shell that goes on after us.
+        for descriptor, was_blocking in zip((reading, writing), blocking, strict=True):
+            with suppress(OSError):
+                os.set_blocking(descriptor, was_blocking)
+
+
+def _is_pollable(descriptor: int) -> bool:
+    """Whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
+    if os.name != "posix":
+        return False
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+def _claim_wire() -> tuple[int, int]:
+    """Move the wire away from the standard descriptors; nothing but this transport can reach it then."""
+    import fcntl  # noqa: PLC0415 - POSIX only, like the rest of this path
+
+    sys.stdout.flush()
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return reading, writing
+
+
+class _Wire:
+    """Moves lines between the descriptors and the streams."""
+
+    def __init__(self, reading: int, writing: int, max_message_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reading = reading
+        self._writing = writing
+        self._splitter = LineSplitter(max_message_bytes)
+        self.inbox = Inbox(on_room=self._resume_reading)
+        self.outbox = Outbox(on_data=self._schedule_write, on_close=self._stop_reading)
+        self._is_reading = False
+        self._is_stopped = False
+        self._is_write_scheduled = False
+        self._end: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._resume_reading()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._stop_reading()
+        self._loop.remove_writer(self._writing)
+        if self._end is not None:
+            self._end.cancel()
+
+    async def flush(self) -> None:
+        """Wait until everything owed is written, or nobody reads it any more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self.outbox.wait_empty()
+
+    def _resume_reading(self) -> None:
+        if not (self._is_reading or self._is_stopped) and self._end is None:
+            self._is_reading = True
+            self._loop.add_reader(self._reading, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._reading)
+
+    def _on_readable(self) -> None:
+        try:
+            data = os.read(self._reading, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._stop_reading()
+            self._end = self._loop.create_task(self._finish(), name="end of standard input")
+            return
+        for line in self._splitter.feed(data):
+            self._receive(line)
+        for oversized in self._splitter.take_oversized():
+            self._reply(refusal_of_oversized(oversized, self._splitter.max_bytes))
+        if self.inbox.is_full:
+            self._stop_reading()
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            self._reply(refusal_of_unreadable(line))
+            return
+        self.outbox.note_received(message)
+        self.inbox.put(SessionMessage(message))
+
+    def _reply(self, refusal: dict[str, Any] | None) -> None:
+        if refusal is None:
+            logger.warning("dropped a line that is no JSON-RPC message")
+            return
+        self.outbox.put(json.dumps(refusal).encode() + b"\n")
+
+    async def _finish(self) -> None:
+        """After the end of input: fail what can no longer be answered to us, wait for what we still owe."""
+        for refusal in self.outbox.fail_open_questions():
+            self.inbox.put(SessionMessage(refusal))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while self.outbox.owes_answers and self._somebody_reads():
+                    await self.outbox.wait_answered(READER_CHECK_SECONDS)
+        self.inbox.close()
+
+    def _somebody_reads(self) -> bool:
+        poll = select.poll()
+        poll.register(self._writing, 0)
+        return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
+
+    def _schedule_write(self) -> None:
+        # One write for all answers of this turn of the loop.
+        if not self._is_write_scheduled:
+            self._is_write_scheduled = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_write_scheduled = False
+        self._loop.remove_writer(self._writing)
+        try:
+            while self.outbox.pending:
+                self.outbox.written(os.write(self._writing, self.outbox.pending))
+        except (BlockingIOError, InterruptedError):
+            self._is_write_scheduled = True
+            self._loop.add_writer(self._writing, self._write)
+        except OSError:
+            # Nobody reads any more: the client is gone.
+            self.outbox.abandon()
+            self._is_stopped = True
+            self._stop_reading()
+            self.inbox.close()

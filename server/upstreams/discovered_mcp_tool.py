@@ -1,0 +1,127 @@
+"""A tool of an upstream server as a tool of ours, under `alias__tool`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tools.contract.base import BaseTool, Behaviour, Kind
+from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.context import ToolContext
+from tools.contract.result import ToolResult
+
+CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
+"""Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
+
+UPSTREAM_KEY = "coretools-mcp/upstream"
+"""Under this `_meta` key stand the alias and the tool's own name."""
+
+UpstreamCall = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
+
+Arguments = Mapping[str, Any]
+
+
+class DiscoveredMCPTool(BaseTool[Arguments]):
+    """Calls one tool of one upstream. The arguments are the upstream's to validate.
+
+    Args:
+        alias: The upstream's name in our configuration.
+        exposed_name: The name we publish.
+        definition: The tool as the upstream lists it, in wire shape.
+        trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
+        call: Sends the call.
+    """
+
+    kind = Kind.OTHER
+
+    def __init__(
+        self, alias: str, exposed_name: str, definition: Mapping[str, Any], *, trusted: bool, call: UpstreamCall
+    ) -> None:
+        self.alias = alias
+        self.upstream_name: str = definition["name"]
+        self.name = exposed_name
+        self.display_name = definition.get("title") or f"{self.upstream_name} ({alias})"
+        self.description = definition.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        self._definition = definition
+        self._trusted = trusted
+        self._call = call
+        claimed: Mapping[str, Any] = definition.get("annotations") or {}
+        self.behaviour = (
+            _claimed_behaviour(claimed)
+            if trusted
+            else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when a client would see and get the same."""
+        return (
+            isinstance(other, DiscoveredMCPTool)
+            and (self.name, self._trusted) == (other.name, other._trusted)
+            and self._definition == other._definition
+        )
+
+    def __hash__(self) -> int:
+        """By name; definitions are not hashable."""
+        return hash(self.name)
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """The upstream's own schema, unchanged."""
+        return self._definition.get("inputSchema") or {"type": "object", "properties": {}}
+
+    def published(self) -> dict[str, Any]:
+        """The tool in wire shape: the upstream's definition under our name."""
+        wire = dict(self._definition)
+        wire["name"] = self.name
+        wire["inputSchema"] = dict(self.parameter_schema)
+        meta = dict(wire.get("_meta") or {})
+        meta[UPSTREAM_KEY] = {"server": self.alias, "tool": self.upstream_name}
+        if not self._trusted:
+            claimed = dict(wire.get("annotations") or {})
+            if claimed:
+                meta[CLAIMED_KEY] = claimed
+            wire["annotations"] = {
+                **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
+                "readOnlyHint": False,
+                "destructiveHint": True,
+                "idempotentHint": False,
+                "openWorldHint": True,
+            }
+        wire["_meta"] = meta
+        return wire
+
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:
+        """Leave the arguments as they are: the upstream validates them."""
+        return arguments
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        """Name the server, the tool and the arguments' names."""
+        del context
+        names = ", ".join(params) or "no arguments"
+        return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        """Ask unless the operator trusts the server."""
+        del context
+        if self._trusted:
+            return None
+        return McpConfirmation(
+            title=f"Confirm a call of the MCP server {self.alias}",
+            server_name=self.alias,
+            tool_name=self.upstream_name,
+            arguments=params,
+        )
+
+    async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
+        """Send the call to the upstream."""
+        return await self._call(self.upstream_name, params, context)
+
+
+def _claimed_behaviour(claimed: Mapping[str, Any]) -> Behaviour:
+    read_only = claimed.get("readOnlyHint") is True
+    return Behaviour(
+        read_only=read_only,
+        destructive=not read_only and claimed.get("destructiveHint") is not False,
+        idempotent=claimed.get("idempotentHint") is True,
+        open_world=claimed.get("openWorldHint") is not False,
+    )

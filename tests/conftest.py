@@ -1,0 +1,30 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import ClientState, Limits, ToolContext
+from tools.filesystem.workspace import Workspace
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The server runs on asyncio, and so do the tests."""
+    return "asyncio"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty workspace folder, by its real path."""
+    folder = tmp_path.resolve() / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def context(root: Path) -> ToolContext:
+    """A context of a client of its own, with `root` as its workspace and the default limits."""
+    return ToolContext(workspace=Workspace([str(root)]), limits=Limits(), client=ClientState(key="test"))

@@ -1,0 +1,114 @@
+"""The example configuration: it loads as it is, shows every key, and its client entries are what clients read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from server.settings import SettingsReport, load_settings
+from server.settings.errors import Findings
+from server.settings.files import parse
+from server.settings.reference import described_keys
+
+EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"
+
+NOT_THE_DEFAULT = {
+    "everything": {"type", "command", "args", "description", "isolation"},
+    "remote": {"type", "url"},
+}
+"""What an entry must give, or what the example says itself is no default."""
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> SettingsReport:
+    """The example, copied and loaded as its first line says, on a machine without other settings."""
+    copy = tmp_path / "mcp.json"
+    copy.write_bytes(EXAMPLE.read_bytes())
+    return load_settings([str(copy)], {}, {"HOME": str(tmp_path)})
+
+
+def example() -> dict[str, Any]:
+    return parse(EXAMPLE.read_bytes(), "mcp.json.example", Findings())
+
+
+def client_blocks() -> list[dict[str, Any]]:
+    """The commented JSON blocks, without their comment marks."""
+    lines = [line.removeprefix("//") for line in EXAMPLE.read_text("utf-8").splitlines() if line.startswith("//")]
+    blocks = re.findall(r"^ \{\n.*?^ \}$", "\n".join(lines), re.DOTALL | re.MULTILINE)
+    return [json.loads(block) for block in blocks]
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_example_loads_without_a_warning_and_uses_both_upstreams(report: SettingsReport) -> None:
+    assert report.warnings == ()
+    assert {alias: entry.transport for alias, entry in report.upstreams.items()} == {
+        "everything": "stdio",
+        "remote": "http",
+    }
+    assert all(entry.enabled for entry in report.settings.mcp_servers.values())
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_example_shows_every_key_with_its_default(report: SettingsReport) -> None:
+    shown = example()
+    for key in described_keys():
+        if key.path.startswith("mcpServers.NAME."):
+            name = key.path.rpartition(".")[2]
+            entries = {alias: entry for alias, entry in shown["mcpServers"].items() if name in entry}
+            assert entries, f"no upstream of the example shows {name}"
+            for alias, entry in entries.items():
+                if name not in NOT_THE_DEFAULT[alias]:
+                    assert entry[name] == key.default, f"mcpServers.{alias}.{name}"
+                else:
+                    assert entry[name] != key.default, f"mcpServers.{alias}.{name} is the default by now"
+        elif key.path != "mcpServers" and "NAME" not in key.path:
+            assert value_at(shown, key.path) == key.default, key.path
+
+
+def value_at(tree: dict[str, Any], path: str) -> Any:
+    node: Any = tree
+    for step in path.split("."):
+        node = cast("dict[str, Any]", node)[step]
+    return node
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_example_gives_a_value_for_nothing_that_does_not_exist(report: SettingsReport) -> None:
+    given = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in report.sources}
+    assert given <= {key.path for key in described_keys()}
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_client_entries_are_json_without_comments_for_stdio_http_and_sse(tmp_path: Path) -> None:
+    reached: list[tuple[str | None, str | None]] = []
+    for number, block in enumerate(client_blocks()):
+        assert list(block) == ["mcpServers"]
+        file = tmp_path / f"{number}.json"
+        file.write_text(json.dumps(block))
+        report = load_settings([str(file)], {}, {"HOME": str(tmp_path)})
+        assert report.warnings == ()
+        entry = report.upstreams["coretools"]
+        reached.append((entry.transport, entry.endpoint))
+    assert reached == [
+        ("stdio", None),
+        ("http", "http://127.0.0.1:8808/mcp"),
+        ("sse", "http://127.0.0.1:8808/sse"),
+    ]
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_client_entries_reach_the_address_that_the_example_listens_on(report: SettingsReport) -> None:
+    listening = f"http://{report.settings.http.host}:{report.settings.http.port}/"
+    urls = [block["mcpServers"]["coretools"].get("url") for block in client_blocks()]
+    assert [url.startswith(listening) for url in urls if url is not None] == [True, True]
+
+
+@pytest.mark.requirement("settings.example")
+def test_the_stdio_client_entry_starts_the_installed_command() -> None:
+    entry = client_blocks()[0]["mcpServers"]["coretools"]
+    assert entry["command"] == "coretools-mcp"
+    assert entry["args"][::2] == ["--workspace", "--config"]

@@ -1,0 +1,522 @@
+"""The settings as a whole: defaults, merging, keys and values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from server.settings import Settings, SettingsError, SettingsReport, load_settings
+from server.settings.models import HttpSettings
+from server.settings.reference import Described, described_keys
+from tools.contract.context import ApprovalMode, Limits, MediaHandling
+
+DEFAULTS: Mapping[str, Any] = {
+    "mcp": {"serverCommand": None, "allowed": None, "excluded": []},
+    "approvalMode": "default",
+    "permissions": {"allow": [], "ask": [], "deny": []},
+    "confirmation": {"whenUnavailable": None, "timeout": 300000, "style": "form"},
+    "results": {"display": "block"},
+    "media": "inline",
+    "tools": {
+        "discoveryCommand": None,
+        "callCommand": None,
+        "core": [],
+        "allowed": [],
+        "exclude": [],
+        "confirmationRequired": [],
+    },
+    "workspace": {"roots": [], "clientRoots": "fallback", "respectGitIgnore": True, "respectAgentIgnore": True},
+    "limits": {
+        "readLines": 2000,
+        "readChars": 25000,
+        "listEntries": 100,
+        "grepMatches": 100,
+        "readManyFiles": 100,
+        "readManyChars": 100000,
+        "requestBytes": 16 * 1024 * 1024,
+    },
+    "shell": {
+        "sandbox": "auto",
+        "network": "host",
+        "timeout": 120000,
+        "silenceTimeout": 0,
+        "env": {},
+        "maxConcurrent": 8,
+    },
+    "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": {}},
+    "memory": {},
+    "agents": {},
+    "http": {
+        "host": "127.0.0.1",
+        "port": 8808,
+        "tokens": {},
+        "allowedHosts": [],
+        "allowedOrigins": [],
+        "sessionIdle": 1800000,
+    },
+    "proxy": {"firstListWait": 1000, "nameBudget": 48},
+    "log": {"level": "warning"},
+}
+
+ENTRY_DEFAULTS: Mapping[str, Any] = {
+    "args": [],
+    "env": {},
+    "cwd": None,
+    "inheritEnv": [],
+    "url": None,
+    "httpUrl": None,
+    "type": None,
+    "headers": {},
+    "enabled": True,
+    "description": "",
+    "trust": False,
+    "includeTools": None,
+    "excludeTools": [],
+    "protocol": "auto",
+    "timeout": 600000,
+    "connectTimeout": 30000,
+    "listTimeout": 10000,
+    "isolation": "per-client",
+    "maxSessions": 16,
+    "maxConcurrent": None,
+    "prefix": "alias",
+    "rename": {},
+}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home folder is empty."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"HOME": str(home)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a test writes its settings file."""
+    return tmp_path / "mcp.json"
+
+
+def write(path: Path, content: str | Mapping[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
+    return load_settings([write(path, content)], overrides, environ)
+
+
+def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(path, content, environ)
+    return caught.value.message
+
+
+def at(key: Described, value: Any) -> dict[str, Any]:
+    """The settings that give one key a value."""
+    *sections, last = key.path.replace("NAME", "chosen").split(".")
+    tree: dict[str, Any] = {last: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
+KEYS = list(described_keys())
+every_key = pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_without_any_settings_every_default_is_the_documented_one(environ: dict[str, str]) -> None:
+    report = load_settings([], {}, environ)
+    assert report.settings.model_dump(mode="json", by_alias=True) == {"mcpServers": {}, **DEFAULTS}
+    assert (report.sources, report.warnings, report.entries, report.files) == ({}, (), (), ())
+    assert report.source_of("http.port") == "default"
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_an_entry_with_only_a_command_has_the_documented_defaults(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"mcpServers": {"a": {"command": "run"}}}, environ)
+    dumped = report.settings.mcp_servers["a"].model_dump(mode="json", by_alias=True)
+    assert dumped == {"command": "run", **ENTRY_DEFAULTS}
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_validated_and_constructed_defaults_are_equal() -> None:
+    assert Settings() == Settings.model_construct()
+
+
+@pytest.mark.requirement("settings.frozen")
+def test_settings_cannot_be_changed(environ: dict[str, str]) -> None:
+    settings = load_settings([], {}, environ).settings
+    with pytest.raises(ValidationError):
+        settings.media = MediaHandling.NOTICE
+    with pytest.raises(ValidationError):
+        settings.http.port = 1
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_a_file_can_give_every_default_without_a_warning(environ: dict[str, str], file: Path) -> None:
+    entry = {"command": "run", **ENTRY_DEFAULTS, "isolation": "shared"}
+    report = load(file, {**DEFAULTS, "mcpServers": {"a": entry}}, environ)
+    assert report.warnings == ()
+
+
+# --- Merging -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.merge")
+def test_a_later_layer_wins_and_every_value_names_its_source(environ: dict[str, str], tmp_path: Path) -> None:
+    user = write(
+        tmp_path / "home/.config/coretools-mcp/settings.json",
+        {"http": {"host": "user", "port": 1, "sessionIdle": 1, "allowedHosts": ["a"]}, "log": {"level": "debug"}},
+    )
+    first = write(tmp_path / "first.json", {"http": {"port": 2, "sessionIdle": 2, "allowedHosts": ["b"]}})
+    second = write(tmp_path / "second.json", {"http": {"sessionIdle": 3, "allowedHosts": []}, "media": "notice"})
+    report = load_settings([first, second], {"http": {"sessionIdle": 4}, "approvalMode": "plan"}, environ)
+    http = report.settings.http
+    assert (http.host, http.port, http.session_idle, http.allowed_hosts) == ("user", 2, 4, ())
+    assert report.files == (user, first, second)
+    assert report.sources == {
+        "http.host": user,
+        "http.port": first,
+        "http.sessionIdle": "command line",
+        "http.allowedHosts": second,
+        "log.level": user,
+        "media": second,
+        "approvalMode": "command line",
+    }
+
+
+@pytest.mark.requirement("settings.merge")
+def test_the_order_of_the_command_line_decides_between_files(environ: dict[str, str], tmp_path: Path) -> None:
+    one = write(tmp_path / "1.json", {"http": {"port": 1}})
+    two = write(tmp_path / "2.json", {"http": {"port": 2}})
+    assert load_settings([one, two], {}, environ).settings.http.port == 2
+    assert load_settings([two, one], {}, environ).settings.http.port == 1
+
+
+@pytest.mark.requirement("settings.merge")
+def test_a_later_entry_replaces_an_earlier_one_with_the_same_alias_as_a_whole(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    one = write(
+        tmp_path / "1.json",
+        {"mcpServers": {"a b": {"command": "old", "env": {"X": "1"}, "trust": True}, "z": {"command": "z"}}},
+    )
+    two = write(tmp_path / "2.json", {"mcpServers": {"new": {"command": "n"}, "a-b": {"command": "new"}}})
+    report = load_settings([one, two], {}, environ)
+    assert list(report.settings.mcp_servers) == ["a-b", "z", "new"]
+    entry = report.settings.mcp_servers["a-b"]
+    assert (entry.command, dict(entry.env), entry.trust) == ("new", {}, False)
+    assert [(found.alias, found.name, found.source) for found in report.entries] == [
+        ("a-b", "a-b", two),
+        ("z", "z", one),
+        ("new", "new", two),
+    ]
+    assert report.sources == {
+        "mcpServers.a-b.command": two,
+        "mcpServers.z.command": one,
+        "mcpServers.new.command": two,
+    }
+
+
+@pytest.mark.requirement("settings.merge")
+def test_an_empty_section_is_no_source_of_what_a_later_file_puts_into_it(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    one = write(tmp_path / "1.json", {"http": {}, "mcpServers": {}})
+    two = write(tmp_path / "2.json", {"http": {"port": 1}, "mcpServers": {"a": {"command": "x"}}})
+    report = load_settings([one, two], {}, environ)
+    assert report.sources == {"http.port": two, "mcpServers.a.command": two}
+
+
+@pytest.mark.requirement("settings.merge")
+def test_null_puts_a_key_back_to_its_default_where_null_is_a_value(environ: dict[str, str], tmp_path: Path) -> None:
+    one = write(tmp_path / "1.json", {"confirmation": {"whenUnavailable": "deny"}})
+    two = write(tmp_path / "2.json", {"confirmation": {"whenUnavailable": None}})
+    assert load_settings([one, two], {}, environ).settings.confirmation.when_unavailable is None
+
+
+@pytest.mark.requirement("settings.merge")
+def test_merging_leaves_the_given_overrides_alone(environ: dict[str, str], file: Path) -> None:
+    overrides = {"http": {"port": 5}, "mcpServers": {"a b": {"command": "x", "disabled": True}}}
+    before = json.dumps(overrides)
+    load_settings([write(file, {"http": {"host": "h"}})], overrides, environ)
+    assert json.dumps(overrides) == before
+
+
+# --- Keys that are not known, or known otherwise -----------------------------------------------------------------
+@pytest.mark.requirement("settings.unknown-keys")
+def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"evil\nINFO fine": 1, "x" * 1000: 1, "\x1b[31m": 1, "": 1}, environ)
+    assert len(report.warnings) == 4
+    assert all(warning.isprintable() and len(warning) < 250 + len(str(file)) for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.unknown-keys")
+def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
+    content: dict[str, Any] = {
+        "mcpservers": {},
+        "zzz": 1,
+        "http": {"prot": 1},
+        "mcpServers": {"a": {"command": "x", "oauth": {"clientSecret": "hunter2"}, "includetools": []}},
+        "confirmation": {"time-out": 1},
+    }
+    report = load(file, content, environ)
+    assert sorted(report.warnings) == sorted(
+        f"{file}: {said}"
+        for said in (
+            "mcpservers is not a known key and is ignored. Did you mean mcpServers?",
+            "zzz is not a known key and is ignored.",
+            "http.prot is not a known key and is ignored. Did you mean http.port?",
+            "mcpServers.a.oauth is not a known key and is ignored.",
+            "mcpServers.a.includetools is not a known key and is ignored. Did you mean mcpServers.a.includeTools?",
+            "confirmation.time-out is not a known key and is ignored. Did you mean confirmation.timeout?",
+        )
+    )
+
+
+@pytest.mark.requirement("settings.unknown-keys")
+def test_snake_case_is_not_another_way_to_spell_a_key(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"approval_mode": "auto-edit", "limits": {"read_lines": 5}}, environ)
+    assert report.settings.approval_mode is ApprovalMode.DEFAULT
+    assert report.settings.limits.read_lines == 2000
+    assert len(report.warnings) == 2
+
+
+@pytest.mark.requirement("settings.unknown-keys")
+def test_names_that_the_operator_chooses_and_editor_marks_are_no_unknown_keys(
+    environ: dict[str, str], file: Path
+) -> None:
+    entry = {"command": "x", "env": {"anything": "1"}, "headers": {"X-Any": "1"}}
+    assert load(file, {"$schema": "https://example.org", "mcpServers": {"any": entry}}, environ).warnings == ()
+
+
+SPELLINGS: list[tuple[dict[str, Any], str]] = [
+    ({"toolDiscoveryCommand": "x"}, "tools.discoveryCommand"),
+    ({"tools": {"toolDiscoveryCommand": "x"}}, "tools.discoveryCommand"),
+    ({"toolCallCommand": "x"}, "tools.callCommand"),
+    ({"tools": {"toolCallCommand": "x"}}, "tools.callCommand"),
+    ({"mcpServerCommand": "x"}, "mcp.serverCommand"),
+    ({"mcp": {"mcpServerCommand": "x"}}, "mcp.serverCommand"),
+    ({"allowMCPServers": ["a"]}, "mcp.allowed"),
+    ({"excludeMCPServers": ["a"]}, "mcp.excluded"),
+    ({"coreTools": []}, "tools.core"),
+    ({"allowedTools": ["x"]}, "tools.allowed"),
+    ({"excludeTools": []}, "tools.exclude"),
+    ({"tools": {"approvalMode": "plan"}}, "approvalMode"),
+]
+
+
+@pytest.mark.requirement("settings.spellings")
+@pytest.mark.parametrize(("content", "canonical"), SPELLINGS, ids=[json.dumps(content) for content, _ in SPELLINGS])
+def test_other_spellings_mean_the_same_key(
+    environ: dict[str, str], file: Path, content: dict[str, Any], canonical: str
+) -> None:
+    report = load(file, content, environ)
+    assert report.sources == {canonical: str(file)}
+    assert not any("not a known key" in warning for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.spellings")
+def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"tools": {"approvalMode": "auto-edit"}, "approvalMode": "plan"}, environ)
+    assert report.settings.approval_mode is ApprovalMode.PLAN
+    assert report.warnings == (
+        f"{file}: tools.approvalMode and approvalMode mean the same and differ; approvalMode counts.",
+    )
+    equal = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
+    assert equal.warnings == ()
+
+
+@pytest.mark.requirement("settings.spellings")
+def test_another_spelling_below_something_that_is_no_section_is_told_as_that(
+    environ: dict[str, str], file: Path
+) -> None:
+    assert "tools is a string, but has to be an object." in refusal(file, {"tools": "x", "coreTools": ["y"]}, environ)
+
+
+# --- Values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.values")
+def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> None:
+    content = {
+        "approvalMode": "auto-edit",
+        "media": "resource_link",
+        "confirmation": {"whenUnavailable": "deny", "timeout": 50, "style": "simple"},
+        "results": {"display": "meta"},
+        "workspace": {"clientRoots": "intersect", "respectGitIgnore": False, "respectAgentIgnore": False},
+        "limits": {"readLines": 1, "requestBytes": 1024},
+        "proxy": {"firstListWait": 0},
+        "http": {"allowedHosts": ["a", "b"]},
+        "log": {"level": "info"},
+    }
+    settings = load(file, content, environ).settings
+    assert settings.approval_mode is ApprovalMode.AUTO_EDIT
+    assert settings.media is MediaHandling.RESOURCE_LINK
+    assert settings.confirmation.model_dump(by_alias=True) == content["confirmation"]
+    assert settings.results.display == "meta"
+    assert settings.workspace.client_roots == "intersect"
+    assert (settings.workspace.respect_git_ignore, settings.workspace.respect_agent_ignore) == (False, False)
+    assert (settings.limits.read_lines, settings.limits.request_bytes) == (1, 1024)
+    assert settings.proxy.first_list_wait == 0
+    assert settings.http.allowed_hosts == ("a", "b")
+    assert settings.log.level == "info"
+
+
+@pytest.mark.requirement("settings.bad-values")
+@every_key
+def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
+    environ: dict[str, str], file: Path, key: Described
+) -> None:
+    wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
+    said = refusal(file, at(key, wrong), environ).splitlines()[0]
+    path = key.path.replace("NAME", "chosen")
+    shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
+    if key.path in ("mcpServers", "http.tokens"):
+        shown = "a number"
+    assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
+
+
+def is_secret(key: Described) -> bool:
+    return not key.section.model_fields[key.attribute].repr
+
+
+@pytest.mark.requirement("settings.bad-values")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"shell": {"timeout": 600_001}}, "shell.timeout is 600001, but has to be an integer of milliseconds from 1"),
+        ({"confirmation": {"timeout": 0}}, "confirmation.timeout is 0, but has to be an integer of milliseconds"),
+        ({"confirmation": {"timeout": 1.5}}, "confirmation.timeout is 1.5, but"),
+        ({"confirmation": {"timeout": 5.0}}, "confirmation.timeout is 5.0, but"),
+        ({"http": {"port": 65_536}}, "http.port is 65536, but has to be an integer from 0 to 65535."),
+        ({"http": {"port": "8808"}}, 'http.port is "8808", but'),
+        ({"http": {"port": True}}, "http.port is true, but"),
+        ({"http": {"host": ""}}, 'http.host is "", but has to be a host name or an address.'),
+        ({"limits": {"requestBytes": 1023}}, "limits.requestBytes is 1023, but"),
+        ({"limits": {"readLines": 0}}, "limits.readLines is 0, but has to be an integer from 1 to 10000000."),
+        ({"proxy": {"firstListWait": 60_001}}, "proxy.firstListWait is 60001, but"),
+        ({"workspace": {"respectGitIgnore": 1}}, "workspace.respectGitIgnore is 1, but has to be true or false."),
+        ({"workspace": {"roots": "/one"}}, 'workspace.roots is "/one", but has to be an array of strings.'),
+        ({"workspace": {"roots": ["/one", 2]}}, "workspace.roots[1] is 2, but has to be a string."),
+        ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but has to be a string."),
+        ({"media": "png"}, 'media is "png", but has to be one of "inline", "resource_link", "notice".'),
+        (
+            {"approvalMode": "auto_edit"},
+            'approvalMode is "auto_edit", but has to be one of "plan", "default", "auto-edit" ("yolo" only',
+        ),
+        ({"confirmation": {"whenUnavailable": "allow"}}, 'but has to be one of "client", "deny", or null.'),
+        ({"log": "info"}, "log is a string, but has to be an object."),
+        ({"log": {"level": "x" * 500}}, 'log.level is "' + "x" * 79 + "..., but"),
+        ({"mcpServers": {"a": {"command": "x", "isolation": "none"}}}, 'mcpServers.a.isolation is "none", but'),
+        ({"mcpServers": {"a": {"command": "x", "protocol": "2025-11-25"}}}, '"auto", "legacy", "2026-07-28".'),
+    ],
+    ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else "",
+)
+def test_values_out_of_bounds_are_errors(
+    environ: dict[str, str], file: Path, content: dict[str, Any], expected: str
+) -> None:
+    said = refusal(file, content, environ)
+    assert said.startswith(f"{file}: ")
+    assert expected in said
+
+
+@pytest.mark.requirement("settings.bad-values")
+def test_the_error_names_the_file_that_gave_the_value(environ: dict[str, str], tmp_path: Path) -> None:
+    one = write(tmp_path / "1.json", {"http": {"port": "bad"}})
+    two = write(tmp_path / "2.json", {"http": {"host": "fine"}, "log": {"level": "bad"}})
+    with pytest.raises(SettingsError) as caught:
+        load_settings([one, two], {"media": "bad"}, environ)
+    assert [problem.partition(": ")[0] for problem in caught.value.problems] == ["command line", one, two]
+
+
+@pytest.mark.requirement("settings.bad-values")
+def test_everything_that_is_wrong_is_told_at_once_up_to_a_bound(environ: dict[str, str], file: Path) -> None:
+    content: dict[str, Any] = {"mcpServers": {"a": "x", "b  c": {}, "b--c": {}}, "http": {"port": -1}}
+    assert len(refusal(file, content, environ).splitlines()) == 3
+    many = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
+    told = refusal(file, many, environ).splitlines()
+    assert len(told) == 21
+    assert told[-1] == "There are 30 more problems like these."
+
+
+# --- Folders, limits, start-up -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.roots")
+def test_roots_in_a_file_start_from_its_folder_or_the_home_folder(environ: dict[str, str], tmp_path: Path) -> None:
+    roots = ["sub/../here", ".", "~", "~/code", "/abs/./x/"]
+    report = load(tmp_path / "etc/mcp.json", {"workspace": {"roots": roots}}, environ)
+    etc, home = f"{tmp_path}/etc", f"{tmp_path}/home"
+    assert report.settings.workspace.roots == (f"{etc}/here", etc, home, f"{home}/code", "/abs/x")
+
+
+@pytest.mark.requirement("settings.roots")
+def test_roots_start_from_the_working_folder_where_nothing_else_says_so(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "etc/mcp.json", {"workspace": {"roots": ["x"]}})
+    assert load_settings(["etc/mcp.json"], {}, environ).settings.workspace.roots == (f"{tmp_path}/etc/x",)
+    on_command_line = load_settings([], {"workspace": {"roots": ("y",)}}, environ)
+    assert on_command_line.settings.workspace.roots == (f"{tmp_path}/y",)
+
+
+@pytest.mark.requirement("settings.roots")
+@pytest.mark.parametrize("root", ["", "  ", "a\0b"])
+def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
+    said = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
+    assert said == f"{file}: workspace.roots holds a path that no folder has; name a folder."
+
+
+@pytest.mark.requirement("settings.limits")
+def test_limits_become_the_limits_of_tools(environ: dict[str, str], file: Path) -> None:
+    assert load_settings([], {}, environ).settings.limits.for_tools() == Limits()
+    content = {
+        "readLines": 1,
+        "readChars": 2,
+        "listEntries": 3,
+        "grepMatches": 4,
+        "readManyFiles": 5,
+        "readManyChars": 6,
+    }
+    given = load(file, {"limits": content}, environ).settings.limits.for_tools()
+    assert given == Limits(
+        read_lines=1, read_chars=2, list_entries=3, grep_matches=4, read_many_files=5, read_many_chars=6
+    )
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_models_can_be_made_by_attribute_names() -> None:
+    assert Settings(http=HttpSettings(allowed_hosts=("a",))).http.allowed_hosts == ("a",)
+
+
+@pytest.mark.requirement("settings.start-up")
+def test_loading_imports_nothing_that_only_errors_need(environ: dict[str, str], file: Path) -> None:
+    write(file, {"mcpServers": {"a": {"command": "x", "env": {"K": "$HOME"}}}, "http": {"port": 1}})
+    code = (
+        "import sys\n"
+        "from pydantic import BaseModel\n"
+        "class Warm(BaseModel): pass\n"
+        "before = set(sys.modules)\n"
+        "from server.settings import load_settings\n"
+        "load_settings([sys.argv[1]], {}, {'HOME': sys.argv[2]})\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-c", code, str(file), environ["HOME"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    loaded = done.stdout.split()
+    assert "server.settings.load" in loaded
+    foreign = [name for name in loaded if not name.startswith(("server", "tools", "json", "_json", "pydantic"))]
+    assert foreign == []

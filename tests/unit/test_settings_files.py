@@ -1,0 +1,183 @@
+"""Settings files: where they are, and what is no settings file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings.files import MAX_FILE_BYTES, user_file
+from tools.contract.context import MediaHandling
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home folder is empty."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"HOME": str(home)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a test writes its settings file."""
+    return tmp_path / "mcp.json"
+
+
+def write(path: Path, content: str | Mapping[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
+    return load_settings([write(path, content)], overrides, environ)
+
+
+def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(path, content, environ)
+    return caught.value.message
+
+
+@pytest.mark.requirement("settings.user-file")
+@pytest.mark.parametrize(
+    ("environ", "platform", "expected"),
+    [
+        ({"HOME": "/h"}, "linux", "/h/.config/coretools-mcp/settings.json"),
+        ({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}, "linux", "/x/coretools-mcp/settings.json"),
+        ({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}, "linux", "/h/.config/coretools-mcp/settings.json"),
+        ({"HOME": "/h", "XDG_CONFIG_HOME": ""}, "darwin", "/h/.config/coretools-mcp/settings.json"),
+        ({"HOME": "/h", "APPDATA": "/roaming"}, "win32", "/roaming/coretools-mcp/settings.json"),
+        ({"HOME": "/h"}, "win32", None),
+    ],
+    ids=["home", "xdg", "relative xdg", "empty xdg", "windows", "windows without appdata"],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="the paths are spelled for POSIX")
+def test_the_user_file_stands_in_the_users_configuration_folder(
+    environ: dict[str, str], platform: str, expected: str | None
+) -> None:
+    assert user_file(environ, platform) == expected
+
+
+@pytest.mark.requirement("settings.user-file")
+def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path: Path) -> None:
+    path = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"http": {"port": 1}})
+    report = load_settings([], {}, environ)
+    assert report.settings.http.port == 1
+    assert report.sources == {"http.port": path}
+    assert report.files == (path,)
+
+
+@pytest.mark.requirement("settings.user-file")
+def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "home/.config/coretools-mcp/settings.json"
+    folder.mkdir(parents=True)
+    with pytest.raises(SettingsError, match="cannot be read, because it is a folder") as caught:
+        load_settings([], {}, environ)
+    assert str(folder) in caught.value.message
+
+
+@pytest.mark.requirement("settings.user-file")
+def test_a_configuration_folder_that_is_a_file_counts_as_no_user_file(environ: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path / "home/.config", "")
+    assert load_settings([], {}, environ).files == ()
+
+
+@pytest.mark.requirement("settings.config-file")
+def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.json")
+    with pytest.raises(SettingsError, match="it does not exist") as caught:
+        load_settings([missing], {}, environ)
+    assert caught.value.message.startswith(missing)
+
+
+@pytest.mark.requirement("settings.config-file")
+@pytest.mark.parametrize("path", ["/dev/null/x", ".", "nul\0"])
+def test_a_config_path_that_is_no_file_is_an_error(environ: dict[str, str], path: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings([path], {}, environ)
+
+
+# --- From bytes to an object -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.comments")
+def test_comments_are_allowed_and_strings_that_look_like_them_are_kept(environ: dict[str, str], file: Path) -> None:
+    text = r"""// first "line
+    { /* a " quote */ "mcpServers": { "a": { // more
+        "command": "say \"//\" /* not */", "args": ["http://x", "/*", "*/", "\\"] /**/ } }
+    } // last"""
+    entry = load(file, text, environ).upstreams["a"]
+    assert entry.command == 'say "//" /* not */'
+    assert entry.args == ("http://x", "/*", "*/", "\\")
+
+
+@pytest.mark.requirement("settings.comments")
+@pytest.mark.parametrize("opened", ["/* no end\n }", "/*/"])
+def test_a_comment_that_is_never_closed_is_named_with_its_line(
+    environ: dict[str, str], file: Path, opened: str
+) -> None:
+    said = refusal(file, f"{{\n\n {opened}", environ)
+    assert said == f"{file}: the comment that begins in line 3 is never closed with */."
+
+
+@pytest.mark.requirement("settings.json-errors")
+def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ: dict[str, str], file: Path) -> None:
+    said = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
+    assert f"{file}: this file is not valid JSON at line 3, column 21:" in said
+
+
+@pytest.mark.requirement("settings.json-errors")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"[]", "settings are one JSON object"),
+        (b"", "not valid JSON at line 1, column 1"),
+        (b'{"media": "inline",}', "not valid JSON at line 1"),
+        (b'{"media": "unterminated\n}', "not valid JSON at line 1"),
+        (b'{"media": "\xff"}', "not UTF-8 (byte 11)"),
+        ('{"media": "inline"}'.encode("utf-16"), "not UTF-8"),
+        (b'{"memory": {"a": NaN}}', "a number that JSON does not have"),
+        (b'{"memory": {"a": ' + b"9" * 5000 + b"}}", "a number that JSON does not have"),
+        (b'{"memory": {"a": "\\ud800"}}', "half of a surrogate pair"),
+        (b'{"memory": ' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 50 deep"),
+        (b'{"memory": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 50 deep"),
+        (b"{}" + b" " * MAX_FILE_BYTES, "more than 1000000 bytes"),
+    ],
+    ids=[
+        "array", "empty", "trailing comma", "open string", "latin-1", "utf-16", "nan", "long number",
+        "surrogate", "deep", "very deep", "large",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_settings_file_is_an_error_that_says_why(
+    environ: dict[str, str], file: Path, content: bytes, expected: str
+) -> None:
+    file.write_bytes(content)
+    with pytest.raises(SettingsError) as caught:
+        load_settings([str(file)], {}, environ)
+    assert caught.value.message.startswith(f"{file}: ")
+    assert expected in caught.value.message
+
+
+@pytest.mark.requirement("settings.json-errors")
+def test_a_byte_order_mark_and_the_largest_allowed_size_are_fine(environ: dict[str, str], file: Path) -> None:
+    content = b'\xef\xbb\xbf{"media": "notice"}'
+    file.write_bytes(content + b" " * (MAX_FILE_BYTES - len(content)))
+    assert load_settings([str(file)], {}, environ).settings.media is MediaHandling.NOTICE
+
+
+@pytest.mark.requirement("settings.repeated-keys")
+def test_a_repeated_key_gets_a_warning_with_its_path(environ: dict[str, str], file: Path) -> None:
+    text = '{"http": {"port": 1, "host": "h", "port": 2}, "memory": {"list": [{"a": 1, "a": 2, "a": 3}]}}'
+    report = load(file, text, environ)
+    assert report.settings.http.port == 2
+    assert report.warnings[:2] == (
+        f"{file}: http.port is given more than once; the last one counts.",
+        f"{file}: memory.list[0].a is given more than once; the last one counts.",
+    )

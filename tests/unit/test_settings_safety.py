@@ -1,0 +1,210 @@
+"""What settings must never do: show a secret, or pass over a restriction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings.reference import Described, described_keys
+from server.settings.section import NotEnforced, NotUsed
+from tools.contract.context import ApprovalMode
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home folder is empty."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return {"HOME": str(home)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a test writes its settings file."""
+    return tmp_path / "mcp.json"
+
+
+def write(path: Path, content: str | Mapping[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
+    return load_settings([write(path, content)], overrides, environ)
+
+
+def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(path, content, environ)
+    return caught.value.message
+
+
+def at(key: Described, value: Any) -> dict[str, Any]:
+    """The settings that give one key a value."""
+    *sections, last = key.path.replace("NAME", "chosen").split(".")
+    tree: dict[str, Any] = {last: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
+KEYS = list(described_keys())
+every_key = pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
+
+SECRETS = [
+    {"mcpServers": {"a": "hunter2"}},
+    {"mcpServers": {"a": {"command": ["hunter2"]}}},
+    {"mcpServers": {"a": {"command": "x", "args": "--key hunter2"}}},
+    {"mcpServers": {"a": {"command": "x", "args": ["hunter2\0"]}}},
+    {"mcpServers": {"a": {"command": "x", "env": "hunter2"}}},
+    {"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}},
+    {"mcpServers": {"a": {"command": "x", "env": {"K": "hunter2\0"}}}},
+    {"mcpServers": {"a": {"url": "http://x", "headers": ["hunter2"]}}},
+    {"mcpServers": {"a": {"url": "http://x", "headers": {"A": "hunter2\n"}}}},
+    {"mcpServers": {"a": {"url": "ftp://hunter2@x"}}},
+    {"mcpServers": {"a": {"httpUrl": "hunter2"}}},
+    {"mcpServers": "hunter2"},
+    {"http": {"tokens": {"me": "hunter2"}}},
+    {"http": {"tokens": "hunter2"}},
+    {"http": {"tokens": {"me": {"file": ["hunter2"]}}}},
+    {"http": {"tokens": {"me": {"value": "hunter2"}}}},
+    {"web": {"search": "hunter2"}},
+    {"shell": {"env": {"K": {"x": "hunter2"}}}},
+    {"agents": "hunter2"},
+    {"memory": "hunter2"},
+    {"tools": {"callCommand": ["hunter2"]}},
+]
+
+
+@pytest.mark.requirement("settings.secrets")
+@pytest.mark.parametrize("content", SECRETS, ids=[json.dumps(content)[:70] for content in SECRETS])
+def test_no_error_shows_what_may_be_a_secret(environ: dict[str, str], file: Path, content: dict[str, Any]) -> None:
+    assert "hunter2" not in refusal(file, content, environ)
+
+
+@pytest.mark.requirement("settings.secrets")
+def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ: dict[str, str], file: Path) -> None:
+    content = {
+        "mcpServers": {
+            "a": {
+                "command": "x",
+                "args": ["hunter2"],
+                "env": {"A": "hunter2", "B": "$A_MISSING_ONE"},
+                "oauth": {"clientSecret": "hunter2"},
+            },
+            "b": {"url": "http://hunter2@x/", "command": "x", "headers": {"A": "${SECRET}"}},
+        },
+        "web": {"search": {"tavily": {"apiKey": "hunter2"}}},
+        "shell": {"env": {"K": "hunter2"}},
+    }
+    report = load(file, content, {**environ, "SECRET": "hunter2"})
+    assert report.settings.mcp_servers["b"].headers == {"A": "hunter2"}
+    assert len(report.warnings) == 5
+    assert "hunter2" not in repr(report)
+    assert "hunter2" not in str(report.settings)
+
+
+# --- What this version does not act on ---------------------------------------------------------------------------
+
+NOT_USED: Mapping[str, Any] = {
+    "mcpServers.NAME.isolation": "per-client",
+    "mcpServers.NAME.maxSessions": 2,
+    "mcpServers.NAME.maxConcurrent": 1,
+    "mcpServers.NAME.prefix": "none",
+    "mcpServers.NAME.rename": {"a": "b"},
+    "mcp.serverCommand": "run",
+    "permissions.allow": ["Edit"],
+    "tools.discoveryCommand": "run",
+    "tools.callCommand": "run",
+    "tools.allowed": ["edit"],
+    "shell.sandbox": "required",
+    "shell.network": "none",
+    "shell.timeout": 1,
+    "shell.silenceTimeout": 1,
+    "shell.env": {"A": "1"},
+    "shell.maxConcurrent": 1,
+    "web.allowPrivateHosts": ["localhost"],
+    "web.allowedPorts": [8080],
+    "web.search": {"provider": "x"},
+    "memory": {"file": "x"},
+    "agents": {"command": "x"},
+    "proxy.nameBudget": 60,
+}
+
+NOT_ENFORCED: Mapping[str, Any] = {
+    "permissions.ask": ["Edit"],
+    "permissions.deny": ["Edit"],
+    "tools.core": ["edit"],
+    "tools.exclude": ["edit"],
+    "tools.confirmationRequired": ["edit"],
+    "http.tokens": {"me": {"env": "TOKEN"}},
+    "http.tokens.NAME.file": "/x",
+    "http.tokens.NAME.env": "TOKEN",
+}
+
+KEY_OF = {key.path: key for key in KEYS}
+
+
+@pytest.mark.requirement("settings.not-used")
+def test_the_keys_that_this_version_does_not_act_on_are_these() -> None:
+    assert {key.path for key in KEYS if isinstance(key.mark, NotUsed)} == set(NOT_USED)
+    assert {key.path for key in KEYS if isinstance(key.mark, NotEnforced)} == set(NOT_ENFORCED)
+
+
+@pytest.mark.requirement("settings.not-used")
+@pytest.mark.parametrize("path", NOT_USED)
+def test_a_value_for_a_key_that_is_not_used_gets_a_warning(environ: dict[str, str], file: Path, path: str) -> None:
+    content = at(KEY_OF[path], NOT_USED[path])
+    if path.startswith("mcpServers"):
+        content["mcpServers"]["chosen"]["command"] = "run"
+    where = path.replace("NAME", "chosen")
+    assert load(file, content, environ).warnings == (f"{file}: {where} is known but not used by this version.",)
+
+
+@pytest.mark.requirement("settings.not-enforced")
+@pytest.mark.parametrize("path", NOT_ENFORCED)
+def test_a_restriction_that_cannot_be_enforced_stops_the_start(environ: dict[str, str], file: Path, path: str) -> None:
+    said = refusal(file, at(KEY_OF[path], NOT_ENFORCED[path]), environ)
+    where = path.partition(".NAME")[0]
+    assert said == (
+        f"{file}: {where} restricts what may happen, and this version cannot enforce it, "
+        "so the server does not start with it. Remove it to start without it."
+    )
+
+
+@pytest.mark.requirement("settings.not-enforced")
+def test_an_older_spelling_of_a_restriction_stops_the_start_too(environ: dict[str, str], file: Path) -> None:
+    assert "tools.exclude restricts" in refusal(file, {"excludeTools": ["edit"]}, environ)
+    assert "tools.core restricts" in refusal(file, {"coreTools": ["edit"]}, environ)
+
+
+@pytest.mark.requirement("settings.not-enforced")
+def test_restrictions_on_the_command_line_stop_the_start_too(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"^command line: permissions\.deny restricts"):
+        load_settings([], {"permissions": {"deny": ["Edit"]}}, environ)
+
+
+@pytest.mark.requirement("settings.yolo")
+@pytest.mark.parametrize("content", [{"approvalMode": "yolo"}, {"tools": {"approvalMode": "yolo"}}], ids=json.dumps)
+def test_yolo_in_a_file_is_ignored_with_a_warning(
+    environ: dict[str, str], tmp_path: Path, content: dict[str, Any]
+) -> None:
+    plan = write(tmp_path / "plan.json", {"approvalMode": "plan"})
+    yolo = write(tmp_path / "yolo.json", content)
+    report = load_settings([plan, yolo], {}, environ)
+    assert report.settings.approval_mode is ApprovalMode.PLAN
+    assert report.warnings == (
+        f'{yolo}: approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.',
+    )
+
+
+@pytest.mark.requirement("settings.yolo")
+def test_yolo_on_the_command_line_counts(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"approvalMode": "plan"}, environ, approvalMode="yolo")
+    assert (report.settings.approval_mode, report.warnings) == (ApprovalMode.YOLO, ())

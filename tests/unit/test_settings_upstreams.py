@@ -1,0 +1,370 @@
+"""The entries of mcpServers: their aliases, which are used, their variables, and how each is reached."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
+from server.settings.upstreams import alias_of
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a test writes its settings file."""
+    return tmp_path / "mcp.json"
+
+
+def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsReport:
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return load_settings([str(file)], {}, {"HOME": str(file.parent / "home"), **environ})
+
+
+def refusal(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(file, {"mcpServers": {"a": entry}}, **environ)
+    return caught.value.message
+
+
+def left_out(report: SettingsReport) -> dict[str, str | None]:
+    return {entry.alias: entry.left_out for entry in report.entries}
+
+
+# --- Aliases -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.alias")
+@pytest.mark.parametrize(
+    ("name", "alias"),
+    [
+        ("github", "github"),
+        ("My_Server-2", "My_Server-2"),
+        ("a" * 24, "a" * 24),
+        ("a" * 25, "a" * 24),
+        ("my server", "my-server"),
+        ("a.b/c", "a-b-c"),
+        ("a__b", "a-b"),
+        ("a____b", "a-b"),
+        ("_a_", "-a-"),
+        ("_", "-"),
+        ("a" * 23 + "_b", "a" * 23 + "-"),
+        ("сервер", "------"),
+    ],
+)
+def test_a_name_becomes_an_alias(name: str, alias: str) -> None:
+    assert alias_of(name) == alias
+
+
+@pytest.mark.requirement("settings.alias")
+@settings(derandomize=True, max_examples=300)
+@given(st.text(min_size=1, max_size=60) | st.text("a_-", min_size=1, max_size=40))
+def test_every_alias_keeps_the_rule_and_is_its_own_alias(name: str) -> None:
+    alias = alias_of(name)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,24}", alias)
+    assert "__" not in alias
+    assert not alias.startswith("_")
+    assert not alias.endswith("_")
+    assert alias_of(alias) == alias
+
+
+@pytest.mark.requirement("settings.alias")
+def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
+    report = load(file, {"mcpServers": {"my server": {"command": "x"}, "fine": {"command": "y"}}})
+    assert list(report.upstreams) == ["my-server", "fine"]
+    assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
+    said = (
+        "mcpServers.my server is called my-server here: a name has letters, digits, - and single _ inside, at most 24."
+    )
+    assert report.warnings == (f"{file}: {said}",)
+
+
+@pytest.mark.requirement("settings.alias")
+def test_two_names_that_become_one_alias_are_an_error_that_names_both(file: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(file, {"mcpServers": {"a.b": {"command": "x"}, "a b": {"command": "y"}}})
+    assert caught.value.message == (
+        f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; "
+        "rename one, with letters, digits, - and single _ only."
+    )
+
+
+@pytest.mark.requirement("settings.alias")
+def test_an_empty_name_is_an_error(file: Path) -> None:
+    with pytest.raises(SettingsError, match="has an empty name"):
+        load(file, {"mcpServers": {"": {"command": "x"}}})
+
+
+# --- Which are used ----------------------------------------------------------------------------------------------
+
+THREE = {"one": {"command": "1"}, "my two": {"command": "2"}, "three": {"command": "3"}}
+
+
+@pytest.mark.requirement("settings.filters")
+@pytest.mark.parametrize(
+    ("mcp", "used"),
+    [
+        ({}, ["one", "my-two", "three"]),
+        ({"allowed": None}, ["one", "my-two", "three"]),
+        ({"allowed": ["three", "one"]}, ["one", "three"]),
+        ({"allowed": ["my two"]}, ["my-two"]),
+        ({"allowed": ["my-two"]}, ["my-two"]),
+        ({"excluded": ["my two", "one"]}, ["three"]),
+        ({"excluded": ["my-two"]}, ["one", "three"]),
+        ({"allowed": ["one", "three"], "excluded": ["three"]}, ["one"]),
+        ({"allowed": []}, []),
+    ],
+    ids=json.dumps,
+)
+def test_allowed_and_excluded_decide_which_servers_are_used(file: Path, mcp: dict[str, Any], used: list[str]) -> None:
+    report = load(file, {"mcpServers": THREE, "mcp": mcp})
+    assert list(report.upstreams) == used
+    assert list(report.settings.mcp_servers) == ["one", "my-two", "three"]
+    assert [alias for alias, entry in report.settings.mcp_servers.items() if entry.enabled] == used
+
+
+@pytest.mark.requirement("settings.filters")
+def test_a_server_that_is_left_out_says_why(file: Path) -> None:
+    servers: dict[str, Any] = {**THREE, "four": {"command": "4", "enabled": False}}
+    report = load(file, {"mcpServers": servers, "mcp": {"allowed": ["one", "three", "four"], "excluded": ["three"]}})
+    assert left_out(report) == {
+        "one": None,
+        "my-two": "It is not in mcp.allowed.",
+        "three": "It is in mcp.excluded.",
+        "four": "It is not enabled.",
+    }
+
+
+@pytest.mark.requirement("settings.filters")
+def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(file: Path) -> None:
+    report = load(file, {"mcpServers": THREE, "mcp": {"allowed": [], "excluded": ["tow"]}})
+    assert report.warnings[1:] == (
+        f'{file}: mcp.excluded names "tow", which is no server of mcpServers.',
+        f"{file}: mcp.allowed is empty, so no server of mcpServers is used.",
+    )
+
+
+@pytest.mark.requirement("settings.disabled")
+@pytest.mark.parametrize(
+    ("marks", "used"),
+    [
+        ({"disabled": True}, False),
+        ({"disabled": False}, True),
+        ({"disabled": True, "enabled": True}, False),
+        ({"disabled": False, "enabled": False}, False),
+    ],
+    ids=json.dumps,
+)
+def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, marks: dict[str, bool], used: bool) -> None:
+    report = load(file, {"mcpServers": {"a": {"command": "x", **marks}}})
+    assert (list(report.upstreams) == ["a"]) is used
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("settings.disabled")
+def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
+    said = refusal(file, {"command": "x", "disabled": "true"})
+    assert said == f"{file}: mcpServers.a.disabled has to be true or false."
+
+
+# --- Variables ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.variables")
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$WORD", "value"),
+        ("${WORD}", "value"),
+        ("a${WORD}b$WORD-c", "avaluebvalue-c"),
+        ("$EMPTY|${EMPTY}", "|"),
+        ("${MISSING:-default}", "default"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-default}", "default"),
+        ("${WORD:-default}", "value"),
+        ("$NESTED", "$WORD ${MISSING}"),
+        ("$$WORD $${WORD} $$", "$WORD ${WORD} $"),
+        ("$1 $- $ 5$", "$1 $- $ 5$"),
+        ("no variable", "no variable"),
+    ],
+)
+def test_variables_are_expanded_once(file: Path, text: str, expanded: str) -> None:
+    environ = {"WORD": "value", "EMPTY": "", "NESTED": "$WORD ${MISSING}"}
+    report = load(file, {"mcpServers": {"a": {"command": "x", "args": [text]}}}, **environ)
+    assert report.upstreams["a"].args == (expanded,)
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("settings.variables")
+def test_variables_are_expanded_in_every_text_that_reaches_the_server_and_in_no_other(file: Path) -> None:
+    entry = {
+        "command": "$V",
+        "args": ["-x", "$V"],
+        "env": {"$V": "$V"},
+        "cwd": "/$V",
+        "headers": {"X-Key": "Bearer $V"},
+        "description": "costs $V",
+        "includeTools": ["$V"],
+        "inheritEnv": ["$V"],
+    }
+    remote = {"url": "http://$V/", "httpUrl": "https://${V}/mcp"}
+    upstreams = load(file, {"mcpServers": {"a": entry, "b": remote}}, V="v").upstreams
+    a, b = upstreams["a"], upstreams["b"]
+    assert (a.command, a.args, a.env, a.cwd, a.headers) == (
+        "v",
+        ("-x", "v"),
+        {"$V": "v"},
+        "/v",
+        {"X-Key": "Bearer v"},
+    )
+    assert (a.description, a.include_tools, a.inherit_env) == ("costs $V", ("$V",), ("$V",))
+    assert (b.url, b.http_url) == ("http://v/", "https://v/mcp")
+
+
+@pytest.mark.requirement("settings.variables")
+@pytest.mark.parametrize(
+    ("part", "where", "variable"),
+    [
+        ({"args": ["x", "$MISSING"]}, "args[1]", "MISSING"),
+        ({"env": {"KEY": "${MISSING}"}}, "env.KEY", "MISSING"),
+        ({"headers": {"A": "${env:MISSING}"}}, "headers.A", "env:MISSING"),
+        ({"cwd": "$MISSING"}, "cwd", "MISSING"),
+        ({"command": "$MISSING"}, "command", "MISSING"),
+        ({"httpUrl": "$MISSING/mcp"}, "httpUrl", "MISSING"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_a_variable_that_is_not_set_leaves_only_its_server_out_with_a_warning(
+    file: Path, part: dict[str, Any], where: str, variable: str
+) -> None:
+    report = load(file, {"mcpServers": {"a": {"command": "x", **part}, "b": {"command": "y"}}})
+    assert list(report.upstreams) == ["b"]
+    assert left_out(report)["a"] == f"The environment variable {variable} is not set."
+    assert not report.settings.mcp_servers["a"].enabled
+    said = (
+        f"mcpServers.a.{where} names the environment variable {variable}, which is not set; the server a is left out."
+    )
+    assert report.warnings == (f"{file}: {said} Set it, or write $$ for a dollar sign.",)
+
+
+@pytest.mark.requirement("settings.variables")
+def test_a_server_that_is_not_used_needs_no_variables(file: Path) -> None:
+    report = load(file, {"mcpServers": {"a": {"command": "$MISSING", "enabled": False}}})
+    assert report.warnings == ()
+
+
+# --- How a server is reached -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.transport")
+@pytest.mark.parametrize(
+    ("entry", "transport", "endpoint"),
+    [
+        ({"command": "x"}, "stdio", None),
+        ({"command": "x", "type": "stdio"}, "stdio", None),
+        ({"url": "http://u"}, "detect", "http://u"),
+        ({"url": "http://u", "type": "http"}, "http", "http://u"),
+        ({"url": "http://u", "type": "sse"}, "sse", "http://u"),
+        ({"httpUrl": "https://h:8443/x?y"}, "http", "https://h:8443/x?y"),
+        ({"httpUrl": "http://h", "type": "http"}, "http", "http://h"),
+        ({"url": "http://[::1]:1/"}, "detect", "http://[::1]:1/"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_type_or_what_is_given_decides_the_transport(
+    file: Path, entry: dict[str, Any], transport: str, endpoint: str | None
+) -> None:
+    report = load(file, {"mcpServers": {"a": entry}})
+    settings = report.upstreams["a"]
+    assert (settings.transport, settings.endpoint) == (transport, endpoint)
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("settings.transport")
+@pytest.mark.parametrize(
+    ("entry", "transport", "endpoint", "said"),
+    [
+        ({"command": "x", "url": "http://u"}, "detect", "http://u", "command and url; only url"),
+        ({"url": "http://u", "httpUrl": "http://h"}, "http", "http://h", "url and httpUrl; only httpUrl"),
+        ({"url": "http://u", "httpUrl": "http://h", "type": "sse"}, "sse", "http://u", "url and httpUrl; only url"),
+        ({"command": "x", "url": "http://u", "type": "stdio"}, "stdio", None, "command and url; only command"),
+        (
+            {"command": "x", "url": "http://u", "httpUrl": "http://h"},
+            "http",
+            "http://h",
+            "command and url and httpUrl; only httpUrl",
+        ),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_of_several_ways_to_reach_a_server_one_is_used_with_a_warning(
+    file: Path, entry: dict[str, Any], transport: str, endpoint: str | None, said: str
+) -> None:
+    report = load(file, {"mcpServers": {"a": entry}})
+    assert (report.upstreams["a"].transport, report.upstreams["a"].endpoint) == (transport, endpoint)
+    assert report.warnings == (f"{file}: mcpServers.a gives {said} is used.",)
+
+
+@pytest.mark.requirement("settings.transport")
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({}, "mcpServers.a has no command, no url and no httpUrl; give it one of them."),
+        ({"args": ["x"]}, "mcpServers.a has no command, no url and no httpUrl; give it one of them."),
+        ({"command": ""}, "mcpServers.a.command is missing or empty; name the program that starts the server."),
+        ({"type": "stdio", "url": "http://u"}, "mcpServers.a.command is missing or empty; name the program"),
+        ({"type": "http", "command": "x"}, 'mcpServers.a has the type "http" but no url; give the address'),
+        ({"type": "sse", "httpUrl": "http://h"}, 'mcpServers.a has the type "sse" but no url; give the address'),
+        ({"url": "example.org/mcp"}, "mcpServers.a.url has to be an address that begins with http:// or https://"),
+        ({"url": "ws://example.org"}, "mcpServers.a.url has to be an address"),
+        ({"url": "http://"}, "mcpServers.a.url has to be an address"),
+        ({"url": "http://x:99999/"}, "mcpServers.a.url has to be an address"),
+        ({"url": "http://[::1/"}, "mcpServers.a.url has to be an address"),
+        ({"httpUrl": "/mcp"}, "mcpServers.a.httpUrl has to be an address"),
+        ({"url": "$ADDRESS"}, "mcpServers.a.url has to be an address"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_an_entry_that_cannot_be_reached_is_an_error(file: Path, entry: dict[str, Any], said: str) -> None:
+    assert refusal(file, entry, ADDRESS="not an address").startswith(f"{file}: {said}")
+
+
+@pytest.mark.requirement("settings.transport")
+def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
+    assert load(file, {"mcpServers": {"a": {"enabled": False}}}).warnings == ()
+
+
+@pytest.mark.requirement("settings.transport")
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"command": "x\0"}, "mcpServers.a.command holds a NUL character, which no process can be given."),
+        ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] holds a NUL character"),
+        ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd holds a NUL character"),
+        ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K holds a NUL character"),
+        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is no name for an environment variable."),
+        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is no name for an environment variable.'),
+        ({"url": "http://x", "headers": {"X Y": "1"}}, "mcpServers.a.headers.X Y is no name for an HTTP header."),
+        ({"url": "http://x", "headers": {"A": "1\r\nB: 2"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
+        ({"url": "http://x", "headers": {"A": "$LINE"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
+        ({"url": "http://x", "headers": {"A": "ключ"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_texts_that_no_process_and_no_request_can_carry_are_errors(
+    file: Path, entry: dict[str, Any], said: str
+) -> None:
+    assert refusal(file, entry, LINE="two\nlines").startswith(f"{file}: {said}")
+
+
+@pytest.mark.requirement("settings.transport")
+def test_an_entry_made_in_code_has_its_transport_too() -> None:
+    assert UpstreamSettings(command="x").transport == "stdio"
+    assert UpstreamSettings().transport is None
+    assert UpstreamSettings().endpoint is None
