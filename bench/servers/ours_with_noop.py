@@ -1,0 +1,57 @@
+"""Our server with one more built-in tool that does nothing: what a call costs without any file work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from server import serving
+from server.app import App
+from server.settings import load_settings
+from tools.contract.base import READS, Kind
+from tools.contract.builtin_tool import BuiltinTool
+from tools.contract.context import ToolContext
+from tools.contract.parameters import ToolParams
+from tools.contract.result import ToolResult
+
+
+class HelloParams(ToolParams):
+    """Parameters of the no-op tool."""
+
+    name: str = ""
+
+
+class HelloTool(BuiltinTool[HelloParams]):
+    """Says hello."""
+
+    name = "hello"
+    display_name = "Hello"
+    description = "Say hello."
+    kind = Kind.OTHER
+    behaviour = READS
+    params_model = HelloParams
+
+    def get_description(self, params: HelloParams, context: ToolContext) -> str:
+        del context
+        return f"Say hello to {params.name}"
+
+    async def execute(self, params: HelloParams, context: ToolContext) -> ToolResult:
+        del params, context
+        return ToolResult(llm_content="hello")
+
+
+class AppWithHello(App):
+    """The application with the no-op tool registered."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
+        self.registry.register_tool(HelloTool())
+
+
+if __name__ == "__main__":
+    serving.App = AppWithHello
+    overrides = {"workspace": {"roots": [sys.argv[1]]}}
+    serving.serve(load_settings([], overrides, {}), "stdio")
+    serving.leave(0)

@@ -1,0 +1,203 @@
+"""What an answer is worth: only for the exact action shown, once, in time, and only with a valid decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from server.approval import Approval, ApprovalPolicy
+from tests.harness import MODERN, connected, write_config
+from tools.contract.confirmation import McpConfirmation, Question
+
+pytestmark = pytest.mark.anyio
+
+
+async def never_asked(_context: Any, _params: Any) -> types.ElicitResult:
+    """Announces elicitation for clients that drive the rounds by hand."""
+    raise AssertionError("the client drives the rounds by hand")
+
+
+async def leg(
+    client: Client,
+    arguments: Mapping[str, Any],
+    answer: Mapping[str, Any] | None = None,
+    state: str | None = None,
+    tool: str = "edit",
+) -> types.CallToolResult | types.InputRequiredResult:
+    """One request of a call in the 2026-07-28 era."""
+    responses: Any = None if answer is None else {"confirm": types.ElicitResult.model_validate(answer)}
+    return await client.session.call_tool(
+        tool, dict(arguments), input_responses=responses, request_state=state, allow_input_required=True
+    )
+
+
+ONCE: dict[str, Any] = {"action": "accept", "content": {"decision": "once"}}
+
+
+@pytest.fixture
+def target(root: Path) -> Path:
+    path = root / "greeting.txt"
+    path.write_text("hello world\n")
+    return path
+
+
+def edit_of(target: Path) -> dict[str, Any]:
+    return {"file_path": str(target), "old_string": "world", "new_string": "there"}
+
+
+@pytest.mark.requirement("consent.replayed")
+async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
+    # Writing what is there already leaves the state as it was, so that only the single use can refuse the replay.
+    same = {"file_path": str(target), "content": target.read_text()}
+    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+        question = await leg(client, same, tool="write_file")
+        assert isinstance(question, types.InputRequiredResult)
+        done = await leg(client, same, ONCE, question.request_state, tool="write_file")
+        assert isinstance(done, types.CallToolResult)
+        assert not done.is_error
+        again = await leg(client, same, ONCE, question.request_state, tool="write_file")
+    assert isinstance(again, types.InputRequiredResult)
+
+
+@pytest.mark.requirement("consent.forged")
+@pytest.mark.parametrize("state", [None, "v1.forged", "nonsense"])
+async def test_an_answer_without_a_sealed_state_asks_again(state: str | None, root: Path, target: Path) -> None:
+    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+        result = await leg(client, edit_of(target), ONCE, state)
+    assert isinstance(result, types.InputRequiredResult)
+    assert target.read_text() == "hello world\n"
+
+
+@pytest.mark.requirement("consent.changed")
+async def test_an_answer_for_other_arguments_asks_again(root: Path, target: Path) -> None:
+    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+        question = await leg(client, edit_of(target))
+        assert isinstance(question, types.InputRequiredResult)
+        other = {**edit_of(target), "new_string": "somebody else"}
+        result = await leg(client, other, ONCE, question.request_state)
+    assert isinstance(result, types.InputRequiredResult)
+    assert target.read_text() == "hello world\n"
+
+
+@pytest.mark.requirement("consent.changed")
+async def test_an_answer_for_a_file_that_changed_meanwhile_asks_again(root: Path, target: Path) -> None:
+    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+        question = await leg(client, edit_of(target))
+        assert isinstance(question, types.InputRequiredResult)
+        target.write_text("goodbye world\n")
+        result = await leg(client, edit_of(target), ONCE, question.request_state)
+    assert isinstance(result, types.InputRequiredResult)
+    assert target.read_text() == "goodbye world\n"
+
+
+@pytest.mark.requirement("consent.changed")
+async def test_a_file_that_changes_while_the_live_question_is_open_is_not_written(root: Path, target: Path) -> None:
+    async def person(_context: Any, _params: Any) -> types.ElicitResult:
+        target.write_text("goodbye world\n")
+        return types.ElicitResult.model_validate(ONCE)
+
+    async with connected("stdio", "legacy", root, elicitation_callback=person) as client:
+        result = await client.call_tool("edit", edit_of(target))
+    assert result.is_error
+    assert target.read_text() == "goodbye world\n"
+
+
+@pytest.mark.requirement("consent.late")
+async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
+    root: Path, target: Path, tmp_path: Path
+) -> None:
+    async def nobody(_context: Any, _params: Any) -> types.ElicitResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    config = write_config(tmp_path, {"confirmation": {"timeout": 1000}})
+    async with connected("stdio", "legacy", root, config, elicitation_callback=nobody) as client:
+        with anyio.fail_after(20):
+            result = await client.call_tool("edit", edit_of(target))
+    assert result.is_error
+    assert target.read_text() == "hello world\n"
+
+
+@pytest.mark.requirement("consent.late")
+def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
+    now = [1000.0]
+    approval = Approval(ApprovalPolicy("deny", timeout_seconds=300), clock=lambda: now[0])
+    details = McpConfirmation(title="t", server_name="s", tool_name="t", arguments={})
+    question = Question("description", details, "fingerprint")
+    early = approval.input_required(question, "client", MODERN)["requestState"]
+    late = approval.input_required(question, "client", MODERN)["requestState"]
+    now[0] += 299
+    assert approval.redeem(early, "fingerprint", "client")
+    now[0] += 2
+    assert not approval.redeem(late, "fingerprint", "client")
+
+
+@pytest.mark.requirement("consent.bound")
+def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
+    approval = Approval(ApprovalPolicy("deny", timeout_seconds=300))
+    details = McpConfirmation(title="t", server_name="s", tool_name="t", arguments={})
+    state = approval.input_required(Question("d", details, "fingerprint"), "client", MODERN)["requestState"]
+    assert not approval.redeem(state, "fingerprint", "somebody else")
+    assert not approval.redeem(state, "another action", "client")
+    assert approval.redeem(state, "fingerprint", "client")
+    assert not approval.redeem(state, "fingerprint", "client")
+
+
+@pytest.mark.requirement("consent.malformed")
+@pytest.mark.parametrize("content", [None, {}, {"decision": "yes"}, {"decision": ""}, {"reason": "fine"}])
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+async def test_accepting_without_a_valid_decision_is_no_consent(
+    mode: str, content: dict[str, Any] | None, root: Path, target: Path
+) -> None:
+    async def person(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content=content)
+
+    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+        result = await client.call_tool("edit", edit_of(target))
+    assert result.is_error
+    assert target.read_text() == "hello world\n"
+
+
+@pytest.mark.requirement("consent.content")
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, target: Path) -> None:
+    async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        assert "content" in params.requested_schema["properties"]
+        return types.ElicitResult(action="accept", content={"decision": "once", "content": "friends"})
+
+    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+        result = await client.call_tool("edit", edit_of(target))
+    assert not result.is_error
+    assert target.read_text() == "hello friends\n"
+    assert any("friends" in block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@pytest.mark.requirement("consent.form")
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
+async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: Path, target: Path) -> None:
+    schemas: list[dict[str, Any]] = []
+
+    async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        schemas.append(params.requested_schema)
+        return types.ElicitResult(action="decline")
+
+    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+        await client.call_tool("edit", edit_of(target))
+    schema = schemas[0]
+    assert schema["required"] == ["decision"]
+    assert "default" not in schema["properties"]["decision"]
+    assert [choice["const"] for choice in schema["properties"]["decision"]["oneOf"]] == ["once", "deny"]
+
+
+@pytest.mark.requirement("consent.preview")
+async def test_an_edit_that_cannot_succeed_asks_nobody(root: Path, target: Path) -> None:
+    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+        result = await leg(client, {**edit_of(target), "old_string": "not there"})
+    assert isinstance(result, types.CallToolResult)
+    assert result.is_error

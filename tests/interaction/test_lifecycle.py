@@ -1,0 +1,246 @@
+"""The stdio server from outside: what is on the wire, what happens at the end, what a bad line does."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from tests.harness import PEERS, server_arguments, stdio_upstream, write_config
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+class Server:
+    """A server process with its pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.process = process
+        self.stdin: IO[bytes] = process.stdin
+        self.stdout: IO[bytes] = process.stdout
+        self.stderr: IO[bytes] = process.stderr
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.stdin.write(line + b"\n")
+        self.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        line = self.stdout.readline()
+        assert line, "the server closed its output"
+        return json.loads(line)
+
+    def rest(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.read().splitlines()]
+
+
+@contextmanager
+def running(root: Path, config: Path | None = None, *options: str) -> Generator[Server]:
+    command = [sys.executable, *server_arguments(root, config, *options)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield Server(process)
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def call(identity: int | str, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+@pytest.mark.requirement("stdio.drain")
+def test_answers_are_sent_though_the_input_has_ended(root: Path) -> None:
+    (root / "a.txt").write_text("content of a\n")
+    with running(root) as server:
+        server.send(INITIALIZE, INITIALIZED, call(1, "read_file", absolute_path=str(root / "a.txt")))
+        server.stdin.close()
+        answers = {message["id"]: message for message in server.rest() if "id" in message}
+        assert "content of a" in answers[1]["result"]["content"][0]["text"]
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.requirement("stdio.drain")
+def test_a_question_that_is_open_when_the_input_ends_is_a_refusal(root: Path) -> None:
+    initialize = json.loads(json.dumps(INITIALIZE))
+    initialize["params"]["capabilities"] = {"elicitation": {}}
+    with running(root) as server:
+        server.send(initialize, INITIALIZED, call(1, "write_file", file_path=str(root / "a.txt"), content="x\n"))
+        assert server.answer()["id"] == 0
+        question = server.answer()
+        assert question["method"] == "elicitation/create"
+        server.stdin.close()
+        answers = [message for message in server.rest() if message.get("id") == 1 and "result" in message]
+        assert answers[0]["result"]["isError"]
+        assert server.process.wait(20) == 0
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("stdio.end")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_cleanly(number: signal.Signals, root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
+    with running(root, config) as server:
+        server.send(INITIALIZE, INITIALIZED, call(1, "demo__echo", text="up"))
+        while server.answer().get("id") != 1:
+            pass
+        server.process.send_signal(number)
+        assert server.process.wait(20) == 0
+        assert b"Traceback" not in server.stderr.read()
+
+
+@pytest.mark.requirement("stdio.wire")
+def test_only_json_rpc_is_on_standard_output(root: Path, tmp_path: Path) -> None:
+    noisy = {"command": sys.executable, "args": ["-c", "print('noise from a child')"]}
+    config = write_config(tmp_path, {"mcpServers": {"noisy": noisy}, "log": {"level": "debug"}})
+    with running(root, config) as server:
+        server.send(INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        server.stdin.close()
+        messages = server.rest()
+    assert all(message["jsonrpc"] == "2.0" for message in messages)
+    assert {0, 1} <= {message.get("id") for message in messages}
+
+
+@pytest.mark.requirement("stdio.malformed")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"this is not json",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe\x00",
+        b'{"jsonrpc":"2.0"}',
+        b"[" * 100_000,
+        b'{"jsonrpc":"2.0","method":"notifications/unheard/of"}',
+    ],
+    ids=["text", "cut", "batch", "string", "bytes", "empty", "deep", "notification"],
+)
+def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, root: Path) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE)
+        assert server.answer()["id"] == 0
+        server.send(line, INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert server.answer() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@pytest.mark.requirement("stdio.malformed")
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 7},
+        {"jsonrpc": "1.0", "id": 7, "method": "ping"},
+        {"id": 7, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 7, "method": 5},
+    ],
+)
+def test_json_with_an_id_that_is_no_request_is_answered_with_invalid_request(
+    message: dict[str, Any], root: Path
+) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE)
+        assert server.answer()["id"] == 0
+        server.send(message)
+        answer = server.answer()
+        assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+
+
+@pytest.mark.requirement("stdio.oversized")
+@pytest.mark.parametrize("id_first", [True, False])
+def test_an_oversized_request_is_refused_by_its_id_and_the_server_lives_on(
+    id_first: bool, root: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"limits": {"requestBytes": 1_000_000}})
+    big = call(9, "write_file", file_path=str(root / "big.txt"), content="x" * 3_000_000)
+    if not id_first:
+        identity = big.pop("id")
+        big["id"] = identity
+    with running(root, config) as server:
+        server.send(INITIALIZE, INITIALIZED)
+        assert server.answer()["id"] == 0
+        server.send(big)
+        refusal = server.answer()
+        assert (refusal["id"], refusal["error"]["code"]) == (9, -32600)
+        assert "limits.requestBytes" in refusal["error"]["message"]
+        server.send({"jsonrpc": "2.0", "id": 10, "method": "ping"})
+        assert server.answer()["id"] == 10
+    assert not (root / "big.txt").exists()
+
+
+@pytest.mark.requirement("stdio.file")
+def test_input_from_a_file_is_served_too(root: Path, tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    lines = [
+        json.dumps(message) for message in (INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    ]
+    requests.write_text("\n".join(lines) + "\n")
+    with requests.open("rb") as stdin:
+        command = [sys.executable, *server_arguments(root, None)]
+        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=20, check=True)
+    assert json.loads(done.stdout.splitlines()[0])["id"] == 0
+
+
+@pytest.mark.requirement("stdio.broken_pipe")
+def test_a_client_that_vanishes_ends_the_server(root: Path) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE, INITIALIZED)
+        assert server.answer()["id"] == 0
+        server.stdout.close()
+        server.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.requirement("concurrency.ping")
+def test_a_slow_call_never_delays_a_ping(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
+    with running(root, config) as server:
+        server.send(INITIALIZE, INITIALIZED, call(1, "demo__wait"))
+        server.send({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+        seen: list[Any] = []
+        while 2 not in seen:
+            seen.append(server.answer().get("id"))
+        assert 1 not in seen
+
+
+@pytest.mark.requirement("upstream.isolated")
+def test_a_hung_and_a_crashed_upstream_do_not_delay_the_others(root: Path, tmp_path: Path) -> None:
+    servers = {
+        "good": stdio_upstream(trust=True),
+        "hung": {"command": sys.executable, "args": [str(PEERS / "hung.py")]},
+        "crashed": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]},
+        "missing": {"command": str(tmp_path / "no-such-program")},
+    }
+    config = write_config(tmp_path, {"mcpServers": servers, "proxy": {"firstListWait": 5000}})
+    with running(root, config) as server:
+        server.send(INITIALIZE, INITIALIZED, call(1, "good__echo", text="still here"))
+        server.send(call(2, "crashed__anything"), call(3, "missing__anything"))
+        answers: dict[Any, Any] = {}
+        while not {0, 1, 2, 3} <= answers.keys():
+            message = server.answer()
+            answers[message.get("id")] = message
+    assert answers[1]["result"]["content"][0]["text"] == "still here"
+    for identity in (2, 3):
+        assert answers[identity]["result"]["isError"]
+        assert "upstream_unavailable" in answers[identity]["result"]["content"][0]["text"]

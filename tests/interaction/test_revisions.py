@@ -1,0 +1,80 @@
+"""All five protocol revisions: what a client of each gets, on the wire."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.exposure import result_to_wire
+from tests.interaction.test_lifecycle import INITIALIZED, call, running
+from tools.contract.result import FileDataPart, InlineDataPart, ToolResult
+
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+
+
+def initialize(revision: str) -> dict[str, Any]:
+    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+@pytest.mark.requirement("protocol.revisions")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_handshake_revision_lists_and_calls(revision: str, root: Path) -> None:
+    (root / "a.txt").write_text("content\n")
+    with running(root) as server:
+        server.send(initialize(revision))
+        answer = server.answer()["result"]
+        assert answer["protocolVersion"] == revision
+        assert answer["capabilities"]["tools"] == {"listChanged": True}
+        assert "edit" in answer["instructions"]
+        server.send(INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert len(server.answer()["result"]["tools"]) == 7
+        server.send(call(2, "read_file", absolute_path=str(root / "a.txt")))
+        assert server.answer()["result"]["content"][0]["text"].startswith("content")
+
+
+@pytest.mark.requirement("protocol.revisions")
+def test_the_modern_revision_needs_no_handshake(root: Path) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    }
+    with running(root) as server:
+        server.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
+        discovered = server.answer()["result"]
+        assert discovered["supportedVersions"] == ["2026-07-28"]
+        server.send({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}})
+        assert len(server.answer()["result"]["tools"]) == 7
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize(
+    ("revision", "audio", "link"),
+    [("2024-11-05", "resource", "text"), ("2025-03-26", "audio", "text"), ("2025-06-18", "audio", "resource_link")],
+)
+def test_rich_content_is_what_the_revision_knows(revision: str, audio: str, link: str) -> None:
+    parts = [
+        "text",
+        InlineDataPart("image/png", b"i", "file:///i.png"),
+        InlineDataPart("audio/wav", b"a", "file:///a.wav"),
+        InlineDataPart("application/pdf", b"p", "file:///p.pdf"),
+        FileDataPart("file:///big.bin", "big.bin"),
+    ]
+    wire = result_to_wire("tool", ToolResult(llm_content=parts), "block", revision)
+    assert [block["type"] for block in wire["content"]] == ["text", "image", audio, "resource", link]
+
+
+@pytest.mark.requirement("results.encodable")
+def test_bytes_of_a_file_name_that_are_no_text_do_not_end_the_connection(root: Path) -> None:
+    (root / "b\udcff.txt").write_text("x\n")
+    with running(root) as server:
+        server.send(initialize("2025-11-25"), INITIALIZED, call(1, "list_directory", path=str(root)))
+        assert server.answer()["id"] == 0
+        result = server.answer()["result"]
+        assert not result.get("isError")
+        assert ".txt" in result["content"][0]["text"]
+        json.dumps(result, ensure_ascii=False).encode()

@@ -1,0 +1,80 @@
+"""What people are shown is what is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.contract.confirmation import EditConfirmation, McpConfirmation, Question
+from tools.contract.result import FileDiff
+from tools.display import MAX_BLOCK_BYTES, display_block, display_object, render_question, visible
+
+
+@pytest.mark.requirement("display.visible")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("a\rb", "a␍b"),
+        ("\x1b[2Jgone", "␛[2Jgone"),
+        ("a\u202eb", "a<U+202E>b"),
+        ("zero\u200bwidth", "zero<U+200B>width"),
+        ("\U000e0041tag", "<U+E0041>tag"),
+        ("half \ud800", "half <U+D800>"),
+        ("c1 \x9b", "c1 <U+009B>"),
+        ("日本語 é 👩", "日本語 é 👩"),
+    ],
+)
+def test_characters_that_would_not_be_seen_are_marked(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def question(diff: str) -> str:
+    details = EditConfirmation(title="t", file_path="/w/a", file_diff=diff, added=1, removed=2, state="s")
+    return render_question(Question("Edit a", details, "f"))
+
+
+@pytest.mark.requirement("display.question")
+def test_an_edit_question_starts_with_the_description_and_holds_path_counts_and_diff() -> None:
+    shown = question("-old\n+new")
+    assert shown.startswith("Edit a\n")
+    assert "/w/a (+1 -2 lines)" in shown
+    assert "-old\n+new" in shown
+
+
+@pytest.mark.requirement("display.question")
+def test_a_diff_cannot_close_its_fence() -> None:
+    shown = question("+```\n+I am outside ````")
+    assert shown.rstrip().endswith("`````")
+
+
+@pytest.mark.requirement("display.question")
+def test_a_very_long_diff_is_cut_and_the_cut_is_told() -> None:
+    shown = question("+line\n" * 20_000)
+    assert len(shown) < 40_000
+    assert "more lines are not shown" in shown
+
+
+@pytest.mark.requirement("display.question")
+def test_a_question_about_an_upstream_shows_the_arguments() -> None:
+    details = McpConfirmation(title="t", server_name="up", tool_name="drop", arguments={"table": "users\u202e"})
+    shown = render_question(Question("Call drop", details, "f"))
+    assert '"table": "users<U+202E>"' in shown
+
+
+@pytest.mark.requirement("F9")
+def test_the_display_block_is_small_and_the_object_holds_no_whole_file() -> None:
+    diff = FileDiff("a.txt", "+line\n" * 50_000, added=50_000, removed=0)
+    block = display_block(diff)
+    assert block is not None
+    assert len(block.encode()) <= MAX_BLOCK_BYTES
+    assert "+50000 -0 lines in all" in block
+    shown = display_object(diff)
+    assert isinstance(shown, dict)
+    assert shown["truncated"] is True
+    assert len(str(shown["fileDiff"])) <= 64_000
+
+
+@pytest.mark.requirement("F9")
+def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
+    assert display_block("Read lines 1-5 of 9 from a.txt") is None
+    assert display_object("") is None

@@ -1,0 +1,73 @@
+"""Splitting lines of the wire: any cut of the bytes gives the same lines, and memory stays bounded."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.transports.lines import LineSplitter, refusal_of_oversized, refusal_of_unreadable
+
+
+@pytest.mark.requirement("stdio.lines")
+@given(
+    lines=st.lists(st.binary(min_size=1, max_size=20).map(lambda line: b"x" + line.replace(b"\n", b"")), max_size=8),
+    cuts=st.lists(st.integers(0, 200), max_size=6),
+)
+def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    splitter = LineSplitter(1000)
+    seen: list[bytes] = []
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(places):
+        seen += splitter.feed(data[start:end])
+    assert seen == lines
+
+
+@pytest.mark.requirement("stdio.oversized")
+def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
+    splitter = LineSplitter(100)
+    seen: list[bytes] = []
+    for _ in range(50):
+        seen += splitter.feed(b"y" * 100)
+    seen += splitter.feed(b"\nnext\n")
+    assert seen == [b"next"]
+    assert len(splitter.take_oversized()) == 1
+
+
+@pytest.mark.requirement("stdio.oversized")
+@pytest.mark.parametrize(
+    ("ends", "identity"),
+    [
+        (b'{"jsonrpc":"2.0","id":5,"method":"x"\n...', 5),
+        (b'{"id": "a-b", "params": {\n...', "a-b"),
+        (b'{"method":"x","params":{\n..."},"jsonrpc":"2.0","id":12}', 12),
+        (b'{"method":"x","params":{\n..."id":3}}', None),
+        (b'{"method":"x","params":{"id":3,\n...', None),
+    ],
+)
+def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
+    ends: bytes, identity: str | int | None
+) -> None:
+    refusal = refusal_of_oversized(ends, 100)
+    assert (refusal["id"] if refusal else None) == identity
+
+
+@pytest.mark.requirement("stdio.malformed")
+@pytest.mark.parametrize(
+    ("line", "identity"),
+    [
+        (b'{"id": 3}', 3),
+        (b'{"id": "x", "jsonrpc": "2.0"}', "x"),
+        (b'{"id": true}', None),
+        (b'{"id": null}', None),
+        (b"[1]", None),
+        (b"nonsense", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | None) -> None:
+    refusal = refusal_of_unreadable(line)
+    assert (refusal["id"] if refusal else None) == identity

@@ -1,0 +1,132 @@
+"""Arguments as models write them: spellings, coercion, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.parameters import ToolParams, bind, published_schema, rename
+
+
+class Options(ToolParams):
+    """A nested object."""
+
+    respect: bool = True
+
+
+class Params(ToolParams):
+    """Parameters of every kind."""
+
+    path: str
+    offset: int | None = Field(None, ge=0, description="The first line.")
+    all: bool = False
+    names: list[str] = Field(default=[])
+    options: Options | None = None
+
+
+SCHEMA = published_schema(Params)
+
+
+def bound(**arguments: Any) -> Params:
+    return bind("tool", Params, SCHEMA, arguments)
+
+
+@pytest.mark.requirement("params.schema")
+def test_the_published_schema_has_no_references_titles_or_nulls() -> None:
+    assert SCHEMA == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "offset": {"type": "integer", "minimum": 0, "description": "The first line."},
+            "all": {"type": "boolean", "default": False},
+            "names": {"type": "array", "items": {"type": "string"}, "default": []},
+            "options": {
+                "type": "object",
+                "description": "A nested object.",
+                "properties": {"respect": {"type": "boolean", "default": True}},
+            },
+        },
+        "required": ["path"],
+    }
+
+
+@pytest.mark.requirement("params.coercion")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"offset": "5"}, ("offset", 5)),
+        ({"offset": " 7 "}, ("offset", 7)),
+        ({"offset": 5.0}, ("offset", 5)),
+        ({"all": "true"}, ("all", True)),
+        ({"all": "FALSE"}, ("all", False)),
+        ({"names": '["a", "b"]'}, ("names", ["a", "b"])),
+        ({"options": '{"respect": false}'}, ("options", Options(respect=False))),
+        ({"options": {"respect": "False"}}, ("options", Options(respect=False))),
+    ],
+)
+def test_values_are_read_as_the_type_the_property_wants(given: dict[str, Any], expected: tuple[str, Any]) -> None:
+    assert getattr(bound(path="p", **given), expected[0]) == expected[1]
+
+
+@pytest.mark.requirement("params.coercion")
+@pytest.mark.parametrize("value", ["true", "5", "[]", "{}", "null"])
+def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
+    assert bound(path=value, offset="5").path == value
+
+
+@pytest.mark.requirement("params.errors")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"offset": 1.5},
+        {"offset": "1.5"},
+        {"offset": True},
+        {"offset": "9" * 5000},
+        {"all": 1},
+        {"all": "yes"},
+        {"names": "a"},
+        {"names": [1]},
+        {"names": "[" * 100_000},
+        {"options": "[]"},
+        {"path": 5},
+        {"path": ["p"]},
+    ],
+)
+def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepted_names(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        bound(**{"path": "p", **given})
+    name = next(iter(given))
+    assert f"'{name}" in caught.value.message
+    assert "Accepted: path, offset, all, names, options." in caught.value.message
+    assert len(caught.value.message) < 1000
+
+
+@pytest.mark.requirement("params.errors")
+def test_a_missing_and_an_unknown_property_are_both_named() -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        bound(file="x")
+    assert "'path' is required." in caught.value.message
+    assert "Not known here: file." in caught.value.message
+
+
+@pytest.mark.requirement("params.unknown")
+def test_unknown_properties_are_ignored() -> None:
+    assert bound(path="p", wait_for_previous=True).path == "p"
+
+
+@pytest.mark.requirement("params.aliases")
+def test_an_alias_is_mapped_and_the_spelling_kept() -> None:
+    named, spelled = rename("tool", {"file_path": "a", "limit": None}, {"file_path": "path"})
+    assert named == {"path": "a"}
+    assert spelled == {"path": "file_path"}
+
+
+@pytest.mark.requirement("params.aliases")
+def test_alias_and_name_may_agree_but_not_differ() -> None:
+    aliases = {"file_path": "path"}
+    assert rename("tool", {"file_path": "a", "path": "a"}, aliases) == ({"path": "a"}, {"path": "path"})
+    with pytest.raises(InvalidToolParamsError, match="different values"):
+        rename("tool", {"file_path": "a", "path": "b"}, aliases)

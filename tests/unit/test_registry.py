@@ -1,0 +1,95 @@
+"""The registry: names, aliases, order, sources, change events."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from tools.builtins import builtin_tools
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolNotRegisteredError
+from tools.contract.result import ToolResult
+from tools.registry import ToolRegistry
+
+
+async def unreachable(_name: str, _arguments: object, _context: ToolContext) -> ToolResult:
+    raise AssertionError
+
+
+def upstream_tool(name: str, description: str = "d") -> DiscoveredMCPTool:
+    return DiscoveredMCPTool("up", name, {"name": name, "description": description}, trusted=False, call=unreachable)
+
+
+@pytest.fixture
+def registry() -> ToolRegistry:
+    registry = ToolRegistry()
+    for tool in builtin_tools():
+        registry.register_tool(tool)
+    return registry
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.requirement("R20")
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("read_file", "read_file"),
+        ("ReadFileTool", "read_file"),
+        ("ReadFile", "read_file"),
+        ("replace", "edit"),
+        ("search_file_content", "grep_search"),
+        ("LSTool", "list_directory"),
+        ("ListFiles", "list_directory"),
+        ("WriteFileTool", "write_file"),
+        ("EditTool", "edit"),
+        ("GlobTool", "glob"),
+        ("GrepTool", "grep_search"),
+        ("ReadManyFilesTool", "read_many_files"),
+    ],
+)
+def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
+    name: str, published: str, registry: ToolRegistry
+) -> None:
+    assert registry.get_tool(name).name == published
+
+
+@pytest.mark.requirement("F3")
+def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> None:
+    with pytest.raises(ToolNotRegisteredError) as caught:
+        registry.get_tool("read_files")
+    assert len(caught.value.nearest) == 3
+    assert caught.value.nearest[0] == "read_file"
+
+
+@pytest.mark.requirement("R19")
+def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: ToolRegistry) -> None:
+    registry.replace_source("b", [upstream_tool("b__x")])
+    registry.replace_source("a", [upstream_tool("a__y"), upstream_tool("a__x")])
+    names = [declaration.name for declaration in registry.get_function_declarations()]
+    assert names == [tool.name for tool in builtin_tools()] + ["a__y", "a__x", "b__x"]
+
+
+@pytest.mark.requirement("registry.change")
+def test_listeners_are_told_of_changes_and_of_nothing_else(registry: ToolRegistry) -> None:
+    told: list[int] = []
+    registry.on_change(lambda: told.append(1))
+    registry.replace_source("a", [upstream_tool("a__x")])
+    registry.replace_source("a", [upstream_tool("a__x")])
+    assert len(told) == 1
+    registry.replace_source("a", [upstream_tool("a__x", "another description")])
+    registry.replace_source("a", [])
+    registry.replace_source("a", [])
+    assert len(told) == 3
+
+
+@pytest.mark.requirement("registry.collision")
+def test_two_built_in_tools_cannot_share_a_name(registry: ToolRegistry) -> None:
+    with pytest.raises(ValueError, match="two built-in tools"):
+        registry.register_tool(builtin_tools()[0])
+
+
+@pytest.mark.requirement("registry.collision")
+def test_a_built_in_tool_keeps_its_name(registry: ToolRegistry) -> None:
+    registry.replace_source("evil", [upstream_tool("read_file")])
+    assert not isinstance(registry.get_tool("read_file"), DiscoveredMCPTool)
+    assert len([tool for tool in registry.get_all_tools() if tool.name == "read_file"]) == 1
