@@ -133,6 +133,8 @@ def _is_escaped(text: str) -> bool:
 def _encodable_tree(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
+    if value is None or isinstance(value, int | float):
+        return value
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {encodable(key): _encodable_tree(item) for key, item in items}

@@ -42,7 +42,9 @@ def stdio_upstream(**more: Any) -> dict[str, Any]:
 def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write a settings file and return its path."""
     path = folder / "config.json"
-    path.write_text(json.dumps(settings))
+    # A busy machine may take longer than a person would wait to start an upstream.
+    patient = {"proxy": {"firstListWait": 30_000}}
+    path.write_text(json.dumps({**patient, **settings}))
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from typing import Any
 
 import uvicorn
@@ -29,7 +30,10 @@ async def serve_http(server: Server[Any], options: HttpOptions, listener: socket
     )
     port = listener.getsockname()[1]
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
-    logger.warning("serving MCP at http://%s:%s, paths %s", options.host, port, paths)
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    # Said whatever the log level is: a person who starts a server has to know where it is.
+    sys.stderr.write(f"coretools-mcp: serving MCP at http://{host}:{port}, paths {paths}\n")
+    sys.stderr.flush()
     await uvicorn.Server(config).serve(sockets=[listener])
 
 

@@ -46,7 +46,7 @@ async def stdio_transport(max_message_bytes: int) -> AsyncGenerator[Streams]:
     Args:
         max_message_bytes: A longer line is refused and dropped, never held in memory.
     """
-    if not _is_pollable(0) or not _is_pollable(1):
+    if sys.platform == "win32" or not (_is_pollable(0) and _is_pollable(1)):
         async with stdio_server() as (read_stream, write_stream):
             yield read_stream, write_stream
         return
@@ -69,8 +69,6 @@ async def stdio_transport(max_message_bytes: int) -> AsyncGenerator[Streams]:
 
 def _is_pollable(descriptor: int) -> bool:
     """Whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
-    if os.name != "posix":
-        return False
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:
@@ -80,6 +78,8 @@ def _is_pollable(descriptor: int) -> bool:
 
 def _claim_wire() -> tuple[int, int]:
     """Move the wire away from the standard descriptors; nothing but this transport can reach it then."""
+    if sys.platform == "win32":
+        raise NotImplementedError("the SDK's transport serves there")
     import fcntl  # noqa: PLC0415 - POSIX only, like the rest of this path
 
     sys.stdout.flush()
@@ -177,6 +177,8 @@ class _Wire:
         self.inbox.close()
 
     def _somebody_reads(self) -> bool:
+        if sys.platform == "win32":
+            return True
         poll = select.poll()
         poll.register(self._writing, 0)
         return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))

@@ -113,7 +113,11 @@ def sse_app() -> Starlette:
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             await endpoint(scope, receive, send)
 
-    return Starlette(routes=[Route("/sse", endpoint=Endpoint(), methods=["GET"]), Mount("/messages", app=transport.handle_post_message)])
+    routes = [
+        Route("/sse", endpoint=Endpoint(), methods=["GET"]),
+        Mount("/messages", app=transport.handle_post_message),
+    ]
+    return Starlette(routes=routes)
 
 
 def serve_http(app: Starlette) -> None:

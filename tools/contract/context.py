@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -58,21 +57,21 @@ class MediaHandling(StrEnum):
 
 
 class AbortSignal:
-    """The seeds' AbortSignal: a flag that worker threads look at between steps."""
+    """The seeds' AbortSignal: a flag that worker threads look at between steps, set once and never cleared."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("__weakref__", "_is_aborted")
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._is_aborted = False
 
     def abort(self) -> None:
         """Ask the work to stop."""
-        self._event.set()
+        self._is_aborted = True
 
     @property
     def aborted(self) -> bool:
         """Whether somebody asked the work to stop."""
-        return self._event.is_set()
+        return self._is_aborted
 
     def raise_if_aborted(self) -> None:
         """Stop here if asked to.
@@ -80,7 +79,7 @@ class AbortSignal:
         Raises:
             ToolError: With the code `cancelled`.
         """
-        if self._event.is_set():
+        if self._is_aborted:
             raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
 
 

@@ -43,7 +43,8 @@ class Location:
     @property
     def relative(self) -> str:
         """The path below the root with forward slashes, `.` for the root itself."""
-        return os.path.relpath(self.path, self.root).replace(os.sep, "/")
+        below = self.path[len(self.root) :].lstrip(os.sep)
+        return below.replace(os.sep, "/") or "."
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity
@@ -22,6 +24,9 @@ TEMPORARY_PREFIX = ".coretools-"
 
 NEW_FILE_MODE = 0o666
 """Mode of a created file before the umask."""
+
+PRIVATE_MODE = 0o600
+"""Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,9 @@ class Written:
     links_broken: int
 
 
-_locks: dict[str, threading.Lock] = {}
+_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+"""By real path; a lock that nobody holds or waits for is gone by itself."""
+
 _locks_guard = threading.Lock()
 
 
@@ -45,10 +52,9 @@ _locks_guard = threading.Lock()
 def exclusive(location: Location) -> Generator[None]:
     """Keep other writers of this process away from one file while it is read, changed and written."""
     with _locks_guard:
-        if len(_locks) > 1000:  # noqa: PLR2004 - forget the unused ones now and then
-            for path in [path for path, lock in _locks.items() if not lock.locked()]:
-                del _locks[path]
-        lock = _locks.setdefault(location.path, threading.Lock())
+        lock = _locks.get(location.path)
+        if lock is None:
+            lock = _locks[location.path] = threading.Lock()
     with lock:
         yield
 
@@ -68,8 +74,8 @@ def replace_file(location: Location, content: bytes, expected: FileIdentity | No
     parent = os.path.dirname(location.path)
     temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp")
     try:
-        os.makedirs(parent, exist_ok=True)
-        _write_temporary(temporary, content)
+        _make_folder(parent, location)
+        _write_temporary(temporary, content, NEW_FILE_MODE if expected is None else PRIVATE_MODE)
         try:
             before = _check_expected(location, expected)
             if before is not None:
@@ -86,9 +92,20 @@ def replace_file(location: Location, content: bytes, expected: FileIdentity | No
     return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
 
 
-def _write_temporary(path: str, content: bytes) -> None:
+def _make_folder(folder: str, location: Location) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ToolError(
+            ToolErrorType.FILE_WRITE_FAILURE,
+            f"'{location.spelled}' cannot be written: a part of the path is a file, not a folder. "
+            "Use another path; list_directory shows what is there.",
+        ) from None
+
+
+def _write_temporary(path: str, content: bytes, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, NEW_FILE_MODE)
+    descriptor = os.open(path, flags, mode)
     try:
         view = memoryview(content)
         while view:
@@ -121,7 +138,7 @@ def _check_expected(location: Location, expected: FileIdentity | None) -> os.sta
 
 
 def _keep_mode_and_owner(temporary: str, before: os.stat_result) -> None:
-    if hasattr(os, "chown"):
+    if sys.platform != "win32":
         info = os.stat(temporary)
         if (info.st_uid, info.st_gid) != (before.st_uid, before.st_gid):
             with suppress(PermissionError):

@@ -1,0 +1,75 @@
+# Every target stands alone on a machine with git, make and Python >= 3.11; the first one makes .venv.
+# `make PYTHON=/path/to/python` picks the interpreter; PYTEST_ARGS adds to pytest's arguments.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+PIP := $(PY) -m pip --disable-pip-version-check
+PYTEST_ARGS :=
+
+.PHONY: help demo test test-long check format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo       see it work: one conversation with the installed server, in a few seconds'
+	@echo 'make test       the whole suite'
+	@echo 'make test-long  its long forms'
+	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
+	@echo 'make format     put the code into its format'
+	@echo 'make bench      the measurements'
+	@echo 'make clean      remove what was built, .venv included'
+
+demo: $(INSTALLED)
+	@$(PY) -P docs/demo/run.py
+
+# A backend that cannot start here shows up as a skipped test whose reason begins with "not run:".
+test: $(INSTALLED)
+	$(PY) -m pytest -q -rs -n auto -m 'not long' $(PYTEST_ARGS)
+
+test-long: $(INSTALLED)
+	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+
+check: $(INSTALLED)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/basedpyright --pythonplatform Linux
+	$(VENV)/bin/basedpyright --pythonplatform Darwin server tools coretools_mcp.py
+	$(VENV)/bin/basedpyright --pythonplatform Windows server tools coretools_mcp.py
+	$(VENV)/bin/lint-imports
+
+format: $(INSTALLED)
+	$(VENV)/bin/ruff format .
+
+bench: $(INSTALLED)
+	$(PY) bench/run.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# The development tools come first, so that the build backend among them is the pinned one too.
+$(INSTALLED): $(PY) pyproject.toml constraints.txt
+	$(PIP) install --quiet -c constraints.txt 'pip>=25.1'
+	$(PIP) install --quiet -c constraints.txt --group dev
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[full]'
+	@touch $@
+
+# A file name says nothing about whether an interpreter runs (version managers leave stubs), so each is asked.
+# What a failed attempt left behind goes away first.
+$(PY):
+	@rm -rf $(VENV); found=; \
+	for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3; do \
+		found=$$("$$python" -c 'import sys; print(sys.executable if sys.version_info >= (3, 11) else "")' 2>/dev/null); \
+		if [ -n "$$found" ]; then break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo 'Python 3.11 or newer is needed; none of python3.14 ... python3.11, python3 is.' >&2; exit 1; \
+	fi; \
+	echo "making $(VENV) with $$found"; \
+	if "$$found" -m venv $(VENV) >/dev/null 2>&1; then exit 0; fi; \
+	rm -rf $(VENV); \
+	if "$$found" -m virtualenv --quiet $(VENV) 2>/dev/null; then exit 0; fi; \
+	if virtualenv --quiet --python "$$found" $(VENV) 2>/dev/null; then exit 0; fi; \
+	rm -rf $(VENV); \
+	version=$$("$$found" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	echo "$$found cannot make environments. Install the package python$$version-venv (or virtualenv)." >&2; \
+	exit 1

@@ -1,0 +1,59 @@
+"""The command's entry point: makes sure that the code which runs is ours, then runs it.
+
+`server` and `tools` are common folder names, and an IDE starts this program in the folder of a project that
+nobody has trusted yet. So before anything is imported, that folder leaves the import path, and the two packages
+are loaded from beside this file. Nothing imports this module; only the console script and
+`python -m coretools_mcp` start it.
+"""
+# ruff: noqa: PLC0415 - Imports wait until the path is clean; `sys` and `os` are there before any folder is asked.
+# `from __future__ import annotations` would be an import too, so this one module does without.
+
+import os
+import sys
+
+PACKAGES = ("tools", "server")
+"""Our import packages; both stand beside this file, in a checkout as in an installation."""
+
+
+def main() -> int:
+    """Run the command line in `sys.argv` and return its exit code."""
+    home = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = _trusted(sys.path, home)
+    for name in PACKAGES:
+        _load_package(name, home)
+    from server.cli import main as run
+
+    return run()
+
+
+def _trusted(path: list[str], home: str) -> list[str]:
+    """The import path without the working folder and without what `PYTHONPATH` names inside it.
+
+    A relative entry stands for a folder inside the working folder, wherever it came from. Our own folder stays
+    if it lies deeper inside: whoever loaded this file from there has trusted it already.
+    """
+    try:
+        cwd = os.path.realpath(os.getcwd())
+    except OSError:  # The working folder is gone; nothing can be loaded from it.
+        return [entry for entry in path if os.path.isabs(entry)]
+    named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)} - {home}
+    inside = os.path.join(cwd, "")
+    dropped = {entry for entry in named if entry.startswith(inside)} | {cwd}
+    return [entry for entry in path if os.path.isabs(entry) and os.path.realpath(entry) not in dropped]
+
+
+def _load_package(name: str, home: str) -> None:
+    """Load one of our packages from `home`, whatever else on the path has its name."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec(name, [home])
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"coretools-mcp is damaged: {os.path.join(home, name)} is missing. Install it again.")
+    package = module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

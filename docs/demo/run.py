@@ -1,0 +1,156 @@
+"""What `make demo` shows: a client talks to the installed server over the real stdio transport.
+
+The client lists the tools, searches a small sample project, reads and edits a file of it, and calls a tool of
+another MCP server through ours. It answers the questions itself, and prints them. Every step is checked: the
+script ends with 1 and a sentence if one did not happen as told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import cast
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+COMMAND = Path(sys.executable).with_name("coretools-mcp")
+UPSTREAM = Path(__file__).with_name("upstream.py")
+DEADLINE_SECONDS = 60
+"""Far more than it takes; only there so that a hanging demo ends."""
+
+SAMPLE = {
+    "README.md": "# Greetings\n\nSays hello in the terminal.\n",
+    "greet.py": 'def greet(name: str) -> str:\n    return f"Helo, {name}!"\n\n\nprint(greet("world"))\n',
+    "tests/check.txt": "expected: Hello, world!\n",
+}
+
+
+class DemoError(Exception):
+    """A step did not happen as the story says."""
+
+
+def main() -> int:
+    """Run the demo and return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="coretools-demo-") as folder:
+        # The real path, as the server will print it.
+        place = Path(folder).resolve()
+        log = place / "server.log"
+        try:
+            anyio.run(_demo, place, log)
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is told, and with it what the server logged
+            print(f"\nThe demo failed: {_told(error)}", file=sys.stderr)
+            print(log.read_text(encoding="utf-8") if log.exists() else "", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _told(error: BaseException) -> str:
+    """A failed step as its sentence, anything else with its traceback."""
+    if isinstance(error, BaseExceptionGroup):
+        return _told(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return str(error) if isinstance(error, DemoError) else "".join(traceback.format_exception(error))
+
+
+async def _demo(place: Path, log: Path) -> None:
+    project = place / "project"
+    for name, text in SAMPLE.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text, encoding="utf-8")
+    config = place / "mcp.json"
+    settings = {
+        "mcpServers": {"demo": {"command": sys.executable, "args": ["-P", str(UPSTREAM)]}},
+        # Usually the first list waits a second for other servers and later ones are announced; the story waits longer.
+        "proxy": {"firstListWait": 30_000},
+    }
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    arguments = ["--workspace", str(project), "--config", str(config)]
+    _say(f"$ {COMMAND.name} {' '.join(arguments)}")
+    parameters = StdioServerParameters(command=str(COMMAND), args=arguments, cwd=str(place))
+    with log.open("w", encoding="utf-8") as errors, anyio.fail_after(DEADLINE_SECONDS):
+        async with Client(stdio_client(parameters, errlog=errors), elicitation_callback=_answer) as client:
+            await _story(client, project)
+
+
+async def _story(client: Client, project: Path) -> None:
+    _heading("The tools, our own and those of the server behind us")
+    tools = (await client.list_tools()).tools
+    for group, names in _grouped(tools).items():
+        _say(f"{group:<10} {', '.join(names)}")
+    _expect({"grep_search", "read_file", "edit", "demo__add"} <= {tool.name for tool in tools}, "tools are missing")
+
+    _heading("Search: who says Helo?")
+    found = await _call(client, "grep_search", {"pattern": "Helo"})
+    _expect("greet.py" in found, "the search did not find greet.py")
+
+    _heading("Read the file")
+    source = project / "greet.py"
+    _expect("Helo" in await _call(client, "read_file", {"absolute_path": str(source)}), "the file was not read")
+
+    _heading("Mend it: a person sees the change and is asked before anything is written")
+    await _call(client, "edit", {"file_path": str(source), "old_string": "Helo", "new_string": "Hello"})
+
+    _heading("The file afterwards")
+    after = source.read_text(encoding="utf-8")
+    _say(after)
+    _expect(after == SAMPLE["greet.py"].replace("Helo", "Hello"), "the file does not hold the change")
+
+    _heading("Call the server behind us: the same question, the same answer")
+    total = await _call(client, "demo__add", {"a": 40, "b": 2})
+    _expect("42" in total, "the other server did not add")
+
+
+def _grouped(tools: list[types.Tool]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for tool in tools:
+        alias, separator, _ = tool.name.partition("__")
+        groups[alias if separator else "built in"].append(tool.name)
+    return groups
+
+
+async def _call(client: Client, name: str, arguments: dict[str, object]) -> str:
+    """Call a tool, print what the model gets, return it as text."""
+    _say(f"> {name} {json.dumps(arguments)}")
+    result = await client.call_tool(name, arguments)
+    for_model = [
+        block.text
+        for block in result.content
+        if isinstance(block, types.TextContent) and not (block.annotations and block.annotations.audience == ["user"])
+    ]
+    text = "\n".join(for_model)
+    _say(text)
+    _expect(not result.is_error, f"{name} failed")
+    return text
+
+
+async def _answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    """Stand in for the person: show the question, allow the action once."""
+    del context
+    print("\n    The server asks:")
+    print("\n".join(f"    | {line}" for line in params.message.splitlines()))
+    print("    The person answers: once\n")
+    return types.ElicitResult(action="accept", content={"decision": "once"})
+
+
+def _heading(text: str) -> None:
+    print(f"\n== {text}\n")
+
+
+def _say(text: str) -> None:
+    print("\n".join(f"    {line}" for line in text.splitlines()))
+
+
+def _expect(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise DemoError(otherwise)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""A tiny MCP server over stdio, for the demo to put behind ours: `echo` and `add`."""
+
+from __future__ import annotations
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("demo")
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say the text again."""
+    return text
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two whole numbers."""
+    return a + b
+
+
+if __name__ == "__main__":
+    server.run()

@@ -1,0 +1,105 @@
+"""The README is short, current, and its snippets and links work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAPERS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+MAX_LINES = 150
+
+FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^    (coretools-mcp\b[^#\n]*)", README, flags=re.MULTILINE)
+
+
+@pytest.mark.requirement("project.readme")
+def test_the_readme_can_be_read_in_one_go() -> None:
+    assert len(README.splitlines()) <= MAX_LINES
+
+
+@pytest.mark.requirement("project.readme")
+def test_the_table_of_tools_is_the_one_the_code_writes() -> None:
+    done = subprocess.run([sys.executable, "-P", ROOT / "docs" / "tool_table.py", "--check"], check=False)
+    assert done.returncode == 0, "run .venv/bin/python -P docs/tool_table.py"
+    assert "| `read_many_files` |" in README
+
+
+@pytest.mark.requirement("project.readme")
+def test_every_snippet_is_valid_and_starts_our_command_or_names_our_address() -> None:
+    entries: list[dict[str, Any]] = []
+    for language, text in FENCES:
+        parsed = tomllib.loads(text) if language == "toml" else json.loads(text)
+        (key,) = parsed
+        assert key in {"mcpServers", "servers", "mcp_servers"}
+        entries += parsed[key].values()
+    stdio = [entry for entry in entries if "command" in entry]
+    assert len(stdio) >= 3
+    assert {entry["command"] for entry in stdio} == {"coretools-mcp"}
+    remote = [entry for entry in entries if entry not in stdio]
+    assert len(remote) >= 3
+    assert {entry.get("url") or entry.get("httpUrl") for entry in remote} == {"http://127.0.0.1:8808/mcp"}
+
+
+@pytest.mark.requirement("project.readme")
+def test_every_client_is_named_with_its_file() -> None:
+    places = [
+        ("VS Code", ".vscode/mcp.json"),
+        ("Cursor", ".cursor/mcp.json"),
+        ("Claude Desktop", "claude_desktop_config.json"),
+        ("Qwen Code", ".qwen/settings.json"),
+        ("Gemini", ".gemini/settings.json"),
+        ("Codex", "~/.codex/config.toml"),
+    ]
+    assert [client for client, file in places if client not in README or file not in README] == []
+
+
+@pytest.mark.requirement("project.no-unsafe-start")
+@pytest.mark.parametrize("name", ["README.md", "mcp.json.example"])
+def test_no_way_to_start_is_shown_that_the_launcher_cannot_protect(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not re.search(r"python[\d.]*\s+(-\S+\s+)*-m\s+server|\"-m\",\s*\"server|PYTHONPATH", text)
+
+
+@pytest.mark.requirement("project.readme")
+def test_the_commands_shown_are_understood() -> None:
+    assert len(COMMANDS) >= 4
+    for command in COMMANDS:
+        words = command.split()[1:]
+        subcommand = words[0] if words and not words[0].startswith("-") else "serve"
+        done = subprocess.run(
+            [sys.executable, "-P", ROOT / "coretools_mcp.py", subcommand, "--help"],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        )
+        for option in (word for word in words if word.startswith("--")):
+            assert option in done.stdout, command
+
+
+@pytest.mark.requirement("project.readme")
+@pytest.mark.skipif(shutil.which("make") is None, reason="not run: make is not installed")
+def test_the_targets_shown_exist() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^    make ([\w-]+)", README + contributing, flags=re.MULTILINE))
+    assert {"demo", "test", "check"} <= targets
+    for target in targets:
+        subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+
+
+@pytest.mark.requirement("project.links")
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.relative_to(ROOT).as_posix())
+def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", paper.read_text(encoding="utf-8"))
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (paper.parent / link).exists()] == []

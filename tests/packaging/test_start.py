@@ -1,0 +1,156 @@
+"""The installed command starts our own code, wherever it is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packaging.building import run
+from tools.builtins import builtin_tools
+
+TRAPS = (
+    "server/__init__.py",
+    "tools/__init__.py",
+    "tools.py",
+    "mcp/__init__.py",
+    "anyio.py",
+    "pydantic.py",
+    "json.py",
+    "logging.py",
+    "__future__.py",
+)
+"""Modules of a workspace that have the names of ours, of our dependencies, of the standard library's."""
+
+SPRUNG = "sprung"
+"""A trap that is imported leaves a file of this name beside the workspace."""
+
+STARTS = {
+    "script": ("coretools-mcp",),
+    "module": ("python", "-m", "coretools_mcp"),
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A working folder full of traps; `inside/` holds the same ones, `../beside/` two with the names of ours."""
+    folder = tmp_path / "workspace"
+    body = f"open({str(tmp_path / SPRUNG)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit('a trap was imported')\n"
+    for base, names in ((folder, TRAPS), (folder / "inside", TRAPS), (tmp_path / "beside", TRAPS[:2])):
+        for name in names:
+            (base / name).parent.mkdir(parents=True, exist_ok=True)
+            (base / name).write_text(body, encoding="utf-8")
+    return folder
+
+
+def _environment(tmp_path: Path, python_path: str | None) -> dict[str, str]:
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    return environment if python_path is None else {**environment, "PYTHONPATH": python_path}
+
+
+@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.parametrize(
+    ("start", "python_path"),
+    [
+        pytest.param("script", None, id="script"),
+        pytest.param("script", ".", id="script-with-PYTHONPATH-dot"),
+        pytest.param("script", os.pathsep, id="script-with-empty-PYTHONPATH-entries"),
+        pytest.param("script", f"inside{os.pathsep}.", id="script-with-PYTHONPATH-inside"),
+        pytest.param("script", "../beside", id="script-with-PYTHONPATH-to-other-packages-of-our-names"),
+        pytest.param("module", "inside", id="module-with-PYTHONPATH-inside"),
+    ],
+)
+def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
+    start: str, python_path: str | None, installed: Path, workspace: Path, tmp_path: Path
+) -> None:
+    program, *arguments = STARTS[start]
+    command = [str(installed / program), *arguments, "tools", "--json"]
+    listed = run(*command, cwd=workspace, env=_environment(tmp_path, python_path))
+    assert not (tmp_path / SPRUNG).exists()
+    assert [tool["name"] for tool in json.loads(listed)] == [tool.name for tool in builtin_tools()]
+
+
+@pytest.mark.requirement("project.launcher-traps")
+def test_the_traps_are_sharp(workspace: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tools"], cwd=workspace, env=_environment(tmp_path, None), check=False
+    )
+    assert done.returncode != 0
+    assert (tmp_path / SPRUNG).read_text(encoding="utf-8") == f"{workspace / 'tools' / '__init__.py'}\n"
+
+
+@pytest.mark.requirement("project.launcher-traps")
+def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
+    installed: Path, workspace: Path, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [installed / "coretools-mcp"],
+        cwd=workspace,
+        env=_environment(tmp_path, "."),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as server:
+        about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        initialized = _ask(server, {"id": 1, "method": "initialize", "params": about})
+        _send(server, {"method": "notifications/initialized"})
+        listed = _ask(server, {"id": 2, "method": "tools/list"})
+        assert server.stdin is not None
+        server.stdin.close()
+        assert server.wait() == 0
+    assert initialized["result"]["serverInfo"]["name"] == "coretools-mcp"
+    assert [tool["name"] for tool in listed["result"]["tools"]] == [tool.name for tool in builtin_tools()]
+    assert not (tmp_path / SPRUNG).exists()
+
+
+@pytest.mark.requirement("project.launcher-traps")
+def test_the_search_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "notes.txt").write_text("one\nneedle and thread\n", encoding="utf-8")
+    environment = {**_environment(tmp_path, "."), "PATH": str(tmp_path / "empty")}
+    # Without ripgrep, a pattern whose cost is not bounded runs in a process of its own.
+    command = [installed / "coretools-mcp", "call", "grep_search", "pattern=(n|m).*d.*thread", "glob=*.txt"]
+    found = run(*command, cwd=workspace, env=environment)
+    assert "needle and thread" in found
+    assert not (tmp_path / SPRUNG).exists()
+
+
+def _send(server: subprocess.Popen[str], message: dict[str, Any]) -> None:
+    assert server.stdin is not None
+    server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    server.stdin.flush()
+
+
+def _ask(server: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any]:
+    _send(server, request)
+    assert server.stdout is not None
+    for line in server.stdout:
+        message = json.loads(line)
+        if message.get("id") == request["id"]:
+            return message
+    raise AssertionError("the server ended without an answer")
+
+
+@pytest.mark.requirement("project.launcher-traps")
+def test_a_damaged_installation_says_so_in_a_sentence(installed: Path, tmp_path: Path) -> None:
+    launcher = run(installed / "python", "-P", "-c", "import coretools_mcp; print(coretools_mcp.__file__)").strip()
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "coretools_mcp.py").write_text(Path(launcher).read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", alone / "coretools_mcp.py"], capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"coretools-mcp is damaged: {alone / 'tools'} is missing. Install it again.\n"
+
+
+@pytest.mark.requirement("project.exit-code")
+def test_the_exit_code_of_the_command_line_is_the_exit_code_of_the_process(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed / "coretools-mcp", "tools", "--config", tmp_path / "absent.json"], capture_output=True, check=False
+    )
+    assert done.returncode == 2

@@ -1,0 +1,108 @@
+"""For any text file: an edit changes what it matched, and not one byte beside it."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.filesystem.matching import Haystack, Strategy, find
+from tools.filesystem.replacing import apply
+from tools.filesystem.text import decode, encode
+
+MARK = "\u2254MARK\u2254"
+ASCII_MARK = "<<MARK>>"
+ENDINGS = ("\n", "\r\n", "\r")
+
+FORMS = (
+    (b"", "utf-8"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+)
+
+line_text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n\ufeff\0"), max_size=12)
+replacement = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n"), min_size=1, max_size=12)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Some lines with endings of one or of several kinds, with or without a final one."""
+    lines = draw(st.lists(line_text, max_size=8))
+    kinds = draw(st.sampled_from([("\n",), ("\r\n",), ("\r",), ENDINGS]))
+    text = "".join(line + draw(st.sampled_from(kinds)) for line in lines)
+    return text + draw(line_text)
+
+
+def edited(data: bytes, old: str, new: str) -> bytes:
+    decoded = decode(data)
+    assert decoded is not None
+    haystack = Haystack(decoded.text, is_unknown=not decoded.encoding.is_known)
+    match = find(haystack, old)
+    assert match is not None
+    assert match.strategy is Strategy.EXACT
+    return encode(apply(haystack, match, old, new).text, decoded.encoding)
+
+
+@pytest.mark.requirement("edit.bytes")
+@settings(max_examples=150, deadline=None)
+@given(texts(), texts(), replacement, st.sampled_from(FORMS))
+def test_every_byte_outside_the_span_stays(head: str, tail: str, new: str, form: tuple[bytes, str]) -> None:
+    mark, codec = form
+    before, after = mark + head.encode(codec), tail.encode(codec)
+    data = before + MARK.encode(codec) + after
+    assert edited(data, MARK, new) == before + new.encode(codec) + after
+
+
+@pytest.mark.requirement("edit.bytes")
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=60), st.binary(max_size=60), st.sampled_from(["x", "new text", "()"]))
+def test_every_byte_outside_the_span_stays_in_an_unknown_encoding(head: bytes, tail: bytes, new: str) -> None:
+    before = b"\xff\x80 \xfe " + head.replace(b"<", b"") + b" "
+    data = before + ASCII_MARK.encode() + tail.replace(b"<", b"")
+    if decode(data) is not None:
+        assert edited(data, ASCII_MARK, new) == data.replace(ASCII_MARK.encode(), new.encode())
+
+
+@pytest.mark.requirement("edit.bytes")
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(line_text, st.sampled_from(ENDINGS)), min_size=3, max_size=8), st.data())
+def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str, str]], data: st.DataObject) -> None:
+    number = data.draw(st.integers(1, len(lines) - 2))
+    lines = [(f"{index}\u2254{text}", ending) for index, (text, ending) in enumerate(lines)]
+    text = "".join(body + ending for body, ending in lines)
+    old = "\n".join(body for body, _ in lines[number - 1 : number + 2])
+    new = "\n".join([lines[number - 1][0], "put in", lines[number + 1][0]])
+    haystack = Haystack(text)
+    match = find(haystack, old)
+    assert match is not None
+    assert len(match.spans) == 1
+    lines[number] = ("put in", lines[number][1])
+    assert apply(haystack, match, old, new).text == "".join(body + ending for body, ending in lines)
+
+
+@pytest.mark.requirement("edit.replace_all")
+@settings(max_examples=150, deadline=None)
+@given(st.text("ab \n", max_size=60), st.text("ab ", min_size=1, max_size=3), st.text("abc$\\", min_size=1, max_size=4))
+def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: str, new: str) -> None:
+    haystack = Haystack(text)
+    match = find(haystack, old)
+    if old in text:
+        assert match is not None
+        assert (match.strategy, len(match.spans)) == (Strategy.EXACT, text.count(old))
+        assert apply(haystack, match, old, new).text == text.replace(old, new)
+    else:
+        assert match is None or match.strategy.is_relaxed
+
+
+@pytest.mark.requirement("edit.bytes")
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=80), st.sampled_from(FORMS))
+def test_any_bytes_are_kept_by_decoding_and_encoding(data: bytes, form: tuple[bytes, str]) -> None:
+    decoded = decode(form[0] + data)
+    if decoded is not None:
+        assert encode(decoded.text, decoded.encoding) == form[0] + data

@@ -1,0 +1,74 @@
+"""Glob patterns find what a naive matcher finds that tries everything."""
+
+from __future__ import annotations
+
+import fnmatch
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.contract.context import AbortSignal
+from tools.filesystem.patterns import compile_patterns
+from tools.filesystem.walk import Deadline, Filters, Walk
+from tools.filesystem.workspace import Workspace
+
+NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "[a]", "(g)", "a{b}", ".h", "x y"]
+SEGMENTS = ["a", "b", "*", "**", "?", "*.py", "[ab]", "[!a]", "a*", "*b*", ".h", "(g)", "?b", "*.*", "[a]", "x y", "B"]
+
+PATTERNS = st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=4)
+PATHS = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join), max_size=12)
+
+
+def naive(segments: list[str], parts: list[str], *, ignore_case: bool) -> bool:
+    """Try every way to match; the last part is a file."""
+    if not segments:
+        return not parts
+    first, *rest = segments
+    if first == "**":
+        if not rest:
+            return bool(parts)
+        return naive(rest, parts, ignore_case=ignore_case) or (
+            len(parts) > 1 and naive(segments, parts[1:], ignore_case=ignore_case)
+        )
+    if not parts:
+        return False
+    name, pattern = (parts[0].lower(), first.lower()) if ignore_case else (parts[0], first)
+    fits = name == pattern or fnmatch.fnmatchcase(name, pattern)
+    return fits and naive(rest, parts[1:], ignore_case=ignore_case)
+
+
+@pytest.mark.requirement("glob.like_brute_force")
+@settings(max_examples=200, deadline=None, database=None)
+@given(segments=PATTERNS, paths=PATHS, ignore_case=st.booleans())
+def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths: list[str], ignore_case: bool) -> None:
+    pattern = compile_patterns(["/".join(segments)], ignore_case=ignore_case)
+    for path in paths:
+        assert pattern.matches(path) == naive(segments, path.split("/"), ignore_case=ignore_case), path
+
+
+@pytest.mark.requirement("glob.like_brute_force")
+@settings(max_examples=40, deadline=None, database=None)
+@given(first=PATTERNS, second=PATTERNS, paths=PATHS, ignore_case=st.booleans())
+def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths: list[str], ignore_case: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for path in paths:
+            target = root / path
+            if any(parent.is_file() for parent in target.parents if parent != root) or target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("")
+        files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        pattern = compile_patterns([f"{{{'/'.join(first)},{'/'.join(second)}}}"], ignore_case=ignore_case)
+        walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
+        position = pattern.start()
+        assert position is not None
+        found = {item.path for item in walk.files(walk.workspace.locate("."), position)}
+        assert found == {
+            path
+            for path in files
+            if any(naive(segments, path.split("/"), ignore_case=ignore_case) for segments in (first, second))
+        }

@@ -1,0 +1,146 @@
+"""The ignore engine says what git says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.filesystem.ignore import Scope, scope_of
+from tools.filesystem.workspace import Workspace
+
+NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
+FRAGMENTS = [
+    *[
+        "a",
+        "b",
+        "foo",
+        "*",
+        "**",
+        "?",
+        "[ab]",
+        "[!a]",
+        "[^b]",
+        "[a-f]",
+        ".txt",
+        "*.log",
+        "dist",
+        "\u00e9",
+        "x y",
+        "#x",
+        "!y",
+    ],
+    *["\\a", "\\*", "\\!", "\\#", "[[:alpha:]]", "[[:nope:]]", "[z-a]", "[]a]", "[a", "a]", " ", "\\ ", "\\"],
+]
+
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "HOME": os.devnull,
+}
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> str:
+    segment = st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=3).map("".join)
+    pattern = "/".join(draw(st.lists(segment, min_size=1, max_size=3)))
+    before = draw(st.sampled_from(["", "", "", "/", "!", "!/", "#"]))
+    after = draw(st.sampled_from(["", "", "", "/", " ", "\r"]))
+    return before + pattern + after
+
+
+RULE_FILES = st.lists(rules(), max_size=4).map("\n".join)
+Tree = dict[str, "Tree | None"]
+TREES: st.SearchStrategy[Tree] = st.recursive(
+    st.dictionaries(st.sampled_from(NAMES), st.none(), max_size=4),
+    lambda below: st.dictionaries(st.sampled_from(NAMES), st.none() | below, max_size=4),
+    max_leaves=12,
+)
+
+
+def build(folder: Path, tree: Tree) -> list[Path]:
+    """Make the tree; every path in it, folders first."""
+    made: list[Path] = []
+    for name, below in tree.items():
+        path = folder / name
+        made.append(path)
+        if below is None:
+            path.write_text("")
+        else:
+            path.mkdir()
+            made += build(path, below)
+    return made
+
+
+def ignored_by_git(root: Path, paths: list[str]) -> set[str]:
+    done = subprocess.run(
+        ["git", "check-ignore", "--no-index", "-z", "--stdin"],
+        cwd=root,
+        env=ENVIRONMENT,
+        input="\0".join(paths).encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return {os.fsdecode(path) for path in done.stdout.split(b"\0") if path}
+
+
+def ignored_by_us(root: Path) -> set[str]:
+    ignored: set[str] = set()
+
+    def look(folder: Path, scope: Scope, *, inside_hidden: bool) -> None:
+        for path in folder.iterdir():
+            if path.name in {".git", ".gitignore"}:
+                continue
+            hidden = inside_hidden or scope.hides(path.name, is_folder=path.is_dir()) is not None
+            if hidden:
+                ignored.add(str(path.relative_to(root)))
+            if path.is_dir():
+                look(path, scope.enter(str(path), os.listdir(path)), inside_hidden=hidden)
+
+    look(root, scope_of(Workspace([str(root)]).locate("."), git=True, agent=True), inside_hidden=False)
+    return ignored
+
+
+@pytest.mark.requirement("ignore.like_git")
+@settings(max_examples=60, deadline=None, database=None)
+@given(tree=TREES, top=RULE_FILES, exclude=RULE_FILES, nested=RULE_FILES)
+def test_exactly_what_git_ignores_is_ignored(tree: Tree, top: str, exclude: str, nested: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for name in ("objects", "refs", "info"):
+            (root / ".git" / name).mkdir(parents=True)
+        (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        (root / ".git" / "info" / "exclude").write_bytes(exclude.encode())
+        (root / ".gitignore").write_bytes(top.encode())
+        made = build(root, tree)
+        for path in made:
+            if path.is_dir() and len(path.name) == 1:
+                (path / ".gitignore").write_bytes(nested.encode())
+        paths = [str(path.relative_to(root)) for path in made]
+        assert ignored_by_us(root) == ignored_by_git(root, paths)
+
+
+@pytest.mark.requirement("ignore.like_git")
+@settings(max_examples=60, deadline=None, database=None)
+@given(tree=TREES, top=RULE_FILES)
+def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
+    from tools.contract.context import AbortSignal
+    from tools.filesystem.walk import Deadline, Everything, Filters, Walk
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for name in ("objects", "refs"):
+            (root / ".git" / name).mkdir(parents=True)
+        (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        (root / ".gitignore").write_bytes(top.encode())
+        files = [str(path.relative_to(root)) for path in build(root, tree) if path.is_file()]
+        walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
+        found = {item.path for item in walk.files(walk.workspace.locate("."), Everything())}
+        assert found - {".gitignore"} == set(files) - ignored_by_git(root, files)

@@ -1,0 +1,209 @@
+"""The rules that no linter knows: sizes, names, words, the layout of the project."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from tokenize import COMMENT, generate_tokens
+
+import pytest
+from pathspec import GitIgnoreSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CODE_FOLDERS = ("server", "tools", "tests", "bench", "docs")
+
+TOP_LEVEL = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "bench",
+    "constraints.txt",
+    "coretools_mcp.py",
+    "docs",
+    "mcp.json.example",
+    "pyproject.toml",
+    "server",
+    "tests",
+    "tools",
+}
+
+MODULE_LINES = 400
+TEST_MODULE_LINES = 600
+FUNCTION_LINES = 80
+
+WRITES_TO_STDOUT = {"server/cli.py"}
+"""The modules whose purpose is to print for a person. Everywhere else stdout belongs to the protocol."""
+
+EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
+"""Names that do not say what a thing is."""
+
+UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
+
+MANAGEMENT = re.compile(
+    r"(?ix) \b(issues?|tickets?|milestones?|sprints?|phases?) \s+ \#?\d"
+    r"| \b(part|phase|stage|track) \s [a-d]\b (?! \s* [=:(])"
+    r"| \b(in|by|with) \s the \s next \s (issue|session|pull \s request)"
+    r"| (?<![\w./-]) /[w]ork/ (main|shared)"
+)
+"""Words about how the work is organised. The project speaks of itself, not of its making."""
+
+
+@cache
+def _sources() -> dict[str, str]:
+    """All Python files of the project, by their path from the root."""
+    paths = [path for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in (ROOT / "coretools_mcp.py", *sorted(paths))
+    }
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(text) for name, text in _sources().items()}
+
+
+def _shipped(name: str) -> bool:
+    return name.startswith(("server/", "tools/")) or name == "coretools_mcp.py"
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Everything that people read: the code and the papers around it."""
+    yield from _sources().items()
+    papers = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".ci").iterdir()]
+    for path in (*papers, ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.toml")):
+        yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def _remarks(name: str, text: str) -> str:
+    """What the authors say about a file: of code its comments and docstrings, of a paper all of it."""
+    if not name.endswith(".py"):
+        return text
+    comments = [token.string for token in generate_tokens(StringIO(text).readline) if token.type == COMMENT]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(_trees()[name]) if isinstance(node, documented)]
+    return "\n".join(comments + docstrings)
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a module imports, by their full names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _importers(forbidden: str) -> list[str]:
+    prefix = forbidden + "."
+    return [
+        name
+        for name, tree in _trees().items()
+        if any(module == forbidden or module.startswith(prefix) for module in _imported(tree))
+    ]
+
+
+@pytest.mark.requirement("project.layout")
+def test_the_top_level_holds_exactly_the_named_entries() -> None:
+    ignored = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text(encoding="utf-8").splitlines())
+    entries = {
+        entry.name
+        for entry in os.scandir(ROOT)
+        if entry.name != ".git" and not ignored.match_file(entry.name + ("/" if entry.is_dir() else ""))
+    }
+    assert entries == TOP_LEVEL
+
+
+@pytest.mark.requirement("project.size")
+def test_modules_stay_short() -> None:
+    lengths = {name: text.count("\n") for name, text in _sources().items()}
+    limits = {name: TEST_MODULE_LINES if name.startswith("tests/") else MODULE_LINES for name in lengths}
+    assert {name: length for name, length in lengths.items() if length > limits[name]} == {}
+
+
+@pytest.mark.requirement("project.size")
+def test_functions_stay_short() -> None:
+    lengths = {
+        f"{name}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for name, tree in _trees().items()
+        if not name.startswith("tests/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert lengths
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
+
+
+@pytest.mark.requirement("project.form")
+def test_every_module_says_what_it_is_for_and_defers_its_annotations() -> None:
+    lacking: list[str] = []
+    for name, tree in _trees().items():
+        if ast.get_docstring(tree) is None:
+            lacking.append(f"{name}: no docstring")
+        has_code = len(tree.body) > 1 and name != "coretools_mcp.py"
+        if has_code and "__future__.annotations" not in set(_imported(tree)):
+            lacking.append(f"{name}: no `from __future__ import annotations`")
+    assert lacking == []
+
+
+@pytest.mark.requirement("project.form")
+def test_names_say_what_a_thing_is() -> None:
+    empty = [name for name in _sources() if any(EMPTY_NAMES.search(part) for part in Path(name).with_suffix("").parts)]
+    empty += [
+        f"{name}:{node.name}"
+        for name, tree in _trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and re.search(r"(Utils?|Helpers?|Manager|Common)$", node.name)
+    ]
+    assert empty == []
+
+
+@pytest.mark.requirement("project.stdout")
+def test_only_modules_made_for_it_print() -> None:
+    printing = {
+        name
+        for name, tree in _trees().items()
+        if _shipped(name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing <= WRITES_TO_STDOUT
+
+
+@pytest.mark.requirement("project.finished")
+def test_nothing_is_marked_as_unfinished() -> None:
+    marked = [(name, line) for name, text in _texts() for line in _remarks(name, text).splitlines()]
+    assert [(name, line) for name, line in marked if UNFINISHED.search(line)] == []
+
+
+@pytest.mark.requirement("project.own-words")
+def test_the_project_speaks_only_of_itself() -> None:
+    lines = [(name, line) for name, text in _texts() for line in text.splitlines()]
+    assert [(name, line) for name, line in lines if MANAGEMENT.search(line)] == []
+
+
+@pytest.mark.requirement("project.no-mocks")
+def test_nothing_is_mocked() -> None:
+    assert _importers("unittest") == []
+
+
+@pytest.mark.requirement("project.launcher-not-imported")
+def test_nothing_imports_the_launcher() -> None:
+    assert _importers("coretools_mcp") == []
+
+
+@pytest.mark.requirement("project.import-rule")
+@pytest.mark.parametrize("foreign", ["mcp", "mcp_types", "server", "starlette", "uvicorn", "httpx2"])
+def test_the_tools_know_neither_the_server_nor_what_serves(foreign: str) -> None:
+    assert [name for name in _importers(foreign) if name.startswith("tools/")] == []

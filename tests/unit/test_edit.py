@@ -1,0 +1,543 @@
+"""The tool `edit`: what it replaces, what it refuses and why, and what it tells."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+
+from tools.contract.confirmation import Answer, Decision, EditConfirmation
+from tools.contract.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FileDiff, ToolResult
+from tools.filesystem.edit import EditTool
+from tools.filesystem.read_file import ReadFileTool
+
+pytestmark = pytest.mark.anyio
+
+
+async def edit(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
+    """Ask and execute, as a call does; the person answers with a text or simply agrees."""
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", **arguments})
+    await tool.should_confirm_execute(params, context)
+    if answer is not None:
+        context = replace(context, answer=Answer(Decision.ONCE, content=answer))
+    result = await tool.execute(params, context)
+    assert tool.output_schema is not None
+    assert result.structured is not None
+    jsonschema.validate(result.structured, tool.output_schema)
+    assert len(str(result.llm_content).encode()) < 8_000
+    return result
+
+
+async def refusal(context: ToolContext, **arguments: Any) -> ToolError:
+    """The same failure from the preview and from the execution."""
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", **arguments})
+    with pytest.raises(ToolError) as asked:
+        await tool.should_confirm_execute(params, context)
+    with pytest.raises(ToolError) as executed:
+        await tool.execute(params, context)
+    assert asked.value.message == executed.value.message
+    return executed.value
+
+
+def facts(result: ToolResult) -> dict[str, Any]:
+    assert result.structured is not None
+    return dict(result.structured)
+
+
+@pytest.mark.requirement("edit.replace")
+async def test_one_place_is_replaced_and_shown(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 31)))
+    result = await edit(context, old_string="line 15\n", new_string="changed\nadded\n")
+    after = path.read_bytes()
+    assert after.decode().splitlines()[13:17] == ["line 14", "changed", "added", "line 16"]
+    shown = "line 10\nline 11\nline 12\nline 13\nline 14\nchanged\nadded\nline 16\nline 17"
+    text = str(result.llm_content)
+    assert text.startswith(f"Edited {path}: 1 replacement, +2 -1 lines; now {len(after)} bytes, utf-8, lf.")
+    assert f"---\n{shown}" in text
+    assert facts(result) == {
+        "path": str(path),
+        "created": False,
+        "added": 2,
+        "removed": 1,
+        "bytes": len(after),
+        "encoding": "utf-8",
+        "eol": "lf",
+        "sha256": hashlib.sha256(after).hexdigest(),
+        "links_broken": 0,
+        "user_modified": False,
+        "notes": [],
+        "diff": "",
+        "replacements": 1,
+        "strategy": "exact",
+        "lines": [15],
+        "regions": facts(result)["regions"],
+    }
+    assert facts(result)["regions"][0]["first"] == 10
+    display = result.return_display
+    assert isinstance(display, FileDiff)
+    assert "--- a.txt\tCurrent\n+++ a.txt\tProposed\n" in display.file_diff
+
+
+@pytest.mark.requirement("edit.literal")
+@pytest.mark.parametrize("new", ["$", "$$", "$&", "$`", "$'", "$1", "\\1", "\\n", "\\", "&lt;", "", "\0"])
+async def test_the_replacement_is_literal(new: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(b"x OLD y OLD z\n")
+    await edit(context, old_string="OLD", new_string=new, replace_all=True)
+    assert (root / "a.txt").read_bytes() == f"x {new} y {new} z\n".encode()
+
+
+@pytest.mark.requirement("edit.ambiguous")
+async def test_an_edit_with_several_matches_changes_nothing_and_lists_them(root: Path, context: ToolContext) -> None:
+    content = "x = 1\ny = 2\n" * 12
+    (root / "a.txt").write_text(content)
+    error = await refusal(context, old_string="x = 1", new_string="x = 3")
+    assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
+    assert "12 times" in error.message
+    assert "lines 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 and more" in error.message
+    assert "replace_all" in error.message
+    assert (root / "a.txt").read_text() == content
+
+
+@pytest.mark.requirement("edit.replace_all")
+@pytest.mark.parametrize("spelling", ["replace_all", "allow_multiple"])
+@pytest.mark.parametrize("value", [True, "true"])
+async def test_every_match_is_replaced_on_demand(spelling: str, value: Any, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("x\n" * 300)
+    result = await edit(context, old_string="x", new_string="yy", **{spelling: value})
+    assert (root / "a.txt").read_text() == "yy\n" * 300
+    assert facts(result)["replacements"] == 300
+    assert facts(result)["lines"] == list(range(1, 101))
+
+
+@pytest.mark.requirement("edit.expected_replacements")
+async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("x x x\n")
+    for expected in (1, 2, "4"):
+        error = await refusal(context, old_string="x", new_string="y", expected_replacements=expected)
+        assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
+        assert "3 times" in error.message
+    await edit(context, old_string="x", new_string="y", expected_replacements="3", instruction="ignored")
+    assert (root / "a.txt").read_text() == "y y y\n"
+    with pytest.raises(InvalidToolParamsError):
+        await edit(context, old_string="y", new_string="z", expected_replacements=0)
+
+
+@pytest.mark.requirement("edit.relaxed_unique")
+@pytest.mark.parametrize("replace_all", [True, False])
+async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, context: ToolContext) -> None:
+    content = "a \nb\n\na\t\nb\n"
+    (root / "a.txt").write_text(content)
+    error = await refusal(context, old_string="a\nb", new_string="c", replace_all=replace_all)
+    assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
+    assert "lines 1, 4" in error.message
+    assert (root / "a.txt").read_text() == content
+
+
+@pytest.mark.requirement("edit.relaxed")
+@pytest.mark.parametrize(
+    ("change", "strategy"),
+    [
+        (
+            (
+                "say \u201chi\u201d now it\u2019s",
+                'say "hi" now it',
+                'say "ho" now it',
+                "say \u201cho\u201d now it\u2019s",
+            ),
+            "look_alikes",
+        ),
+        (("a  \nb\nc\n", "a\nb", "a\nB  ", "a  \nB  \nc\n"), "trailing_whitespace"),
+        (("a  \nb\nc\n", "a\nb\n", "x\na\nb\n", "x\na  \nb\nc\n"), "trailing_whitespace"),
+        (("a\nend", "end\n", "END\n", "a\nEND"), "final_newline"),
+        (
+            (
+                "class A:\n    def f(self):\n        return 1\n\n    x = 2\n",
+                "def f(self):\n    return 1",
+                "def f(self):\n    if self:\n        return 2\n\n    return 3",
+                "class A:\n    def f(self):\n        if self:\n            return 2\n\n        return 3\n\n    x = 2\n",
+            ),
+            "indentation",
+        ),
+        (
+            (
+                "\tif a:\n\t\tb()\n",
+                "  if a:\n    b()",
+                "  if a:\n    if c:\n      b()",
+                "\tif a:\n\t\tif c:\n\t\t\tb()\n",
+            ),
+            "indentation",
+        ),
+        (("  a:\n    b\n", "\ta:\n\t\tb", "\ta:\n\t\tc:\n\t\t\tb", "  a:\n    c:\n      b\n"), "indentation"),
+        (
+            ("        a()\n        b()\n", "    a()\n    b() ", "x()\n    a()", "    x()\n        a()\n"),
+            "indentation",
+        ),
+    ],
+)
+async def test_a_unique_relaxed_match_is_replaced_and_told(
+    change: tuple[str, str, str, str], strategy: str, root: Path, context: ToolContext
+) -> None:
+    before, old, new, after = change
+    (root / "a.txt").write_text(before, newline="")
+    result = await edit(context, old_string=old, new_string=new)
+    assert (root / "a.txt").read_bytes().decode() == after
+    assert facts(result)["strategy"] == strategy
+    assert len(facts(result)["notes"]) == 1
+    assert facts(result)["notes"][0] in str(result.llm_content)
+
+
+@pytest.mark.requirement("edit.endings")
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"a\r\nb\r\nc\r\n", "b", "x\ny", b"a\r\nx\r\ny\r\nc\r\n"),
+        (b"a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", b"a\r\nx\r\nb\r\nc\r\n"),
+        (b"a\r\nb\nc\r\n", "a\nb\nc", "a\nB\nc", b"a\r\nB\nc\r\n"),
+        (b"a\r\nb\nc\r\nd\n", "a\nb\nc\nd", "a\nc\nd", b"a\r\nc\r\nd\n"),
+        (b"a\r\nb\r\n", "a\r\n", "x\r\ny\r\n", b"x\r\ny\r\nb\r\n"),
+        (b"a\nb\n", "a\n", "x\r\ny\r\n", b"x\ny\nb\n"),
+        (b"a\nb\nc\n", "a\rb", "a\rx\rb", b"a\nx\nb\nc\n"),
+        (b"a\rb\r", "b", "x\ny", b"a\rx\ry\r"),
+        (b"a\r\nb", "b", "x\ny", b"a\r\nx\r\ny"),
+        (b"one line", "line", "x\ny", b"one x\ny"),
+        (b"a\nb\r\nc\n", "c", "c\nd", b"a\nb\r\nc\nd\n"),
+        (b"a\nb\r\nc\n", "b", "b\nd", b"a\nb\r\nd\r\nc\n"),
+        (b"x\r\nfoo\r\n", "\nfoo", "\nbar", b"x\r\nbar\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "a\nb", b"a\nb\r\n"),
+    ],
+)
+async def test_new_lines_end_as_the_lines_around_them(
+    change: tuple[bytes, str, str, bytes], root: Path, context: ToolContext
+) -> None:
+    before, old, new, after = change
+    (root / "a.txt").write_bytes(before)
+    await edit(context, old_string=old, new_string=new)
+    assert (root / "a.txt").read_bytes() == after
+
+
+@pytest.mark.requirement("edit.final_newline")
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"a\nb\n", "b\n", "b", b"a\nb"),
+        (b"a\nb", "b", "b\n", b"a\nb\n"),
+        (b"a\nb\n", "b", "c", b"a\nc\n"),
+        (b"a\nb", "b", "c", b"a\nc"),
+    ],
+)
+async def test_the_final_line_ending_can_be_added_removed_and_left(
+    change: tuple[bytes, str, str, bytes], root: Path, context: ToolContext
+) -> None:
+    before, old, new, after = change
+    (root / "a.txt").write_bytes(before)
+    await edit(context, old_string=old, new_string=new)
+    assert (root / "a.txt").read_bytes() == after
+
+
+@pytest.mark.requirement("edit.delete")
+@pytest.mark.parametrize(
+    ("before", "old", "after"),
+    [
+        (b"a\nfoo\nb\n", "foo", b"a\nb\n"),
+        (b"a\r\nfoo\r\nb\r\n", "foo", b"a\r\nb\r\n"),
+        (b"a\nfoo\nb\n", "foo\n", b"a\nb\n"),
+        (b"a\nx foo\nb\n", " foo", b"a\nx\nb\n"),
+        (b"a\nfoo x\nb\n", "foo ", b"a\nx\nb\n"),
+        (b"foo", "foo", b""),
+        (b"a\nfoo", "foo", b"a\n"),
+        (b"a\n\n\nfoo\n\nb\n", "foo", b"a\n\n\n\nb\n"),
+    ],
+)
+async def test_deleting_whole_lines_leaves_no_empty_line(
+    before: bytes, old: str, after: bytes, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(before)
+    await edit(context, old_string=old, new_string="")
+    assert (root / "a.txt").read_bytes() == after
+
+
+@pytest.mark.requirement("edit.delete")
+async def test_deleting_counts_before_it_takes_line_endings(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("foo bar foo\nfoo\n")
+    error = await refusal(context, old_string="foo", new_string="")
+    assert "3 times" in error.message
+    await edit(context, old_string="foo", new_string="", replace_all=True)
+    assert (root / "a.txt").read_text() == " bar \n"
+
+
+@pytest.mark.requirement("edit.encoding")
+@pytest.mark.parametrize(
+    ("mark", "codec", "name"),
+    [
+        (codecs.BOM_UTF8, "utf-8", "utf-8-bom"),
+        (codecs.BOM_UTF16_LE, "utf-16-le", "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be", "utf-16-be"),
+        (codecs.BOM_UTF32_BE, "utf-32-be", "utf-32-be"),
+    ],
+)
+async def test_encoding_and_mark_stay(mark: bytes, codec: str, name: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(mark + "ä = 1\r\nö = 2\r\n".encode(codec))
+    result = await edit(context, old_string="ö = 2", new_string="世界 = 3")
+    assert (root / "a.txt").read_bytes() == mark + "ä = 1\r\n世界 = 3\r\n".encode(codec)
+    assert facts(result)["encoding"] == name
+
+
+@pytest.mark.requirement("edit.unknown_encoding")
+@pytest.mark.parametrize("codec", ["latin-1", "cp1252", "gb18030", "shift_jis", "big5", "euc_jp", "koi8-r"])
+async def test_ascii_in_an_unknown_encoding_is_changed_and_nothing_else(
+    codec: str, root: Path, context: ToolContext
+) -> None:
+    words = {"latin-1": "Äpfel süß", "cp1252": "Äpfel \u2013 süß", "koi8-r": "привет мир"}.get(codec, "日本 表 世界")
+    data = f"# {words}\r\nname = old\n{words} end\r\n".encode(codec)
+    (root / "a.txt").write_bytes(data)
+    result = await edit(context, old_string="name = old", new_string="name = new\nother = 1")
+    assert (root / "a.txt").read_bytes() == data.replace(b"name = old", b"name = new\nother = 1")
+    assert facts(result)["encoding"] == "unknown-8bit"
+
+
+@pytest.mark.requirement("edit.unknown_encoding")
+@pytest.mark.parametrize(("old", "new"), [("café", "x"), ("name", "naïve")])
+async def test_other_characters_in_an_unknown_encoding_are_refused_with_a_way_out(
+    old: str, new: str, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes("café name\n".encode("latin-1"))
+    error = await refusal(context, old_string=old, new_string=new)
+    assert error.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert "UTF-8" in error.message
+
+
+@pytest.mark.requirement("edit.unknown_encoding")
+async def test_half_of_a_character_is_never_replaced(root: Path, context: ToolContext) -> None:
+    data = "表".encode("shift_jis") + b"\n"
+    assert data[1:2] == b"\\"
+    (root / "a.txt").write_bytes(data)
+    error = await refusal(context, old_string="\\", new_string="/")
+    assert error.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
+    assert (root / "a.txt").read_bytes() == data
+
+
+@pytest.mark.requirement("edit.refusals")
+@pytest.mark.parametrize("data", [b"\0binary OLD", codecs.BOM_UTF16_LE + b"\0\xd8!"])
+async def test_what_is_no_text_is_not_edited(data: bytes, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(data)
+    error = await refusal(context, old_string="OLD", new_string="NEW")
+    assert error.code is ToolErrorType.READ_CONTENT_FAILURE
+
+
+@pytest.mark.requirement("edit.create")
+@pytest.mark.parametrize("content", ["x = 1\n", "", "a\r\nb\r\n"])
+async def test_an_empty_old_string_creates_a_file(content: str, root: Path, context: ToolContext) -> None:
+    result = await edit(context, file_path="new/a.txt", old_string="", new_string=content)
+    assert (root / "new" / "a.txt").read_bytes() == content.encode()
+    assert facts(result)["created"] is True
+    assert (facts(result)["replacements"], facts(result)["strategy"]) == (0, None)
+
+
+@pytest.mark.requirement("edit.create")
+@pytest.mark.parametrize("content", ["", "held\n"])
+async def test_an_existing_file_is_not_created_again(content: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text(content)
+    error = await refusal(context, old_string="", new_string="new")
+    assert error.code is ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE
+    assert (root / "a.txt").read_text() == content
+
+
+@pytest.mark.requirement("edit.refusals")
+async def test_refusals_have_their_codes(root: Path, context: ToolContext) -> None:
+    error = await refusal(context, file_path="missing.txt", old_string="a", new_string="b")
+    assert error.code is ToolErrorType.FILE_NOT_FOUND
+    assert "empty old_string" in error.message
+    (root / "folder").mkdir()
+    error = await refusal(context, file_path="folder", old_string="a", new_string="b")
+    assert error.code is ToolErrorType.TARGET_IS_DIRECTORY
+    (root / "a.txt").write_text("same same\n")
+    error = await refusal(context, old_string="same same", new_string="same same")
+    assert error.code is ToolErrorType.EDIT_NO_CHANGE
+    error = await refusal(context, old_string="same", new_string="same")
+    assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
+    error = await refusal(context, old_string="same same", new_string="\udc80")
+    assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("edit.refusals")
+async def test_an_edit_that_ends_in_the_same_bytes_is_refused(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(b"a\r\nb\r\n")
+    error = await refusal(context, old_string="a\nb", new_string="a\r\nb")
+    assert error.code is ToolErrorType.EDIT_NO_CHANGE
+
+
+@pytest.mark.requirement("edit.placeholder")
+async def test_a_placeholder_in_the_replacement_is_refused(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("a\n// rest of code ...\n")
+    with pytest.raises(InvalidToolParamsError, match="left out"):
+        await edit(context, old_string="a", new_string="b\n// unchanged code ...")
+    await edit(context, old_string="a\n// rest of code ...", new_string="b\n// rest of code ...")
+    assert (root / "a.txt").read_text() == "b\n// rest of code ...\n"
+
+
+@pytest.mark.requirement("edit.stale")
+async def test_a_file_changed_since_it_was_read_is_not_edited(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("one\n")
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    path.write_text("one and two\n")
+    error = await refusal(context, old_string="one", new_string="1")
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    await edit(context, old_string="one", new_string="1")
+    await edit(context, old_string="two", new_string="2")
+    assert path.read_text() == "1 and 2\n"
+
+
+@pytest.mark.requirement("edit.stale")
+async def test_an_expected_digest_that_does_not_fit_is_refused(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\n")
+    digest = hashlib.sha256(b"other\n").hexdigest()
+    error = await refusal(context, old_string="one", new_string="1", expected_sha256=digest)
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    result = await edit(context, old_string="one", new_string="1", expected_sha256=hashlib.sha256(b"one\n").hexdigest())
+    await edit(context, old_string="1", new_string="one", expected_sha256=facts(result)["sha256"])
+
+
+@pytest.mark.requirement("edit.confirm")
+async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\ntwo\n")
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "two", "new_string": "  two"})
+    details = await tool.should_confirm_execute(params, context)
+    assert isinstance(details, EditConfirmation)
+    assert details.title == "Confirm Edit: a.txt"
+    assert "-two\n+  two\n" in details.file_diff
+    assert details.state == hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert details.editable == "  two"
+    assert (root / "a.txt").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.requirement("edit.user_text")
+async def test_the_replacement_that_the_user_put_in_is_used_and_told(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\ntwo\n")
+    result = await edit(context, answer="ZWEI", old_string="two", new_string="2")
+    assert (root / "a.txt").read_text() == "one\nZWEI\n"
+    assert facts(result)["user_modified"] is True
+    assert "-two\n+ZWEI\n" in facts(result)["diff"]
+    assert "-two\n+ZWEI\n" in str(result.llm_content)
+
+
+@pytest.mark.requirement("edit.recheck")
+async def test_an_edit_is_made_on_what_the_file_holds_when_it_is_executed(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("one\ntwo\n")
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "two", "new_string": "2"})
+    await tool.should_confirm_execute(params, context)
+    path.write_text("put before\none\ntwo\n")
+    await tool.execute(params, context)
+    assert path.read_text() == "put before\none\n2\n"
+
+
+@pytest.mark.requirement("edit.concurrent")
+async def test_edits_of_one_file_at_the_same_time_all_land(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("".join(f"<{number}>\n" for number in range(12)))
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            arguments = {"old_string": f"<{number}>", "new_string": f"done {number}"}
+            tasks.start_soon(partial(edit, context, **arguments))
+    assert path.read_text() == "".join(f"done {number}\n" for number in range(12))
+
+
+@pytest.mark.requirement("edit.cancel")
+async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\n")
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "1"})
+    await tool.should_confirm_execute(params, context)
+    context.signal.abort()
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, context)
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert os.listdir(root) == ["a.txt"]
+    assert (root / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.requirement("edit.policy")
+async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("one\n")
+    path.chmod(0o640)
+    os.link(path, root / "b.txt")
+    result = await edit(context, old_string="one", new_string="1")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (root / "b.txt").read_text() == "one\n"
+    assert facts(result)["links_broken"] == 1
+
+
+@pytest.mark.requirement("edit.agent_ignore")
+async def test_an_edit_of_a_hidden_file_shows_nothing_of_it(root: Path, context: ToolContext) -> None:
+    (root / ".qwenignore").write_text("a.txt\n")
+    (root / "a.txt").write_text("KEY=secret\nMODE=old\n")
+    error = await refusal(context, old_string="KEY=sacret", new_string="KEY=x")
+    assert "secret" not in error.message
+    result = await edit(context, old_string="MODE=old", new_string="MODE=new")
+    assert (root / "a.txt").read_text() == "KEY=secret\nMODE=new\n"
+    assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
+
+
+@pytest.mark.requirement("edit.regions")
+async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, context: ToolContext) -> None:
+    lines = [f"line {number}" for number in range(1, 101)]
+    lines[9] = lines[89] = "target"
+    lines[49] = "target" + "x" * 20_000
+    (root / "a.txt").write_text("\n".join(lines))
+    result = await edit(context, old_string="target", new_string="hit", replace_all=True)
+    regions = facts(result)["regions"]
+    assert [(region["first"], region["last"]) for region in regions] == [(5, 15), (45, 55)]
+    assert "[cut here]" in regions[1]["text"]
+    assert "Lines 5-15 now:\n---\nline 5\n" in str(result.llm_content)
+
+
+@pytest.mark.requirement("edit.description")
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("a = 1", "a = 2", "Edit src/a.py: a = 1 => a = 2"),
+        ("first\nsecond", "x" * 40, f"Edit src/a.py: first... => {'x' * 30}..."),
+        ("", "x", "Create src/a.py"),
+        ("same", "same", "No file changes to src/a.py"),
+    ],
+)
+async def test_the_description_is_short(old: str, new: str, expected: str, context: ToolContext) -> None:
+    tool = EditTool()
+    params = tool.validate_tool_params({"path": "src/a.py", "old_string": old, "new_string": new})
+    assert tool.get_description(params, context) == expected
+
+
+@pytest.mark.requirement("edit.published")
+async def test_older_spellings_are_not_published() -> None:
+    tool = EditTool()
+    assert set(tool.parameter_schema["properties"]) == {
+        "file_path",
+        "old_string",
+        "new_string",
+        "replace_all",
+        "expected_sha256",
+    }
+    assert tool.parameter_schema["required"] == ["file_path", "old_string", "new_string"]
+    assert "replace" in tool.aliases
+    assert tool.behaviour.destructive
+    assert not tool.behaviour.idempotent
+    assert not tool.behaviour.read_only

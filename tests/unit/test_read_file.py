@@ -1,0 +1,255 @@
+"""The tool `read_file`: its parameters, refusals, facts and what it remembers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.contract.context import ClientState, ToolContext
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.result import InlineDataPart, TextPart, ToolResult
+from tools.filesystem.read_file import ReadFileTool
+from tools.flow import package
+
+pytestmark = pytest.mark.anyio
+
+
+async def call(context: ToolContext, **arguments: Any) -> ToolResult:
+    tool = ReadFileTool()
+    params = tool.validate_tool_params(arguments)
+    assert await tool.should_confirm_execute(params, context) is None
+    return await tool.execute(params, context)
+
+
+def text_of(result: ToolResult) -> str:
+    part = package("read_file", result).parts[0]
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+@pytest.fixture
+def twenty(root: Path) -> Path:
+    path = root / "twenty.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 21)))
+    return path
+
+
+@pytest.mark.requirement("read.whole")
+async def test_a_small_file_is_read_raw_and_shown_to_nobody_twice(root: Path, context: ToolContext) -> None:
+    path = root / "a.py"
+    path.write_text("x = 1  \n")
+    result = await call(context, absolute_path=str(path))
+    assert text_of(result) == "x = 1  \n"
+    assert result.structured is None
+    assert result.return_display == ""
+
+
+@pytest.mark.requirement("read.spellings")
+@pytest.mark.parametrize("spelling", ["file_path", "path"])
+async def test_other_spellings_may_be_relative(spelling: str, twenty: Path, context: ToolContext) -> None:
+    assert text_of(await call(context, **{spelling: "twenty.txt"})) == twenty.read_text()
+
+
+@pytest.mark.requirement("read.absolute_path")
+@pytest.mark.parametrize("path", ["twenty.txt", "./twenty.txt", "", "  ", "/tmp/"])
+async def test_the_published_path_must_be_absolute_and_name_a_file(path: str, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError, match="absolute_path"):
+        await call(context, absolute_path=path)
+
+
+@pytest.mark.requirement("read.spellings")
+async def test_two_spellings_with_different_values_are_refused(twenty: Path, context: ToolContext) -> None:
+    assert await call(context, absolute_path=str(twenty), file_path=str(twenty))
+    with pytest.raises(InvalidToolParamsError, match="different values"):
+        await call(context, absolute_path=str(twenty), path="other.txt")
+
+
+@pytest.mark.requirement("read.range_aliases")
+@pytest.mark.parametrize(
+    ("given", "first", "last"),
+    [
+        ({"start_line": 6, "end_line": 8}, 6, 8),
+        ({"start_line": "6", "end_line": "8"}, 6, 8),
+        ({"start_line": 19}, 19, 20),
+        ({"end_line": 2}, 1, 2),
+        ({"offset": 5, "limit": 3}, 6, 8),
+        ({"offset": "5", "limit": 3.0}, 6, 8),
+        ({"offset": -2}, 19, 20),
+        ({"start_line": 6, "end_line": 8, "offset": 5, "limit": 3}, 6, 8),
+    ],
+)
+async def test_lines_may_be_named_in_two_ways(
+    given: dict[str, Any], first: int, last: int, twenty: Path, context: ToolContext
+) -> None:
+    result = await call(context, absolute_path=str(twenty), **given)
+    assert text_of(result).startswith(f"Showing lines {first}-{last} of 20 total lines.")
+    assert (result.facts["start"], result.facts["end"], result.facts["total"]) == (first, last, 20)
+    assert str(result.return_display).startswith(f"Read lines {first}-{last} of 20 from twenty.txt")
+
+
+@pytest.mark.requirement("read.range_aliases")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"limit": 0},
+        {"limit": -1},
+        {"offset": 1.5},
+        {"offset": "x"},
+        {"limit": True},
+        {"start_line": 0},
+        {"end_line": 0},
+        {"start_line": "x"},
+        {"start_line": True},
+        {"start_line": 5, "end_line": 4},
+        {"start_line": 5, "offset": 3},
+        {"start_line": 5, "end_line": 6, "limit": 9},
+    ],
+)
+async def test_lines_that_make_no_sense_are_refused(given: dict[str, Any], twenty: Path, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError):
+        await call(context, absolute_path=str(twenty), **given)
+
+
+@pytest.mark.requirement("read.errors")
+async def test_what_cannot_be_read_is_named_by_a_code(root: Path, context: ToolContext) -> None:
+    (root / "folder").mkdir()
+    os.mkfifo(root / "pipe")
+    for path, code in (
+        ("missing.txt", ToolErrorType.FILE_NOT_FOUND),
+        ("folder", ToolErrorType.TARGET_IS_DIRECTORY),
+        ("pipe", ToolErrorType.READ_CONTENT_FAILURE),
+    ):
+        with pytest.raises(ToolError) as caught:
+            await call(context, absolute_path=str(root / path))
+        assert caught.value.code is code
+        assert path in caught.value.message
+
+
+@pytest.mark.requirement("read.errors")
+async def test_a_file_outside_the_workspace_is_refused(tmp_path: Path, root: Path, context: ToolContext) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    for path in (tmp_path / "secret.txt", root / "link.txt"):
+        with pytest.raises(PathNotInWorkspaceError):
+            await call(context, absolute_path=str(path))
+
+
+@pytest.mark.requirement("read.agent_ignore")
+@pytest.mark.parametrize("name", [".qwenignore", ".geminiignore", ".coretoolsignore"])
+@pytest.mark.parametrize("path", ["secret.env", "hidden/deep/a.txt"])
+async def test_a_file_hidden_from_agents_is_not_read(name: str, path: str, root: Path, context: ToolContext) -> None:
+    (root / name).write_text("*.env\nhidden/\n")
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("secret")
+    (root / "other.txt").write_text("open")
+    with pytest.raises(ToolError) as caught:
+        await call(context, absolute_path=str(root / path))
+    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert name in caught.value.message
+    assert text_of(await call(context, absolute_path=str(root / "other.txt"))) == "open"
+
+
+@pytest.mark.requirement("read.agent_ignore")
+async def test_a_file_that_git_ignores_is_read(root: Path, context: ToolContext) -> None:
+    (root / ".git").mkdir()
+    (root / ".gitignore").write_text("build/\n")
+    (root / "build").mkdir()
+    (root / "build" / "out.txt").write_text("made")
+    assert text_of(await call(context, absolute_path=str(root / "build" / "out.txt"))) == "made"
+
+
+@pytest.mark.requirement("read.facts")
+async def test_facts_say_what_a_program_needs_to_go_on(twenty: Path, context: ToolContext) -> None:
+    facts = (await call(context, absolute_path=str(twenty), limit=3)).facts
+    assert facts == {
+        "path": str(twenty),
+        "kind": "text",
+        "start": 1,
+        "end": 3,
+        "total": 20,
+        "encoding": "utf-8",
+        "eol": "lf",
+        "sha256": hashlib.sha256(twenty.read_bytes()).hexdigest(),
+        "truncated": True,
+        "next_offset": 3,
+    }
+
+
+@pytest.mark.requirement("read.ledger")
+async def test_a_read_is_remembered_for_its_client(twenty: Path, context: ToolContext) -> None:
+    await call(context, absolute_path=str(twenty), limit=3)
+    assert context.client.reads is not None
+    seen = context.client.reads.get(str(twenty))
+    assert seen is not None
+    assert seen.identity.size == twenty.stat().st_size
+    assert seen.sha256 == hashlib.sha256(twenty.read_bytes()).hexdigest()
+
+
+@pytest.mark.requirement("read.ledger")
+async def test_a_client_that_cannot_be_told_from_others_can_read(twenty: Path, context: ToolContext) -> None:
+    anonymous = replace(context, client=ClientState(key="", reads=None))
+    assert text_of(await call(anonymous, absolute_path=str(twenty))) == twenty.read_text()
+
+
+@pytest.mark.requirement("read.media")
+async def test_media_come_as_data_with_a_display(root: Path, context: ToolContext) -> None:
+    (root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 16)
+    result = await call(context, absolute_path=str(root / "a.png"))
+    (part,) = package("read_file", result).parts
+    assert isinstance(part, InlineDataPart)
+    assert result.return_display == "Read image file: a.png"
+    assert result.facts["kind"] == "image"
+
+
+@pytest.mark.requirement("read.pages")
+async def test_single_pages_of_a_pdf_are_not_promised(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(b"%PDF-1.7\n")
+    path = str(root / "a.pdf")
+    assert len(package("read_file", await call(context, absolute_path=path, pages="")).parts) == 1
+    _, note = package("read_file", await call(context, absolute_path=path, pages="1-5")).parts
+    assert isinstance(note, TextPart)
+    assert "whole document" in note.text
+
+
+@pytest.mark.requirement("read.description")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "Read src/a.py"),
+        ({"offset": 5, "limit": 3}, "Read src/a.py (lines 6-8)"),
+        ({"offset": 5}, "Read src/a.py (from line 6)"),
+        ({"limit": 3}, "Read src/a.py (first 3 lines)"),
+        ({"offset": -4}, "Read src/a.py (last 4 lines)"),
+    ],
+)
+async def test_the_description_is_short_and_names_the_lines(
+    given: dict[str, Any], expected: str, root: Path, context: ToolContext
+) -> None:
+    tool = ReadFileTool()
+    params = tool.validate_tool_params({"absolute_path": str(root / "src" / "a.py"), **given})
+    assert tool.get_description(params, context) == expected
+
+
+@pytest.mark.requirement("read.description")
+async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolContext) -> None:
+    tool = ReadFileTool()
+    params = tool.validate_tool_params({"absolute_path": str(root / ("a" * 90) / "end.py")})
+    description = tool.get_description(params, context)
+    assert len(description) <= len("Read ") + 80
+    assert description.endswith("end.py")
+    assert "..." in description
+
+
+@pytest.mark.requirement("read.published")
+async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
+    tool = ReadFileTool()
+    assert tool.parameter_schema["required"] == ["absolute_path"]
+    assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit"}
+    assert tool.behaviour.read_only
+    assert tool.behaviour.idempotent
+    assert not tool.behaviour.destructive

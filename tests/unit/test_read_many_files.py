@@ -1,0 +1,325 @@
+"""`read_many_files`: which files are read, in which form, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.contract.context import AbortSignal, Limits, ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
+from tools.filesystem import read_many_files
+from tools.filesystem.read_many_files import END_MARKER, ReadManyFilesTool
+from tools.filesystem.workspace import Workspace
+
+pytestmark = pytest.mark.anyio
+
+
+def png() -> bytes:
+    """The smallest picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+
+
+PDF = b"%PDF-1.4\n\xe2\xe3\xcf\xd3\n%%EOF\n"
+
+
+def make(root: Path, files: dict[str, str | bytes]) -> None:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+async def run(context: ToolContext, *paths: str, **arguments: Any) -> ToolResult:
+    tool = ReadManyFilesTool()
+    params = tool.validate_tool_params({"paths": list(paths), **arguments})
+    result = await tool.execute(params, context)
+    assert result.structured is None
+    return result
+
+
+async def read(context: ToolContext, *paths: str, **arguments: Any) -> list[str]:
+    """The files that were read, relative to the first root."""
+    result = await run(context, *paths, **arguments)
+    return [os.path.relpath(path, context.workspace.first_root) for path in result.facts["files"]]
+
+
+def parts(result: ToolResult) -> list[Part | str]:
+    assert isinstance(result.llm_content, list)
+    return result.llm_content
+
+
+def texts(result: ToolResult) -> list[str]:
+    plain = (part.text if isinstance(part, TextPart) else part for part in parts(result))
+    return [part for part in plain if isinstance(part, str)]
+
+
+def reasons(result: ToolResult) -> dict[str, str]:
+    return {skipped["path"]: skipped["reason"] for skipped in result.facts["skipped"]}
+
+
+@pytest.mark.requirement("many.text")
+async def test_each_text_has_a_separator_and_the_end_is_marked(root: Path, context: ToolContext) -> None:
+    make(root, {"b.txt": "Content B\n", "a/a.txt": "Content A"})
+    result = await run(context, "b.txt", "a/*.txt")
+    assert texts(result) == [
+        f"--- {root}/a/a.txt ---\n\nContent A\n\n",
+        f"--- {root}/b.txt ---\n\nContent B\n\n\n",
+        END_MARKER,
+    ]
+    assert "Read the content of **2 files**" in str(result.return_display)
+    assert f"- `{root}/a/a.txt`" in str(result.return_display)
+
+
+@pytest.mark.requirement("many.paths")
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["a.py"], ["a.py"]),
+        (["src/**/*.py"], ["src/b.py", "src/deep/c.py"]),
+        (["src"], ["src/b.py", "src/deep/c.py", "src/d.md"]),
+        (["src/"], ["src/b.py", "src/deep/c.py", "src/d.md"]),
+        (["*.PY", "src/d.md", "a.py"], ["a.py", "src/d.md"]),
+        (["app/[id]/(x).ts"], ["app/[id]/(x).ts"]),
+        (["app/[id]/*"], ["app/[id]/(x).ts"]),
+        (["my file.txt"], ["my file.txt"]),
+    ],
+)
+async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
+    root: Path, context: ToolContext, paths: list[str], expected: list[str]
+) -> None:
+    names = ["a.py", "src/b.py", "src/deep/c.py", "src/d.md", "app/[id]/(x).ts", "my file.txt"]
+    make(root, dict.fromkeys(names, "text"))
+    assert await read(context, *paths) == sorted(expected)
+    absolute = [str(root / path) for path in paths]
+    assert await read(context, *absolute) == sorted(expected)
+
+
+@pytest.mark.requirement("many.spellings")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"include": ["a.txt", "b.txt"]},
+        {"paths": ["a.txt"], "include": ["b.txt"]},
+        {"paths": '["a.txt", "b.txt"]'},
+        {"paths": ["*.txt"], "recursive": False, "use_default_excludes": True},
+        {"paths": "*.txt"},
+    ],
+)
+async def test_include_and_single_strings_are_taken_for_paths(
+    root: Path, context: ToolContext, arguments: dict[str, Any]
+) -> None:
+    make(root, {"a.txt": "a", "b.txt": "b"})
+    tool = ReadManyFilesTool()
+    result = await tool.execute(tool.validate_tool_params(arguments), context)
+    assert result.facts["files"] == [str(root / "a.txt"), str(root / "b.txt")]
+
+
+@pytest.mark.requirement("many.refused")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"paths": []},
+        {"paths": [""]},
+        {"paths": [" "]},
+        {"paths": [5]},
+        {"paths": ["a"], "exclude": [5]},
+        {"include": 5},
+    ],
+)
+async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidToolParamsError):
+        ReadManyFilesTool().validate_tool_params(arguments)
+
+
+@pytest.mark.requirement("many.outside")
+async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path: Path, context: ToolContext) -> None:
+    make(tmp_path, {"secret.txt": "secret"})
+    make(root, {"a.txt": "a"})
+    (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    result = await run(context, "a.txt", "../secret.txt", str(tmp_path / "*.txt"), "link.txt", "*.txt")
+    assert result.facts["files"] == [str(root / "a.txt")]
+    assert reasons(result) == dict.fromkeys(
+        ["../secret.txt", str(tmp_path / "*.txt"), "link.txt"], "outside the workspace"
+    )
+    assert "secret" not in "".join(texts(result)).replace("secret.txt", "")
+
+
+@pytest.mark.requirement("many.none")
+async def test_nothing_found_is_told_with_what_was_missing(root: Path, context: ToolContext) -> None:
+    result = await run(context, "missing.txt", "*.nothing")
+    assert result.error is None
+    assert texts(result)[0] == "No files matching the criteria were found, or all of them were skipped."
+    assert reasons(result) == {"missing.txt": "does not exist"}
+    assert END_MARKER not in texts(result)
+    assert "No files were read." in str(result.return_display)
+
+
+@pytest.mark.requirement("many.exclude")
+async def test_excludes_apply_to_files_folders_and_named_paths(root: Path, context: ToolContext) -> None:
+    names = ["a.ts", "a.test.ts", "src/b.test.ts", "src/b.ts", "gen/c.ts", "src/gen/d.ts"]
+    make(root, dict.fromkeys(names, "x"))
+    assert await read(context, "**/*.ts", exclude=["*.test.ts", "**/gen/**"]) == ["a.ts", "src/b.ts"]
+    assert await read(context, "src", exclude=["src/gen/**"]) == ["src/b.test.ts", "src/b.ts"]
+    assert await read(context, "a.test.ts", exclude=["*.test.ts"]) == []
+    with pytest.raises(InvalidToolParamsError):
+        await run(context, "a.ts", exclude=["../x"])
+
+
+@pytest.mark.requirement("many.default_excludes")
+async def test_default_excludes_can_be_switched_off_and_named_files_ignore_them(
+    root: Path, context: ToolContext
+) -> None:
+    names = ["a.js", "node_modules/b.js", "dist/c.js", "__pycache__/d.js", ".env", "AGENTS.md", "x.zip", ".vscode/e.js"]
+    make(root, dict.fromkeys(names, "x"))
+    assert await read(context, "**") == ["a.js"]
+    assert await read(context, "**", useDefaultExcludes=False) == sorted(names)
+    assert await read(context, ".env", "dist/c.js", "AGENTS.md") == [".env", "AGENTS.md", "dist/c.js"]
+    assert await read(context, "dist/**/*.js", "node_modules") == ["dist/c.js", "node_modules/b.js"]
+
+
+@pytest.mark.requirement("many.ignored")
+async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_named(
+    root: Path, context: ToolContext
+) -> None:
+    make(root, {".git/HEAD": "", "a.log": "log", "b.txt": "b", "c.key": "key"})
+    make(root, {".gitignore": "*.log\n", ".coretoolsignore": "*.key\n"})
+    assert await read(context, "*.{log,txt,key}") == ["b.txt"]
+    assert await read(context, "a.log") == ["a.log"]
+    assert await read(context, "*.log", file_filtering_options={"respect_git_ignore": False}) == ["a.log"]
+    assert await read(context, "*.log", respect_git_ignore=False) == ["a.log"]
+    named = await run(context, "c.key")
+    assert reasons(named) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    found = await run(context, "*.key", file_filtering_options={"respect_agent_ignore": False})
+    assert reasons(found) == {str(root / "c.key"): "hidden from agents by .coretoolsignore"}
+    loose = replace(context, workspace=Workspace([str(root)], respect_agent_ignore=False))
+    assert await read(loose, "*.key") == ["c.key"]
+
+
+@pytest.mark.requirement("many.media")
+@pytest.mark.parametrize("path", ["pic.png", "*.png", "**/*.PNG", "sub/other.png"])
+async def test_pictures_are_given_where_they_are_asked_for(root: Path, context: ToolContext, path: str) -> None:
+    make(root, {"pic.png": png(), "sub/other.png": png()})
+    result = await run(context, path)
+    first = parts(result)[0]
+    assert isinstance(first, InlineDataPart)
+    assert first.mime_type == "image/png"
+    assert first.data == png()
+
+
+@pytest.mark.requirement("many.media")
+async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path, context: ToolContext) -> None:
+    make(root, {"pic.png": png(), "doc.pdf": PDF, "blob.dump": b"\0\1\2", "a.txt": "a"})
+    result = await run(context, "**")
+    assert result.facts["files"] == [str(root / "a.txt")]
+    assert reasons(result) == {
+        str(root / "blob.dump"): "binary file",
+        str(root / "doc.pdf"): "pdf file; name it, or its extension, to get it",
+        str(root / "pic.png"): "image file; name it, or its extension, to get it",
+    }
+    asked = await run(context, "**/*", "*.pdf")
+    assert str(root / "doc.pdf") in asked.facts["files"]
+
+
+@pytest.mark.requirement("many.media")
+async def test_pictures_have_a_budget_of_their_own(
+    root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_many_files, "MAX_MEDIA_BYTES", len(png()) + 10)
+    make(root, {"a.png": png(), "b.png": png(), "c.txt": "c"})
+    result = await run(context, "*.png", "c.txt")
+    assert result.facts["files"] == [str(root / "a.png"), str(root / "c.txt")]
+    assert result.facts["not_read"] == [str(root / "b.png")]
+
+
+@pytest.mark.requirement("many.budget")
+async def test_files_beyond_the_number_are_listed_by_name_and_size(root: Path, context: ToolContext) -> None:
+    make(root, {f"{number}.txt": "x" * number for number in range(5)})
+    few = replace(context, limits=Limits(read_many_files=2))
+    result = await run(few, "*.txt")
+    assert len(result.facts["files"]) == 2
+    assert result.facts["not_read"] == [str(root / f"{number}.txt") for number in (2, 3, 4)]
+    notes = texts(result)[-2]
+    assert notes.startswith("[3 more files not read, the result would become too long.")
+    assert f"- {root}/4.txt (4 bytes)" in notes
+    assert "**3 files not read**" in str(result.return_display)
+
+
+@pytest.mark.requirement("many.budget")
+async def test_the_characters_of_all_files_together_are_limited(root: Path, context: ToolContext) -> None:
+    line = "x" * 99 + "\n"
+    make(root, {"a.txt": line * 6, "b.txt": line * 6, "c.txt": line})
+    result = await run(replace(context, limits=Limits(read_many_chars=1_000)), "*.txt")
+    assert result.facts["files"] == [str(root / "a.txt"), str(root / "b.txt")]
+    assert result.facts["not_read"] == [str(root / "c.txt")]
+    assert sum(text.count("x" * 99) for text in texts(result)) <= 10
+    assert "[WARNING: only a part of this file is shown." in texts(result)[1]
+
+
+@pytest.mark.requirement("many.budget")
+async def test_a_long_file_is_warned_about_and_shown_up_to_the_limit(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "".join(f"line {number}\n" for number in range(3_000))})
+    text = texts(await run(context, "a.txt"))[0]
+    assert "[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]" in text
+    assert "line 1999\n" in text
+    assert "line 2000" not in text
+
+
+@pytest.mark.requirement("many.failing_file")
+async def test_one_file_that_cannot_be_read_does_not_stop_the_rest(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "a", "c.txt": "c", "wide.txt": b"\xff\xfe" + b"a\0" * 10})
+    with (root / "b.txt").open("wb") as stream:
+        stream.write(b"\xff\xfea\0")
+        stream.truncate(70_000_000)
+    os.mkfifo(root / "pipe")
+    result = await run(context, "*.txt", "pipe")
+    assert [Path(path).name for path in result.facts["files"]] == ["a.txt", "c.txt", "wide.txt"]
+    assert set(reasons(result)) == {str(root / "b.txt"), "pipe"}
+
+
+@pytest.mark.requirement("many.roots")
+async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolContext) -> None:
+    second = tmp_path / "second"
+    make(root, {"a.txt": "a"})
+    make(second, {"b.txt": "b", "sub/c.txt": "c"})
+    both = replace(context, workspace=Workspace([str(root), str(second)]))
+    result = await run(both, "*.txt", "sub/c.txt")
+    expected = sorted([str(root / "a.txt"), str(second / "b.txt"), str(second / "sub" / "c.txt")])
+    assert result.facts["files"] == expected
+    assert reasons(result) == {}
+
+
+@pytest.mark.requirement("many.ledger")
+async def test_what_was_read_is_remembered_for_later_writes(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "a"})
+    await run(context, "a.txt")
+    assert context.client.reads is not None
+    assert context.client.reads.get(str(root / "a.txt")) is not None
+
+
+@pytest.mark.requirement("many.cancelled")
+async def test_a_cancelled_call_stops(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "a"})
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(ToolError) as caught:
+        await run(replace(context, signal=signal), "a.txt")
+    assert caught.value.code is ToolErrorType.CANCELLED
+
+
+@pytest.mark.requirement("many.description")
+def test_the_description_of_a_call_names_the_first_entries(context: ToolContext) -> None:
+    tool = ReadManyFilesTool()
+    params = tool.validate_tool_params({"paths": ["a", "b\n", "c", "d"]})
+    assert tool.get_description(params, context) == "Read files: a, b\\n, c, ..."

@@ -1,0 +1,95 @@
+"""Every requirement has a test that proves it, and every mark has its requirement."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+ID = re.compile(r"[\w.-]+")
+"""One word, as `edit.ambiguous`."""
+
+
+@cache
+def _requirements() -> list[dict[str, object]]:
+    return tomllib.loads((TESTS / "requirements.toml").read_text(encoding="utf-8"))["requirement"]
+
+
+def _marks(node: ast.AST) -> Iterator[ast.Call]:
+    """Every `pytest.mark.requirement(...)` at or below a node."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func).endswith("mark.requirement"):
+            yield inner
+
+
+def _carried(tree: ast.Module) -> Iterator[ast.Call]:
+    """The marks that some test carries: by a decorator (parameters included) or by the module's `pytestmark`."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            for decorator in node.decorator_list:
+                yield from _marks(decorator)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            yield from _marks(node.value)
+
+
+def _place(path: Path, call: ast.Call) -> str:
+    return f"{path.relative_to(TESTS)}:{call.lineno}: {ast.unparse(call)}"
+
+
+@cache
+def _scan() -> tuple[dict[str, str], list[str]]:
+    """The ids in use with a place of each, and the marks that prove nothing."""
+    used: dict[str, str] = {}
+    idle: list[str] = []
+    for path in sorted(TESTS.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        carried = set(_carried(tree)) if path.name.startswith("test_") else set[ast.Call]()
+        for call in _marks(tree):
+            match call.args:
+                case [ast.Constant(value=str(name))] if call in carried:
+                    used.setdefault(name, _place(path, call))
+                case _:
+                    idle.append(_place(path, call))
+    return used, idle
+
+
+@pytest.mark.requirement("project.requirements")
+def test_each_requirement_has_an_id_of_its_own_a_source_and_one_sentence() -> None:
+    flaws: list[str] = []
+    seen: set[object] = set()
+    for entry in _requirements():
+        name, source, text = (entry.get(key) for key in ("id", "source", "text"))
+        if set(entry) != {"id", "source", "text"} or not (isinstance(name, str) and ID.fullmatch(name)):
+            flaws.append(f"{entry}: needs exactly id, source and text; an id is one word, as `edit.ambiguous`")
+        if name in seen:
+            flaws.append(f"{name}: stands there twice")
+        if not source or not (isinstance(text, str) and text.endswith(".") and "\n" not in text):
+            flaws.append(f"{name}: needs a source and one sentence")
+        seen.add(name)
+    assert flaws == []
+
+
+@pytest.mark.requirement("project.requirements")
+def test_every_requirement_has_a_test() -> None:
+    used, _ = _scan()
+    assert [entry["id"] for entry in _requirements() if entry["id"] not in used] == []
+
+
+@pytest.mark.requirement("project.requirements")
+def test_every_mark_has_its_requirement() -> None:
+    used, _ = _scan()
+    known = {entry["id"] for entry in _requirements()}
+    assert {name: place for name, place in used.items() if name not in known} == {}
+
+
+@pytest.mark.requirement("project.requirements")
+def test_every_mark_is_carried_by_a_test_and_spelled_out() -> None:
+    _, idle = _scan()
+    assert idle == []

@@ -1,0 +1,195 @@
+"""Why an edit's `old_string` was not found: the likely cause, and the part of the file that is most like it.
+
+The time is bounded for every input; nothing found here is ever replaced, it only helps to write the next call.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tools.filesystem.matching import BLANKS, Haystack, fold
+from tools.filesystem.text import UNKNOWN, Decoded, to_lf
+
+MAX_REGION_LINES = 10
+"""Lines of the nearest region."""
+
+MAX_LINE_CHARS = 300
+"""Characters of each of them."""
+
+MAX_SECONDS = 0.5
+"""Time for the comparison of single lines."""
+
+MIN_RATIO = 0.5
+"""Similarity below which a line is no help."""
+
+MAX_LINES = 300_000
+"""Lines of the file that are looked at."""
+
+MAX_CHARS = 8_000_000
+"""Characters of the file that causes are looked for in."""
+
+_MAX_COMPARED = 200
+_MAX_CANDIDATES = 20
+_MAX_WORDS = 200
+_WORD = re.compile(r"\w+")
+_LINE_PREFIX = re.compile(r"^[ ]*L?\d+(?:\t|\u2192|:[ ]?|[ ]?\|[ ]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The part of a file that is most like a text.
+
+    Args:
+        first: Number of its first line, from 1.
+        last: Number of its last line.
+        text: Its lines, long ones cut.
+    """
+
+    first: int
+    last: int
+    text: str
+
+
+def causes(haystack: Haystack, old: str, new: str) -> list[str]:
+    """Sentences that name what is likely wrong with `old`; none if nothing is recognised."""
+    text, wanted = haystack.lf_text[:MAX_CHARS], to_lf(old)
+    return [sentence for cause in _CAUSES if (sentence := cause(haystack, text, wanted, to_lf(new))) is not None]
+
+
+def _line_prefixes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del haystack, new
+    lines = wanted.split("\n")
+    if not all(_LINE_PREFIX.match(line) for line in lines if line.strip()):
+        return None
+    if "\n".join(_LINE_PREFIX.sub("", line) for line in lines) not in text:
+        return None
+    return "old_string has line-number prefixes that are not in the file; without them it would match."
+
+
+def _escapes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del haystack, new
+    plain = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
+    if plain != wanted and plain in text:
+        return 'old_string has escapes such as a literal \\n or \\" where the file has the character itself.'
+    if "\n" in wanted and wanted.replace("\n", "\\n") in text:
+        return "The file has the two characters \\n where old_string has a line break."
+    return None
+
+
+def _letter_case(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del haystack, new
+    if wanted.casefold() in text.casefold():
+        return "It would match if upper and lower case were ignored."
+    return None
+
+
+def _white_space(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    """White space of every kind, look-alikes included."""
+    del haystack, new
+    words = wanted.split()
+    if not words:
+        return "old_string is nothing but white space."
+    joined = " ".join(words)
+    if joined in " ".join(text.split()):
+        if "\u00a0" in wanted or "\u00a0" in text:
+            return "It differs from the file in white space only; there are no-break spaces (U+00A0) in one of them."
+        if ("\t" in wanted) != ("\t" in text):
+            where = "old_string" if "\t" in wanted else "the file"
+            return f"It differs from the file in white space only; {where} has tabs, the other one has none."
+        return "It differs from the file in white space only (indentation, blanks or line breaks)."
+    if fold(joined) in " ".join(fold(text).split()):
+        return "It differs from the file in white space and in quotes, dashes or special spaces that look alike."
+    return None
+
+
+def _made_already(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del wanted
+    position = text.find(new) if len(new.strip()) > 1 else -1
+    if position < 0:
+        return None
+    line = haystack.line_number(haystack.raw(position))
+    return f"new_string is in the file already, at line {line}; perhaps this edit was made before."
+
+
+_CAUSES: tuple[Callable[[Haystack, str, str, str], str | None], ...] = (
+    _line_prefixes,
+    _escapes,
+    _white_space,
+    _letter_case,
+    _made_already,
+)
+
+
+def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
+    """The part of the file that shares most lines with `old`, else the line most like one of its lines."""
+    keys = [line.strip(BLANKS) for line in haystack.bodies[:MAX_LINES]]
+    wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
+    first = _best_window(keys, wanted)
+    if first is None:
+        first = _most_similar(keys, [line for line in wanted if line])
+    if first is None:
+        return None
+    length = max(3, min(MAX_REGION_LINES, len(wanted)))
+    lines = haystack.bodies[first : first + length]
+    if len(lines) > 1 and not lines[-1] and first + len(lines) == len(haystack.bodies):
+        lines = lines[:-1]
+    if haystack.is_unknown:
+        lines = [Decoded(line, UNKNOWN).shown() for line in lines]
+    cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
+    return Nearest(first + 1, first + len(lines), "\n".join(cut))
+
+
+def _best_window(keys: list[str], wanted: list[str]) -> int | None:
+    """Where a run as long as the wanted lines holds most of them, wherever they stand in it."""
+    weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
+    scores = [weights.get(key, 0) for key in keys]
+    size = len(wanted)
+    score = best = 0
+    best_end = -1
+    for end, gained in enumerate(scores):
+        score += gained - (scores[end - size] if end >= size else 0)
+        if score > best:
+            best, best_end = score, end
+    if best_end < 0:
+        return None
+    start = max(0, best_end - size + 1)
+    while not scores[start]:
+        start += 1
+    # The first line in common says where old_string would begin.
+    return max(0, start - wanted.index(keys[start]))
+
+
+def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
+    words = set(_WORD.findall(" ".join(wanted)[: 40 * _MAX_WORDS])[:_MAX_WORDS])
+    deadline = time.monotonic() + MAX_SECONDS / 2
+    rated: list[tuple[int, int]] = []
+    for number, key in enumerate(keys):
+        if number % 1000 == 0 and time.monotonic() > deadline:
+            break
+        shared = len(words.intersection(_WORD.findall(key[:_MAX_COMPARED])))
+        if shared:
+            rated.append((shared, -number))
+    rated.sort(reverse=True)
+    return _closest([-number for _, number in rated[:_MAX_CANDIDATES]], keys, wanted)
+
+
+def _closest(numbers: list[int], keys: list[str], wanted: list[str]) -> int | None:
+    import difflib  # noqa: PLC0415 - only failed edits need it
+
+    deadline = time.monotonic() + MAX_SECONDS / 2
+    best: int | None = None
+    best_ratio = MIN_RATIO
+    for position, line in enumerate(wanted[:MAX_REGION_LINES]):
+        matcher = difflib.SequenceMatcher(None, b=line[:_MAX_COMPARED], autojunk=False)
+        for number in numbers:
+            if time.monotonic() > deadline:
+                return best
+            matcher.set_seq1(keys[number][:_MAX_COMPARED])
+            if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+                ratio = matcher.ratio()
+                if ratio > best_ratio:
+                    best, best_ratio = max(0, number - position), ratio
+    return best

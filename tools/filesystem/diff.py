@@ -1,0 +1,345 @@
+"""What changed between two texts, as a unified diff for people.
+
+White space is exact. The time is bounded for every input: what both texts begin and end with is cut off first, then
+lines that occur once on both sides are aligned (or, where there are very many, the next place where both agree), and
+what still has too many lines is shown as replaced whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CONTEXT_LINES = 3
+"""Unchanged lines around each change (the usual unified diff)."""
+
+MAX_DIFF_CHARS = 64_000
+"""Where a diff is cut for display."""
+
+MAX_ALIGNED_LINES = 50_000
+"""Changed lines, old and new together, that are aligned at lines which occur once (about 50 ms)."""
+
+MAX_SPLIT_LINES = 500_000
+"""Changed lines that are looked at one by one; more are shown as replaced whole."""
+
+MAX_SYNC_WORK = 1_000_000
+"""Line comparisons to find the places where very long texts agree again."""
+
+SYNC_LINES = 50
+"""How far such a place is looked for."""
+
+MAX_GAP_WORK = 2_000_000
+"""Line comparisons, over a whole diff, between the lines that occur once; afterwards gaps are replaced whole."""
+
+MAX_GAP = 40_000
+"""Line comparisons for a single gap."""
+
+_COMPARED_CHARS = 1 << 16
+_RULE = "=" * 67
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A change of one text.
+
+    Args:
+        hunks: The unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed.
+        added: Lines added.
+        removed: Lines removed.
+    """
+
+    hunks: str
+    added: int
+    removed: int
+
+    def text(self, name: str, labels: tuple[str, str]) -> str:
+        """The whole diff.
+
+        Args:
+            name: The file's base name.
+            labels: What the two sides are called, for example `("Current", "Proposed")`.
+        """
+        if not self.hunks:
+            return ""
+        return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Lines `old_start:old_end` became lines `new_start:new_end`."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+    def moved(self, lines: int) -> _Change:
+        """The same change where both sides begin so many lines earlier."""
+        return _Change(self.old_start + lines, self.old_end + lines, self.new_start + lines, self.new_end + lines)
+
+
+def unified_diff(old: str | None, new: str) -> Diff:
+    """Compare two texts.
+
+    Args:
+        old: The text before, or `None` if there was no file.
+        new: The text after.
+    """
+    before = old or ""
+    if before == new:
+        return Diff("", 0, 0)
+    separator = _separator(before, new)
+    start, old_stop, new_stop = _frame(before, new, separator)
+    counts = (_count_lines(before[start:old_stop], separator), _count_lines(new[start:new_stop], separator))
+    if sum(counts) > MAX_SPLIT_LINES:
+        base = before.count(separator, 0, start)
+        return _replaced_whole((before[start:old_stop], new[start:new_stop]), counts, base, separator)
+    old_lines, new_lines = _lines(before[start:old_stop], separator), _lines(new[start:new_stop], separator)
+    align = _aligned if sum(counts) <= MAX_ALIGNED_LINES else _synchronised
+    changes = list(align(old_lines, new_lines))
+    added = sum(change.new_end - change.new_start for change in changes)
+    removed = sum(change.old_end - change.old_start for change in changes)
+    first = _lines_back(before, start, CONTEXT_LINES, separator)
+    lead = _lines(before[first:start], separator)
+    tail = _lines(before[old_stop : _lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
+    changes = [change.moved(len(lead)) for change in changes]
+    base = before.count(separator, 0, first)
+    hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base)
+    return Diff(_cut(hunks, added, removed), added, removed)
+
+
+def _separator(old: str, new: str) -> str:
+    """LF, or CR where both texts know nothing else."""
+    return "\r" if "\n" not in old and "\n" not in new and ("\r" in old or "\r" in new) else "\n"
+
+
+def _frame(old: str, new: str, separator: str) -> tuple[int, int, int]:
+    """The whole lines that hold everything that differs: where they begin in both, where they end in each."""
+    same = _common_prefix(old, new)
+    tail = _common_suffix(old, new, min(len(old), len(new)) - same)
+    start = old.rfind(separator, 0, same) + 1
+    old_stop, new_stop = len(old) - tail, len(new) - tail
+    if tail and not (_is_line_start(old, old_stop, separator) and _is_line_start(new, new_stop, separator)):
+        found = old.find(separator, old_stop)
+        step = (len(old) if found < 0 else found + 1) - old_stop
+        old_stop, new_stop = old_stop + step, new_stop + step
+    return start, old_stop, new_stop
+
+
+def _is_line_start(text: str, position: int, separator: str) -> bool:
+    return position == 0 or text[position - 1] == separator
+
+
+def _common_prefix(old: str, new: str) -> int:
+    limit = min(len(old), len(new))
+    same = 0
+    while same < limit and old[same : same + _COMPARED_CHARS] == new[same : same + _COMPARED_CHARS]:
+        same += _COMPARED_CHARS
+    if same >= limit:
+        return limit
+    low, high = same, min(limit, same + _COMPARED_CHARS)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[same:middle] == new[same:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_suffix(old: str, new: str, limit: int) -> int:
+    def equal(length: int, done: int) -> bool:
+        return old[len(old) - length : len(old) - done] == new[len(new) - length : len(new) - done]
+
+    same = 0
+    while same + _COMPARED_CHARS <= limit and equal(same + _COMPARED_CHARS, same):
+        same += _COMPARED_CHARS
+    low, high = same, min(limit, same + _COMPARED_CHARS)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if equal(middle, same):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
+    for _ in range(lines):
+        if line_start == 0:
+            break
+        line_start = text.rfind(separator, 0, line_start - 1) + 1
+    return line_start
+
+
+def _lines_on(text: str, line_start: int, lines: int, separator: str) -> int:
+    for _ in range(lines):
+        found = text.find(separator, line_start)
+        if found < 0:
+            return len(text)
+        line_start = found + 1
+    return line_start
+
+
+def _count_lines(text: str, separator: str) -> int:
+    return text.count(separator) + (bool(text) and not text.endswith(separator))
+
+
+def _lines(text: str, separator: str) -> list[str]:
+    """Lines with their endings."""
+    lines = [f"{line}{separator}" for line in text.split(separator)]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
+
+
+def _aligned(old: list[str], new: list[str]) -> Iterator[_Change]:
+    """The changed runs in order, found between lines that occur once."""
+    budget = MAX_GAP_WORK
+    old_done = new_done = 0
+    for old_at, new_at in [*_anchors(old, new), (len(old), len(new))]:
+        yield from _gap(old, new, (old_done, old_at), (new_done, new_at), is_affordable=budget > 0)
+        budget -= (old_at - old_done) * (new_at - new_done)
+        old_done, new_done = old_at + 1, new_at + 1
+
+
+def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Lines that occur once on both sides, as many as keep their order (the idea of the patience diff)."""
+    old_counts, new_counts = Counter(old), Counter(new)
+    places = {line: number for number, line in enumerate(new) if new_counts[line] == 1}
+    pairs = [(number, places[line]) for number, line in enumerate(old) if old_counts[line] == 1 and line in places]
+    tops: list[int] = []
+    chains: list[int] = []
+    previous: list[int] = []
+    for number, (_, place) in enumerate(pairs):
+        slot = bisect_left(tops, place)
+        previous.append(chains[slot - 1] if slot else -1)
+        tops[slot : slot + 1] = [place]
+        chains[slot : slot + 1] = [number]
+    kept: list[tuple[int, int]] = []
+    number = chains[-1] if chains else -1
+    while number >= 0:
+        kept.append(pairs[number])
+        number = previous[number]
+    return kept[::-1]
+
+
+def _synchronised(old: list[str], new: list[str]) -> Iterator[_Change]:
+    """The changed runs in order, found by walking on until both sides agree again; for very many lines."""
+    old_at = new_at = 0
+    work = MAX_SYNC_WORK
+    while old_at < len(old) and new_at < len(new):
+        if old[old_at] == new[new_at]:
+            old_at, new_at = old_at + 1, new_at + 1
+            continue
+        found = _next_agreement(old, new, old_at, new_at) if work > 0 else None
+        if found is None:
+            break
+        work -= (found[0] + 1) * (found[1] + 1)
+        yield _Change(old_at, old_at + found[0], new_at, new_at + found[1])
+        old_at, new_at = old_at + found[0], new_at + found[1]
+    if old_at < len(old) or new_at < len(new):
+        yield from _gap(old, new, (old_at, len(old)), (new_at, len(new)), is_affordable=False)
+
+
+def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
+    """How many lines to skip on each side, together as few as possible, until two lines in a row agree."""
+    for distance in range(1, 2 * SYNC_LINES):
+        for skipped in range(max(0, distance - SYNC_LINES), min(distance, SYNC_LINES) + 1):
+            old_next, new_next = old_at + skipped, new_at + distance - skipped
+            pair = old[old_next : old_next + 2]
+            if pair and pair == new[new_next : new_next + 2]:
+                return skipped, distance - skipped
+    return None
+
+
+def _gap(
+    old: list[str], new: list[str], old_span: tuple[int, int], new_span: tuple[int, int], *, is_affordable: bool
+) -> Iterator[_Change]:
+    """The changes between two anchors."""
+    (old_start, old_end), (new_start, new_end) = old_span, new_span
+    while old_start < old_end and new_start < new_end and old[old_start] == new[new_start]:
+        old_start, new_start = old_start + 1, new_start + 1
+    while old_start < old_end and new_start < new_end and old[old_end - 1] == new[new_end - 1]:
+        old_end, new_end = old_end - 1, new_end - 1
+    if old_start == old_end and new_start == new_end:
+        return
+    work = (old_end - old_start) * (new_end - new_start)
+    if work == 0 or work > MAX_GAP or not is_affordable:
+        yield _Change(old_start, old_end, new_start, new_end)
+        return
+    import difflib  # noqa: PLC0415 - not every change needs it
+
+    matcher = difflib.SequenceMatcher(None, old[old_start:old_end], new[new_start:new_end], autojunk=False)
+    for tag, first, last, new_first, new_last in matcher.get_opcodes():
+        if tag != "equal":
+            yield _Change(old_start + first, old_start + last, new_start + new_first, new_start + new_last)
+
+
+def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int) -> Iterator[str]:
+    group: list[_Change] = []
+    for change in changes:
+        if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
+            yield from _hunk(group, old, new, base)
+            group = []
+        group.append(change)
+    if group:
+        yield from _hunk(group, old, new, base)
+
+
+def _hunk(group: list[_Change], old: list[str], new: list[str], base: int) -> Iterator[str]:
+    first, last = group[0], group[-1]
+    before = min(CONTEXT_LINES, first.old_start)
+    after = min(CONTEXT_LINES, len(old) - last.old_end)
+    old_range = _range(first.old_start - before + base, last.old_end + after + base)
+    yield f"@@ -{old_range} +{_range(first.new_start - before + base, last.new_end + after + base)} @@\n"
+    position = first.old_start - before
+    for change in group:
+        yield from _marked(" ", old[position : change.old_start])
+        yield from _marked("-", old[change.old_start : change.old_end])
+        yield from _marked("+", new[change.new_start : change.new_end])
+        position = change.old_end
+    yield from _marked(" ", old[position : position + after])
+
+
+def _range(start: int, stop: int) -> str:
+    """Line numbers as a hunk's header has them: from 1, and the line before an empty range."""
+    count = stop - start
+    first = start + 1 if count else start
+    return f"{first}" if count == 1 else f"{first},{count}"
+
+
+def _marked(mark: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if line.endswith("\n"):
+            yield f"{mark}{line}"
+        elif line.endswith("\r"):
+            yield f"{mark}{line}\n"
+        else:
+            yield f"{mark}{line}\n\\ No newline at end of file\n"
+
+
+def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
+    """A region too large to be split; no more lines are built than are shown."""
+    removed, added = counts
+    heads = [_lines(region[: MAX_DIFF_CHARS + 1], separator) for region in regions]
+
+    def pieces() -> Iterator[str]:
+        yield f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
+        yield from _marked("-", heads[0])
+        yield from _marked("+", heads[1])
+
+    return Diff(_cut(pieces(), added, removed), added, removed)
+
+
+def _cut(pieces: Iterator[str], added: int, removed: int) -> str:
+    kept: list[str] = []
+    room = MAX_DIFF_CHARS
+    for piece in pieces:
+        if len(piece) > room:
+            kept.append(f"{piece[:room]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
+            break
+        kept.append(piece)
+        room -= len(piece)
+    return "".join(kept)

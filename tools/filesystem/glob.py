@@ -1,0 +1,247 @@
+"""`glob`: files found by a pattern of their path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from tools.contract.base import READS, Kind
+from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.parameters import ToolParams
+from tools.contract.result import ToolResult
+from tools.filesystem.filtering import (
+    OPTIONS,
+    FileFilteringOptions,
+    Start,
+    brief,
+    count,
+    excluded_folders,
+    fitting,
+    gather_options,
+    one_line,
+    respects,
+    search_starts,
+    walk_notes,
+)
+from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.paths import shown
+from tools.filesystem.patterns import PathPattern, PatternRefusedError, compile_patterns
+from tools.filesystem.walk import Deadline, Filters, Found, Walk
+from tools.filesystem.workspace import Workspace, contains, explain
+
+RECENT_SECONDS = 24 * 60 * 60
+"""Files changed within this time come first, as in both seeds."""
+
+
+class GlobParams(ToolParams):
+    """Which files to find."""
+
+    pattern: str = Field(
+        description="Glob pattern, relative to the folder searched: '**/*.py', 'src/**/*.{ts,tsx}', 'docs/*.md'. "
+        "** stands for any folders; * ? [...] for characters; {a,b} for alternatives. A path that exists as written "
+        "is taken literally."
+    )
+    path: str | None = Field(
+        default=None, description="The folder to search, absolute or relative. Default: the whole workspace."
+    )
+    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+    respect_git_ignore: bool | None = Field(
+        default=None, description="False also finds what .gitignore hides. Default: the server's setting, usually true."
+    )
+    respect_agent_ignore: bool | None = Field(
+        default=None,
+        description="False also finds what .coretoolsignore, .qwenignore and .geminiignore hide. "
+        "Default: the server's setting, usually true.",
+    )
+    limit: int | None = Field(default=None, ge=1, description="Most files to return; 100 by default.")
+    offset: int = Field(default=0, ge=0, description="Files to skip, to continue a list that was cut.")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    mtime: float
+
+
+class GlobTool(BuiltinTool[GlobParams]):
+    """Finds files by name."""
+
+    seconds = 30.0
+    """How long one search may take before it returns what it has."""
+
+    name = "glob"
+    display_name = "FindFiles"
+    aliases = ("GlobTool", "FindFiles", "Glob")
+    description = (
+        "Find files by name or path with a glob pattern (like find, fd or ls **): returns absolute paths, files "
+        "changed in the last 24 hours first (newest first), then by path. Fast in large trees: what .gitignore and "
+        "agent-ignore files hide, node_modules and version control folders are not searched unless asked for. "
+        "Dotfiles are included. To search file contents use grep_search; for one folder list_directory."
+    )
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = GlobParams
+    parameter_aliases: Mapping[str, str] = {"dir_path": "path", "absolute_path": "path"}
+    output_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": {
+            "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
+            "total": {"type": "integer", "description": "Files that fit the pattern."},
+            "ignored": {"type": "integer", "description": "Fitting files, and folders, that ignore files left out."},
+            "partial": {"type": "boolean", "description": "The time limit ended the search early."},
+            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the list."},
+        },
+        "required": ["files", "total", "ignored", "partial", "next_offset"],
+    }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take the filter options of the other tools as well."""
+        gathered = gather_options(arguments)
+        options = gathered.pop(OPTIONS, None)
+        return {**options, **gathered} if isinstance(options, dict) else gathered
+
+    def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
+        """The pattern must mean something."""
+        del spelled
+        if not os.path.isabs(params.pattern):
+            self._compile(params.pattern, params, None)
+
+    def get_description(self, params: GlobParams, context: ToolContext) -> str:
+        """The pattern, and where."""
+        where = f" within {one_line(shown(params.path, context.workspace))}" if params.path else ""
+        return f"Find '{brief(params.pattern)}'{where}"
+
+    async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
+        """Search in one thread hop."""
+        return await run_blocking(context.signal, lambda: self._find(params, context))
+
+    def _find(self, params: GlobParams, context: ToolContext) -> ToolResult:
+        workspace = context.workspace
+        params = _inside_root(params, workspace)
+        options = FileFilteringOptions(
+            respect_git_ignore=params.respect_git_ignore, respect_agent_ignore=params.respect_agent_ignore
+        )
+        git, agent = respects(workspace, options)
+        starts = search_starts(workspace, params.path, agent=agent)
+        if starts[0].is_file:
+            raise ToolError(
+                ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
+                f"'{params.path}' is a file; give the folder to search as path and the name as pattern.",
+            )
+        patterns = [self._compile(params.pattern, params, start.location.path) for start in starts]
+        named = frozenset[str]().union(*(pattern.literals for pattern in patterns))
+        filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, named), links=True)
+        walk = Walk(workspace, filters, Deadline(context.signal, self.seconds))
+        try:
+            files = list(_files(walk, starts, patterns))
+        except OSError as error:
+            raise explain(error, params.path or starts[0].location.path, ToolErrorType.GLOB_EXECUTION_ERROR) from None
+        recent = context.clock() - RECENT_SECONDS
+        files.sort(key=lambda file: (0, -file.mtime, file.path) if file.mtime > recent else (1, 0.0, file.path))
+        return _result(params, context, starts, [file.path for file in files], walk)
+
+    def _compile(self, pattern: str, params: GlobParams, base: str | None) -> PathPattern:
+        try:
+            return compile_patterns([pattern], ignore_case=not params.case_sensitive, base=base)
+        except PatternRefusedError as error:
+            raise InvalidToolParamsError(self.name, f"the pattern '{pattern[:200]}' cannot be used: {error}.") from None
+
+
+def _inside_root(params: GlobParams, workspace: Workspace) -> GlobParams:
+    """An absolute pattern below a root, and below the folder to search, becomes a relative one."""
+    if not os.path.isabs(params.pattern):
+        return params
+    place = workspace.locate(params.pattern)
+    base = workspace.locate(params.path).path if params.path else place.root
+    if not contains(base, place.path) or base == place.path:
+        raise InvalidToolParamsError(
+            "glob",
+            f"the pattern '{params.pattern[:200]}' is absolute and lies outside '{base}', the folder to search; "
+            "give a pattern relative to it.",
+        )
+    relative = os.path.relpath(place.path, base).replace(os.sep, "/")
+    return params.model_copy(update={"path": base, "pattern": relative})
+
+
+def _files(walk: Walk, starts: Sequence[Start], patterns: Sequence[PathPattern]) -> Iterator[_File]:
+    roots = [start.location.path for start in starts]
+    for start, pattern in zip(starts, patterns, strict=True):
+        position = pattern.start()
+        if position is None:
+            continue
+        for found in walk.files(start.location, position, roots):
+            if not found.entry.is_symlink() or _is_reachable(walk, found):
+                try:
+                    mtime = found.entry.stat(follow_symlinks=False).st_mtime
+                except OSError:
+                    continue  # it has gone meanwhile
+                yield _File(found.entry.path, mtime)
+
+
+def _is_reachable(walk: Walk, found: Found) -> bool:
+    """Whether a link leads to a file that could be read."""
+    try:
+        location = walk.workspace.locate(found.entry.path)
+    except ToolError:
+        return False
+    return os.path.isfile(location.path) and not (walk.filters.agent and agent_ignore_file(walk.workspace, location))
+
+
+def _where(params: GlobParams, starts: Sequence[Start]) -> str:
+    if params.path:
+        return f"within {starts[0].location.path}"
+    return "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
+
+
+def _result(
+    params: GlobParams, context: ToolContext, starts: Sequence[Start], files: Sequence[str], walk: Walk
+) -> ToolResult:
+    total = len(files)
+    where = _where(params, starts)
+    found = f'{count(total, "file")} matching "{one_line(params.pattern)}" {where}'
+    head = [f"Found {found}, changed in the last 24 hours first (newest first), then by path:", "---"]
+    if not total:
+        head = [f'No files found matching pattern "{one_line(params.pattern)}" {where}.']
+        head += _hint(params, starts)
+    page = files[params.offset : params.offset + (params.limit or context.limits.list_entries)]
+    lines = [one_line(path) for path in page]
+    page = page[: fitting(lines, head)]
+    end = params.offset + len(page)
+    left = max(0, total - end)
+    text = [*head, *lines[: len(page)]]
+    if total and not page:
+        text.append(f"(offset {params.offset} lies past the end)")
+    if left:
+        text += ["---", f"[{count(left, 'more file')} not shown; continue with offset={end}]"]
+    notes = walk_notes(walk)
+    if notes:
+        text += ["", " ".join(notes)]
+    ignored = sum(walk.hidden.values())
+    summary = f"Found {count(total, 'matching file')}" if total else "No files found"
+    return ToolResult(
+        llm_content="\n".join(text),
+        return_display=summary + (f" ({ignored} ignored)" if ignored else "") + (" (truncated)" if left else ""),
+        structured={
+            "files": list(page),
+            "total": total,
+            "ignored": ignored,
+            "partial": walk.timed_out,
+            "next_offset": end if left else None,
+        },
+    )
+
+
+def _hint(params: GlobParams, starts: Sequence[Start]) -> list[str]:
+    """What else may have been meant by a pattern that found nothing."""
+    for start in starts:
+        if os.path.isdir(os.path.join(start.location.path, params.pattern)):
+            return [f"It names a folder: use '{params.pattern.rstrip('/')}/**' for the files in it, or list_directory."]
+    if "/" not in params.pattern and "*" in params.pattern:
+        return [f"Only files directly in that folder were looked at; '**/{params.pattern}' searches folders below."]
+    return []

@@ -1,0 +1,279 @@
+"""`grep_search`: lines found by a pattern of their text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import Field
+
+from tools.contract.base import READS, Kind
+from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.parameters import ToolParams
+from tools.contract.result import ToolResult
+from tools.filesystem.excerpts import Neighbours
+from tools.filesystem.filtering import (
+    OPTIONS,
+    Start,
+    brief,
+    count,
+    excluded_folders,
+    gather_options,
+    one_line,
+    search_starts,
+    walk_notes,
+)
+from tools.filesystem.match_report import Form, MatchReport
+from tools.filesystem.paths import shown
+from tools.filesystem.patterns import PathPattern, PatternRefusedError, compile_patterns
+from tools.filesystem.search import MAX_FILE_BYTES, Listing, Search, list_files
+from tools.filesystem.search_engines.dialect import PatternError, literal_pattern, parse
+from tools.filesystem.search_engines.engine import Query
+from tools.filesystem.walk import Deadline, Everything, Filters, Selection, Walk, Without
+from tools.filesystem.workspace import explain
+
+MAX_CONTEXT = 1_000
+"""Neighbours of a match that are shown at most."""
+
+
+class GrepParams(ToolParams):
+    """What to search for."""
+
+    pattern: str = Field(
+        description="Regular expression, matched within single lines: 'function\\s+\\w+', 'TODO|FIXME'. No look-around "
+        "and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or set fixed_strings."
+    )
+    path: str | None = Field(
+        default=None, description="Folder or file to search, absolute or relative. Default: the whole workspace."
+    )
+    glob: str | None = Field(
+        default=None,
+        description="Only files that fit this glob: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
+    )
+    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+    fixed_strings: bool = Field(default=False, description="Take the pattern as literal text.")
+    context: int | None = Field(default=None, ge=0, description="Lines to show before and after each match.")
+    before: int | None = Field(default=None, ge=0, description="Lines to show before each match.")
+    after: int | None = Field(default=None, ge=0, description="Lines to show after each match.")
+    names_only: bool = Field(default=False, description="Return only the paths of the files with matches.")
+    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches to return of one file.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Most matches (with names_only: files) to return in all; 100 by default."
+    )
+    exclude_pattern: str | None = Field(
+        default=None, description="Regular expression; lines that match it as well are left out."
+    )
+    no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
+
+
+class GrepTool(BuiltinTool[GrepParams]):
+    """Searches the content of files."""
+
+    seconds = 30.0
+    """How long one search may take before it returns what it has."""
+
+    name = "grep_search"
+    display_name = "SearchText"
+    aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
+    description = (
+        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, full text code search): "
+        "find where a function, class, variable, import, string or error message occurs. Returns matching lines "
+        "grouped by file, with line numbers, paths relative to the folder searched. Case-insensitive by default. "
+        "Dot-folders are searched; what .gitignore and agent-ignore files hide, node_modules, version control folders "
+        "and binary files are not. To find files by name use glob."
+    )
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = GrepParams
+    parameter_aliases: Mapping[str, str] = {
+        "dir_path": "path",
+        "absolute_path": "path",
+        "include": "glob",
+        "include_pattern": "glob",
+        "total_max_matches": "limit",
+        "maxResults": "limit",
+        "max_results": "limit",
+    }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Read the option of the other tools that says the same as `no_ignore`."""
+        gathered = gather_options(arguments)
+        options = gathered.pop(OPTIONS, None)
+        if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):
+            gathered.setdefault("no_ignore", True)
+        return gathered
+
+    def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
+        """Both patterns and the file filter must be understood."""
+        self._query(params.pattern, params, spelled["pattern"], fixed=params.fixed_strings)
+        if params.exclude_pattern is not None:
+            self._query(params.exclude_pattern, params, spelled["exclude_pattern"])
+        if params.glob is not None:
+            self._filter(params.glob)
+
+    def get_description(self, params: GrepParams, context: ToolContext) -> str:
+        """The pattern, and where."""
+        files = f" in {brief(params.glob)}" if params.glob else ""
+        where = f" within {one_line(shown(params.path, context.workspace))}" if params.path else ""
+        return f"Search '{brief(params.pattern)}'{files}{where}"
+
+    async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
+        """Search in one thread hop."""
+        return await run_blocking(context.signal, lambda: self._search(params, context))
+
+    def _query(self, pattern: str, params: GrepParams, spelled: str, *, fixed: bool = False) -> Query:
+        try:
+            read = literal_pattern(pattern, ignore_case=False) if fixed else parse(pattern)
+        except PatternError as error:
+            hint = "" if fixed else " To search for it as literal text set fixed_strings to true."
+            raise InvalidToolParamsError(
+                self.name, f"'{spelled}' {pattern[:200]!r} cannot be used: {error}.{hint}"
+            ) from None
+        return Query(read, ignore_case=read.ignore_case or not params.case_sensitive)
+
+    def _filter(self, glob: str) -> PathPattern:
+        try:
+            return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
+        except PatternRefusedError as error:
+            raise InvalidToolParamsError(self.name, f"'glob' {glob[:200]!r} cannot be used: {error}.") from None
+
+    def _search(self, params: GrepParams, context: ToolContext) -> ToolResult:
+        workspace = context.workspace
+        agent = workspace.respect_agent_ignore
+        starts = search_starts(workspace, params.path, agent=agent)
+        selection, named = self._selection(params.glob)
+        folders = frozenset({".git"}) if params.no_ignore else None
+        filters = Filters(
+            git=workspace.respect_git_ignore and not params.no_ignore,
+            agent=agent,
+            folders=excluded_folders(starts, named, folders),
+        )
+        deadline = Deadline(context.signal, self.seconds)
+        walk = Walk(workspace, filters, deadline)
+        try:
+            listing = list_files(walk, starts, selection)
+        except OSError as error:
+            raise explain(error, params.path or starts[0].location.path, ToolErrorType.GREP_EXECUTION_ERROR) from None
+        search = Search(workspace, deadline)
+        report = MatchReport(context, _form(params, context, absolute=len(starts) > 1))
+        query = self._query(params.pattern, params, "pattern", fixed=params.fixed_strings)
+        exclude = params.exclude_pattern
+        excluded = self._query(exclude, params, "exclude_pattern") if exclude is not None else None
+        with closing(search.find(listing, query, excluded, report.form.most)) as found:
+            for hits in found:
+                if not report.add(hits):
+                    break
+        return _result(params, starts, _Done(report, walk, search, listing))
+
+    def _selection(self, glob: str | None) -> tuple[Selection, frozenset[str]]:
+        """What the file filter wants, and the folders it names."""
+        if glob is None:
+            return Everything(), frozenset()
+        pattern = self._filter(glob)
+        position = pattern.start()
+        if position is None:
+            return Everything(), frozenset()
+        if glob.startswith("!"):
+            return Without(Everything(), position), frozenset()
+        return position, pattern.literals
+
+
+def _where(params: GrepParams, starts: Sequence[Start]) -> str:
+    if params.path:
+        where = f"within {starts[0].location.path}"
+    elif len(starts) == 1:
+        where = f"in the workspace directory {starts[0].location.path}"
+    else:
+        where = f"across {len(starts)} workspace directories"
+    return where + (f' (filter: "{params.glob}")' if params.glob else "")
+
+
+def _form(params: GrepParams, context: ToolContext, *, absolute: bool) -> Form:
+    around = params.context or 0
+    before = params.before if params.before is not None else around
+    after = params.after if params.after is not None else around
+    return Form(
+        limit=params.limit or context.limits.grep_matches,
+        per_file=params.max_matches_per_file,
+        neighbours=Neighbours(min(before, MAX_CONTEXT), min(after, MAX_CONTEXT)),
+        names_only=params.names_only,
+        absolute=absolute,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A finished search: what was found, and what was left out on each of its ways."""
+
+    report: MatchReport
+    walk: Walk
+    search: Search
+    listing: Listing
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time did not suffice."""
+        return self.search.timed_out or self.walk.timed_out
+
+
+def _result(params: GrepParams, starts: Sequence[Start], done: _Done) -> ToolResult:
+    report = done.report
+    noun, plural = ("file with matches", "files with matches") if params.names_only else ("match", "matches")
+    states = {"limited": report.limited, "truncated": report.cut, "timed out": done.timed_out}
+    what = f'for pattern "{one_line(params.pattern)}" {_where(params, starts)}'
+    searched = sum(len(part.files) for part in done.listing.lists)
+    if report.matches:
+        number = ("at least " if any(states.values()) else "") + count(report.matches, noun, plural)
+        text = [f"Found {number} {what}:", "---", *report.blocks]
+    else:
+        text = [f"No matches found {what}; {count(searched, 'file')} searched."]
+    told = ", ".join(name for name, is_so in states.items() if is_so)
+    summary = f"Found {count(report.matches, noun, plural)}" if report.matches else "No matches found"
+    return ToolResult(
+        llm_content="\n".join([*text, *_notes(params, done)]),
+        return_display=summary + (f" ({told})" if told else ""),
+        facts={
+            "matches": report.matches,
+            "files": report.files,
+            "searched": searched,
+            "complete": not told,
+            "timed_out": done.timed_out,
+            "engines": sorted(done.search.used),
+            "skipped": {"binary": report.binary, "huge": done.listing.huge},
+            "hidden": {by.value: number for by, number in done.walk.hidden.items()},
+        },
+    )
+
+
+def _notes(params: GrepParams, done: _Done) -> list[str]:
+    """What was left out and how to get it, as lines."""
+    report, walk = done.report, done.walk
+    notes: list[str] = []
+    if done.search.timed_out and not walk.timed_out:
+        notes.append(
+            f"[PARTIAL RESULT: the time limit of {walk.deadline.seconds:g} s was reached before all files were "
+            "searched. Name a folder as path, a glob, or a simpler pattern.]"
+        )
+    if report.cut:
+        notes.append(
+            "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
+        )
+    if report.limited:
+        noun = "files" if params.names_only else "matches"
+        notes.append(
+            f"[Limited to {report.matches:,} {noun}, there are more. Raise limit, search a narrower path or glob, "
+            "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
+        )
+    if report.per_file_reached:
+        notes.append(f"[At most {params.max_matches_per_file:,} matches of each file were wanted; there may be more.]")
+    skipped = [
+        f"{count(report.binary, 'binary file')} with matches" if report.binary else "",
+        f"{count(done.listing.huge, 'file')} over {MAX_FILE_BYTES // 1_000_000} MB" if done.listing.huge else "",
+    ]
+    if any(skipped):
+        notes.append(f"[Not shown or searched: {', '.join(filter(None, skipped))}.]")
+    return [*notes, *(f"[{note}]" for note in walk_notes(walk))]

@@ -1,0 +1,290 @@
+"""Where an edit's `old_string` stands in a file: deterministic strategies, tried in a fixed order.
+
+The first strategy that finds anything decides, and how often it matched is counted within it. The later a strategy
+comes, the more it forgives; from the third on a match must be unique. Nothing here guesses by similarity.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import accumulate
+
+from tools.filesystem.text import LineEndings, line_endings, split_lines, to_lf
+
+BLANKS = " \t"
+"""The white space that is forgiven; other characters that look like it are look-alikes."""
+
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
+_DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
+_SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+LOOK_ALIKES = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
+"""Characters that models write in their ASCII form, one for one (Qwen Code's list)."""
+
+_FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
+"""ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5."""
+
+
+class Strategy(StrEnum):
+    """How a match was found."""
+
+    EXACT = "exact"
+    LINE_ENDINGS = "line_endings"
+    FINAL_NEWLINE = "final_newline"
+    LOOK_ALIKES = "look_alikes"
+    TRAILING_WHITESPACE = "trailing_whitespace"
+    LOOK_ALIKES_AND_TRAILING_WHITESPACE = "look_alikes_and_trailing_whitespace"
+    INDENTATION = "indentation"
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether something other than the line endings was forgiven, so that only one match may count."""
+        return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start:end` of a text."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """All places one strategy found, in order and without overlap.
+
+    Args:
+        strategy: Which one.
+        spans: Where, in the raw text; none only if all places were skipped.
+        skipped: Places left out because the first character may be half of another one (unknown encodings).
+    """
+
+    strategy: Strategy
+    spans: tuple[Span, ...]
+    skipped: int = 0
+
+
+class Haystack:
+    """A file's text, cut into lines once somebody needs them.
+
+    Args:
+        text: As it is in the file.
+        is_unknown: Its encoding is not known: one character for each byte, only ASCII to be relied on.
+    """
+
+    def __init__(self, text: str, *, is_unknown: bool = False) -> None:
+        self.text = text
+        self.is_unknown = is_unknown
+
+    @cached_property
+    def endings(self) -> LineEndings:
+        """How many lines end in which way."""
+        return line_endings(self.text)
+
+    @cached_property
+    def _split(self) -> tuple[list[str], list[str]]:
+        return split_lines(self.text)
+
+    @property
+    def bodies(self) -> list[str]:
+        """The lines without endings; an empty last one after a final line ending."""
+        return self._split[0]
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each line begins in the text."""
+        bodies, endings = self._split
+        lengths = (len(body) + len(ending) for body, ending in zip(bodies, endings, strict=True))
+        return list(accumulate(lengths, initial=0))[:-1]
+
+    @cached_property
+    def lf_text(self) -> str:
+        """The text with LF for every line ending."""
+        return "\n".join(self.bodies) if "\r" in self.text else self.text
+
+    @cached_property
+    def _lf_starts(self) -> list[int]:
+        return list(accumulate((len(body) + 1 for body in self.bodies), initial=0))[:-1]
+
+    def raw(self, position: int) -> int:
+        """The place in the text of a place in `lf_text`."""
+        if "\r" not in self.text:
+            return position
+        line = bisect_right(self._lf_starts, position) - 1
+        return self.starts[line] + position - self._lf_starts[line]
+
+    def line_number(self, position: int) -> int:
+        """The line, from 1, that a place in the text belongs to."""
+        if "\r" not in self.text or not self.endings.cr:
+            return self.text.count("\n", 0, position) + 1
+        return bisect_right(self.starts, position)
+
+
+def find(haystack: Haystack, old: str) -> Match | None:
+    """Find a text in a file.
+
+    Args:
+        haystack: The file's text.
+        old: What to look for; not empty.
+
+    Returns:
+        What the first strategy with any match found, or `None`.
+    """
+    for strategy, search in _SEARCHES.items():
+        spans = search(haystack, old)
+        if spans:
+            safe = tuple(span for span in spans if not haystack.is_unknown or _begins_character(haystack.text, span))
+            return Match(strategy, safe, len(spans) - len(safe))
+    return None
+
+
+def fold(text: str) -> str:
+    """Replace look-alikes by their ASCII form, one character by one."""
+    if text.isascii():
+        return text
+    for plain, characters in LOOK_ALIKES:
+        for character in characters:
+            text = text.replace(character, plain)
+    return text
+
+
+def indentation_of(line: str) -> str:
+    """The blanks that a line begins with."""
+    return line[: len(line) - len(line.lstrip(BLANKS))]
+
+
+def indentation_map(old: str, raw: str) -> dict[str, str] | None:
+    """Which indentation of one text stands for which in another with the same lines.
+
+    Returns:
+        For each indentation in `old` the one in `raw`, or `None` if one stands for two: then the two texts are
+        nested differently, and what follows from one does not follow from the other.
+    """
+    mapping: dict[str, str] = {}
+    for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
+        if old_line.strip(BLANKS):
+            indentation = indentation_of(raw_line)
+            if mapping.setdefault(indentation_of(old_line), indentation) != indentation:
+                return None
+    return mapping
+
+
+def _exact(haystack: Haystack, old: str) -> list[Span]:
+    return [span for span in _occurrences(haystack.text, old) if not _splits_ending(haystack.text, span)]
+
+
+def _with_any_line_endings(haystack: Haystack, old: str) -> list[Span]:
+    if "\r" not in haystack.text:
+        return _occurrences(haystack.text, to_lf(old)) if "\r" in old else []
+    if haystack.endings.style == "crlf":
+        return _occurrences(haystack.text, to_lf(old).replace("\n", "\r\n"))
+    return _in_lf(haystack, haystack.lf_text, to_lf(old))
+
+
+def _at_open_end(haystack: Haystack, old: str) -> list[Span]:
+    """The end of a file without a final line ending, where the wanted text has one."""
+    wanted = to_lf(old)
+    core = wanted.removesuffix("\n")
+    if not core or core == wanted or not haystack.lf_text.endswith(core):
+        return []
+    return [Span(haystack.raw(len(haystack.lf_text) - len(core)), len(haystack.text))]
+
+
+def _with_look_alikes(haystack: Haystack, old: str) -> list[Span]:
+    if _has_no_look_alikes(haystack, old):
+        return []
+    return _in_lf(haystack, fold(haystack.lf_text), fold(to_lf(old)))
+
+
+def _with_any_tails(haystack: Haystack, old: str) -> list[Span]:
+    return _line_windows(haystack, _without_tails(haystack.lf_text), _without_tails(to_lf(old)))
+
+
+def _with_look_alikes_and_any_tails(haystack: Haystack, old: str) -> list[Span]:
+    if _has_no_look_alikes(haystack, old):
+        return []
+    return _line_windows(haystack, _without_tails(fold(haystack.lf_text)), _without_tails(fold(to_lf(old))))
+
+
+def _with_any_indentation(haystack: Haystack, old: str) -> list[Span]:
+    wanted = to_lf(old)
+    windows = _line_windows(haystack, _without_sides(haystack.lf_text), _without_sides(wanted))
+    return [span for span in windows if indentation_map(wanted, haystack.text[span.start : span.end]) is not None]
+
+
+_SEARCHES: dict[Strategy, Callable[[Haystack, str], list[Span]]] = {
+    Strategy.EXACT: _exact,
+    Strategy.LINE_ENDINGS: _with_any_line_endings,
+    Strategy.FINAL_NEWLINE: _at_open_end,
+    Strategy.LOOK_ALIKES: _with_look_alikes,
+    Strategy.TRAILING_WHITESPACE: _with_any_tails,
+    Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE: _with_look_alikes_and_any_tails,
+    Strategy.INDENTATION: _with_any_indentation,
+}
+"""In the order in which they are tried."""
+
+
+def _has_no_look_alikes(haystack: Haystack, old: str) -> bool:
+    return haystack.is_unknown or (old.isascii() and haystack.text.isascii())
+
+
+def _occurrences(text: str, wanted: str) -> list[Span]:
+    spans: list[Span] = []
+    position = text.find(wanted)
+    while position >= 0:
+        spans.append(Span(position, position + len(wanted)))
+        position = text.find(wanted, position + len(wanted))
+    return spans
+
+
+def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
+    return [Span(haystack.raw(span.start), haystack.raw(span.end)) for span in _occurrences(lf_text, wanted)]
+
+
+def _splits_ending(text: str, span: Span) -> bool:
+    """Whether a span begins or ends between the two characters of a CRLF."""
+    return text[span.start - 1 : span.start + 1] == "\r\n" or text[span.end - 1 : span.end + 1] == "\r\n"
+
+
+def _begins_character(text: str, span: Span) -> bool:
+    """Whether the first character of a span is surely one by itself, in whatever encoding."""
+    return span.start == 0 or text[span.start - 1].isascii() or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
+
+
+def _without_tails(text: str) -> str:
+    return "\n".join(line.rstrip(BLANKS) for line in text.split("\n"))
+
+
+def _without_sides(text: str) -> str:
+    return "\n".join(line.strip(BLANKS) for line in text.split("\n"))
+
+
+def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
+    """Runs of whole lines, compared in a form in which they are still the same lines.
+
+    One search in the joined lines, not a comparison for each window, keeps the time linear for every input.
+    """
+    ends_after_ending = wanted.endswith("\n")
+    core = wanted.removesuffix("\n")
+    if not core.strip("\n"):
+        return []
+    count = core.count("\n") + 1
+    spans: list[Span] = []
+    framed, needle = f"\n{text}\n", f"\n{core}\n"
+    line = counted = 0
+    position = framed.find(needle)
+    while position >= 0:
+        line += framed.count("\n", counted, position)
+        counted = position
+        after = line + count
+        if not ends_after_ending:
+            spans.append(Span(haystack.starts[line], haystack.starts[after - 1] + len(haystack.bodies[after - 1])))
+        elif after < len(haystack.bodies):
+            spans.append(Span(haystack.starts[line], haystack.starts[after]))
+        position = framed.find(needle, position + len(needle) - 1)
+    return spans

@@ -1,0 +1,57 @@
+"""Paths as they are spelled in calls: what a spelling demands, and how it is shown to people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tools.contract.errors import InvalidToolParamsError
+from tools.filesystem.workspace import Workspace, contains
+
+FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
+"""Other spellings of the parameter that names a file to change."""
+
+MAX_SHOWN_PATH = 80
+"""Characters of a path in a description; a longer one is shortened in the middle (as both seeds do)."""
+
+
+def check_spelling(tool: str, path: str, spelled: str) -> None:
+    """Hold a path to what the name of its parameter promises.
+
+    Args:
+        tool: The tool's name, for the message.
+        path: As given.
+        spelled: The parameter's name as given; `absolute_path` demands an absolute one.
+
+    Raises:
+        InvalidToolParamsError: It is blank, ends like a folder, or is relative where it must not be.
+    """
+    stripped = path.strip()
+    if not stripped:
+        raise InvalidToolParamsError(tool, f"'{spelled}' is empty; give the path of a file.")
+    if stripped.endswith(("/", os.sep)):
+        raise InvalidToolParamsError(tool, f"'{spelled}' must name a file, got the folder '{path}'.")
+    if spelled == "absolute_path" and not os.path.isabs(stripped) and not stripped.startswith("~"):
+        raise InvalidToolParamsError(
+            tool,
+            f"'absolute_path' must be absolute, got '{path}'. Start it at the file system's root; "
+            "a path relative to the workspace may be given as 'file_path'.",
+        )
+
+
+def file_spelling(spelled: Mapping[str, str], name: str) -> str:
+    """The spelling used for a path parameter."""
+    return spelled.get(name, name)
+
+
+def shown(path: str, workspace: Workspace) -> str:
+    """A path for people: below a root without the root, long ones shortened in the middle."""
+    short = path.strip()
+    for root in workspace.roots:
+        if short != root and contains(root, short):
+            short = os.path.relpath(short, root)
+            break
+    if len(short) <= MAX_SHOWN_PATH:
+        return short
+    half = (MAX_SHOWN_PATH - 3) // 2
+    return f"{short[:half]}...{short[-half:]}"

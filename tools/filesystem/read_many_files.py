@@ -1,0 +1,320 @@
+"""`read_many_files`: the content of several files in one result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from tools.contract.base import READS, Kind
+from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.ledger import SeenFile
+from tools.contract.parameters import ToolParams, coerce
+from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
+from tools.filesystem.file_selection import Candidate, FileSelection
+from tools.filesystem.filtering import (
+    FileFilteringOptions,
+    brief,
+    count,
+    gather_options,
+    one_line,
+    respects,
+    walk_notes,
+)
+from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.media import FileKind, detect
+from tools.filesystem.patterns import PatternRefusedError
+from tools.filesystem.reading import read
+from tools.filesystem.text import SNIFFED_BYTES
+from tools.filesystem.walk import Deadline, Filters, Walk
+from tools.filesystem.workspace import OpenedFile, explain
+
+MAX_MEDIA_BYTES = 10_000_000
+"""Raw bytes of images and the like in one result; base64 makes 13 MB of it."""
+
+MAX_LISTED = 100
+"""Files left out that are listed by name and size."""
+
+MAX_REASONS = 20
+"""Skipped files whose reason the text tells."""
+
+END_MARKER = "\n--- End of content ---"
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+class ReadManyFilesParams(ToolParams):
+    """Which files to read."""
+
+    paths: list[NonEmpty] = Field(
+        min_length=1,
+        description="Files, folders (read with all that is in them) and globs, absolute or relative to the workspace: "
+        "['README.md', 'src/**/*.py', 'docs'].",
+    )
+    exclude: list[NonEmpty] | None = Field(
+        default=None, description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts']."
+    )
+    useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire, in both seeds
+        default=True,
+        description="Leave out node_modules, .git, dist, build, coverage, binary files, .env and the like.",
+    )
+    file_filtering_options: FileFilteringOptions | None = Field(
+        default=None, description="Whether ignore files hide what folders and globs find."
+    )
+
+
+class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
+    """Reads several files at once."""
+
+    seconds = 30.0
+    """How long finding the files may take."""
+
+    name = "read_many_files"
+    display_name = "ReadManyFiles"
+    aliases = ("ReadManyFilesTool", "ReadManyFiles")
+    description = (
+        "Read the content of several files at once, by path, folder or glob (like cat of many files): to get an "
+        "overview of a codebase, review related files or collect context. Each text is preceded by a line "
+        "'--- path ---'. Images, audio, video and PDF are included only if named or asked for by extension. What does "
+        "not fit is listed with its size. For one file, or parts of a large one, use read_file."
+    )
+    kind = Kind.READ
+    behaviour = READS
+    params_model = ReadManyFilesParams
+    parameter_aliases: Mapping[str, str] = {"use_default_excludes": "useDefaultExcludes"}
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Merge `include` into `paths`, take a single string for a list, gather the filter options."""
+        gathered = gather_options(arguments)
+        for name in ("paths", "include", "exclude"):
+            if name in gathered:
+                gathered[name] = _as_list(gathered[name])
+        include = gathered.pop("include", None)
+        if include is not None:
+            paths = gathered.get("paths", [])
+            both_lists = isinstance(paths, list) and isinstance(include, list)
+            gathered["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
+        return gathered
+
+    def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
+        """No entry may be blank."""
+        del spelled
+        for entry in (*params.paths, *(params.exclude or ())):
+            if not entry.strip():
+                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; leave it out.")
+
+    def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
+        """The first entries."""
+        del context
+        named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")  # noqa: PLR2004 - a few
+        return f"Read files: {named}"
+
+    async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
+        """Find and read in one thread hop."""
+        return await run_blocking(context.signal, lambda: self._read(params, context))
+
+    def _read(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
+        workspace = context.workspace
+        first = workspace.first_root
+        git, agent = respects(workspace, params.file_filtering_options)
+        walk = Walk(workspace, Filters(git=git, agent=agent), Deadline(context.signal, self.seconds))
+        try:
+            selection = FileSelection(workspace, params.exclude or (), use_defaults=params.useDefaultExcludes)
+            chosen = selection.choose(walk, params.paths)
+        except PatternRefusedError as error:
+            raise InvalidToolParamsError(self.name, f"a pattern cannot be used: {error}.") from None
+        except OSError as error:
+            raise explain(error, first, ToolErrorType.READ_MANY_FILES_SEARCH_ERROR) from None
+        batch = _Batch(context, params.paths, is_checked=agent, skipped=chosen.skipped)
+        batch.read([chosen.files[path] for path in sorted(chosen.files)])
+        return _result(batch, walk)
+
+
+def _as_list(value: Any) -> Any:
+    parsed = coerce(value, {"type": "array"})
+    return [parsed] if isinstance(parsed, str) else parsed
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Reads files until the budget is used up.
+
+    Args:
+        context: Opens files and sets the limits.
+        entries: What was asked for; media are included only if this names them.
+        is_checked: Found files are known not to be hidden from agents.
+        skipped: Files not read, with the reason.
+        parts: What was read.
+        read_paths: The files that were read.
+        rest: Files that were left for the budget's sake.
+    """
+
+    context: ToolContext
+    entries: Sequence[str]
+    is_checked: bool
+    skipped: list[tuple[str, str]]
+    parts: list[Part] = field(default_factory=list[Part])
+    read_paths: list[str] = field(default_factory=list[str])
+    rest: list[Candidate] = field(default_factory=list[Candidate])
+    _chars: int = 0
+    _media: int = 0
+
+    def read(self, candidates: Sequence[Candidate]) -> None:
+        """Read one file after the other; a failing one does not stop the rest.
+
+        Raises:
+            ToolError: `cancelled`.
+        """
+        limits = self.context.limits
+        for candidate in candidates:
+            self.context.signal.raise_if_aborted()
+            if len(self.read_paths) >= limits.read_many_files or self._chars >= limits.read_many_chars:
+                self.rest.append(candidate)
+                continue
+            path = candidate.location.path
+            try:
+                self._read_one(candidate)
+            except ToolError as error:
+                if error.code is ToolErrorType.CANCELLED:
+                    raise
+                self.skipped.append((path, error.message))
+            except OSError as error:
+                self.skipped.append((path, explain(error, path).message))
+
+    def _read_one(self, candidate: Candidate) -> None:
+        location = candidate.location
+        if candidate.is_named or not self.is_checked:
+            hidden_by = agent_ignore_file(self.context.workspace, location)
+            if hidden_by is not None:
+                self.skipped.append((location.path, f"hidden from agents by {hidden_by}"))
+                return
+        with self.context.workspace.open_file(location) as opened:
+            kind = _kind(opened, location.path)
+            if not kind.is_text:
+                reason = self._refuse_media(kind, candidate)
+                if reason:
+                    self.skipped.append((location.path, reason))
+                    return
+                if self._media + opened.info.st_size > MAX_MEDIA_BYTES:
+                    self.rest.append(candidate)
+                    return
+            room = self.context.limits.read_many_chars - self._chars
+            limits = replace(self.context.limits, read_chars=min(self.context.limits.read_chars, room))
+            reading = read(
+                opened,
+                location,
+                offset=0,
+                limit=None,
+                limits=limits,
+                media=self.context.media,
+                signal=self.context.signal,
+            )
+            identity = opened.identity
+        if self.context.client.reads is not None:
+            self.context.client.reads.record(location.path, SeenFile(identity, reading.sha256))
+        self.read_paths.append(location.path)
+        self._chars += reading.chars
+        if not reading.kind.is_text:
+            self._media += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
+            self.parts += reading.parts
+            return
+        text = "".join(part.text for part in reading.parts if isinstance(part, TextPart))
+        if reading.truncated or reading.shortened:
+            text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
+        self.parts.append(TextPart(f"--- {one_line(location.path)} ---\n\n{text}\n\n"))
+
+    def _refuse_media(self, kind: FileKind, candidate: Candidate) -> str:
+        """Why a file that is no text is not read; empty if it is."""
+        if kind is FileKind.BINARY:
+            return "binary file"
+        path = PurePath(candidate.location.path)
+        if candidate.is_named or any(_names(entry, path) for entry in self.entries):
+            return ""
+        return f"{kind.value} file; name it, or its extension, to get it"
+
+
+def _names(entry: str, path: PurePath) -> bool:
+    """Whether an entry names a file or its extension."""
+    lower = entry.lower()
+    return bool(path.suffix) and (path.suffix.lower() in lower or path.name.lower() in lower)
+
+
+def _kind(opened: OpenedFile, path: str) -> FileKind:
+    head = opened.stream.read(SNIFFED_BYTES)
+    opened.stream.seek(0)
+    return detect(head, path).kind
+
+
+def _result(batch: _Batch, walk: Walk) -> ToolResult:
+    parts: list[Part | str] = list(batch.parts)
+    if not batch.read_paths:
+        parts.append("No files matching the criteria were found, or all of them were skipped.")
+    notes = _notes(batch, walk)
+    if notes:
+        parts.append("\n".join(notes))
+    if batch.read_paths:
+        parts.append(END_MARKER)
+    return ToolResult(
+        llm_content=parts,
+        return_display=_display(batch),
+        facts={
+            "files": batch.read_paths,
+            "skipped": [{"path": path, "reason": reason} for path, reason in batch.skipped[:MAX_LISTED]],
+            "not_read": [candidate.location.path for candidate in batch.rest[:MAX_LISTED]],
+            "partial": walk.timed_out,
+        },
+    )
+
+
+def _notes(batch: _Batch, walk: Walk) -> list[str]:
+    """What was not read, and why."""
+    notes: list[str] = []
+    if batch.rest:
+        listed = [
+            f"- {one_line(candidate.location.path)}{_size(candidate.location.path)}"
+            for candidate in batch.rest[:MAX_LISTED]
+        ]
+        more = len(batch.rest) - len(listed)
+        notes.append(
+            f"[{count(len(batch.rest), 'more file')} not read, the result would become too long. "
+            "Read them with read_file, or call read_many_files with fewer paths:"
+        )
+        notes += [*listed, *([f"- and {more:,} more"] if more else []), "]"]
+    if batch.skipped:
+        notes.append(f"[{count(len(batch.skipped), 'entry', 'entries')} skipped:")
+        notes += [f"- {one_line(path)}: {reason}" for path, reason in batch.skipped[:MAX_REASONS]]
+        more = len(batch.skipped) - MAX_REASONS
+        notes += [*([f"- and {more:,} more"] if more > 0 else []), "]"]
+    return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
+
+
+def _size(path: str) -> str:
+    try:
+        return f" ({os.lstat(path).st_size} bytes)"
+    except OSError:
+        return ""
+
+
+def _display(batch: _Batch) -> str:
+    """A summary in Markdown: the first ten files read, the first five skipped."""
+    read_files, skipped = batch.read_paths, batch.skipped
+    lines = ["### ReadManyFiles Result", ""]
+    if read_files:
+        lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
+        lines += [f"- `{one_line(path)}`" for path in read_files[:10]]
+        lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []  # noqa: PLR2004 - ten
+    else:
+        lines.append("No files were read.")
+    if batch.rest:
+        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, the result would become too long."]
+    if skipped:
+        lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
+        lines += [f"- `{one_line(path)}` ({reason})" for path, reason in skipped[:5]]
+        lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []  # noqa: PLR2004 - five
+    return "\n".join(lines)

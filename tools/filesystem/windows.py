@@ -1,0 +1,377 @@
+"""Windows of lines in files of any size, without holding the file in memory.
+
+Lines are found by counting line endings in blocks. The counts of large files are kept, so that the next window of
+the same file costs one block. A final line ending ends the last line and starts no other one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import threading
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from tools.contract.context import AbortSignal, Limits
+from tools.contract.ledger import FileIdentity
+
+BLOCK = 1 << 20
+"""Bytes read and counted at a time."""
+
+TAKEN_BYTES = 1 << 16
+"""Bytes read at a time where lines are taken out; a window has rarely more."""
+
+COUNTED_BYTES = 16 << 20
+"""How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)."""
+
+MAX_INDEXES = 64
+"""Files whose line counts are remembered, about 8 bytes for each MB of a file."""
+
+SETTLED_NS = 100_000_000
+"""A file changed more recently than this may change again without its times showing it, so it is not remembered."""
+
+CUT_MARK = "... [truncated]"
+"""Stands at the end of a line that was cut (the mark of both seeds)."""
+
+MAX_UTF8_BYTES = 4
+
+
+class Source(Protocol):
+    """Bytes that can be read anywhere. Lines end with one byte."""
+
+    size: int
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end."""
+        ...
+
+
+class MemorySource:
+    """A file that is in memory already."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """A slice."""
+        return self._data[position : position + length]
+
+
+class FileSource:
+    """A file that stays on disk.
+
+    Args:
+        stream: Unbuffered.
+        size: Its size in bytes.
+        skipped: Bytes at the beginning that do not belong to the text (a byte order mark).
+    """
+
+    def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
+        self._stream = stream
+        self._skipped = skipped
+        self.size = size - skipped
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Read until there is enough; an unbuffered read may return less than asked for."""
+        self._stream.seek(position + self._skipped)
+        data = self._stream.read(length)
+        while len(data) < length:
+            more = self._stream.read(length - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class LineIndex:
+    """How many line endings there are up to the end of each block, from the beginning on.
+
+    Args:
+        counts: Running totals.
+        is_complete: Whether the last block is the last one of the file.
+        ends_open: Whether the file ends without a line ending, in a line of its own.
+    """
+
+    counts: tuple[int, ...] = ()
+    is_complete: bool = False
+    ends_open: bool = False
+
+    @property
+    def counted(self) -> int:
+        """Line endings counted so far."""
+        return self.counts[-1] if self.counts else 0
+
+    @property
+    def total(self) -> int | None:
+        """Lines in the file, where it was counted to its end."""
+        return self.counted + self.ends_open if self.is_complete else None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody asked to see of a file.
+
+    Args:
+        offset: The first line, from 0; a negative one counts from the end.
+        limit: How many lines at most.
+        limits: `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit.
+        signal: Looked at between blocks.
+    """
+
+    offset: int
+    limit: int
+    limits: Limits
+    signal: AbortSignal
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A run of lines.
+
+    Args:
+        text: The lines with their endings; the last line has one only if it is the last of the file.
+        first: Number of the first line, from 0; negative, counted from the end, where lines were not counted.
+        count: How many lines; 0 if the window lies past the end.
+        total: Lines in the file, or `None` where they were not counted.
+        at_least: Lines there are for certain.
+        reaches_end: No line follows.
+        shortened: A line was cut.
+        is_decodable: All of it is valid UTF-8.
+        chars: Characters of `text` that come from the file.
+    """
+
+    text: str
+    first: int
+    count: int
+    total: int | None
+    at_least: int
+    reaches_end: bool
+    shortened: bool
+    is_decodable: bool
+    chars: int
+
+
+_indexes: OrderedDict[FileIdentity, LineIndex] = OrderedDict()
+_indexes_guard = threading.Lock()
+
+
+def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
+    """Take the wanted lines, within the character limits.
+
+    Args:
+        source: The file, in UTF-8 or another encoding that contains ASCII.
+        wanted: Which lines.
+        identity: Under which the line counts may be remembered, or `None` for what is not worth it.
+    """
+    offset, signal = wanted.offset, wanted.signal
+    separator = _separator(source)
+    index = _extend(_remembered(identity), source, separator, max(0, offset), signal)
+    if source.size - len(index.counts) * BLOCK <= COUNTED_BYTES:
+        index = _extend(index, source, separator, None, signal)
+    if offset < 0 and index.total is not None:
+        offset = max(0, index.total + offset)
+    if offset < 0:
+        position = _from_end(source, separator, -offset, signal)
+        offset = 0 if position == 0 else offset
+    else:
+        position = _position(index, source, separator, offset)
+    _remember(identity, index)
+    if position is None or position >= source.size:
+        return Window("", offset, 0, index.total, index.counted, True, False, True, 0)
+    taken = _Lines(separator, wanted.limit, wanted.limits)
+    reaches_end = taken.take(source, position, signal)
+    total = index.total
+    if total is None and reaches_end and offset >= 0:
+        total = offset + taken.count
+    at_least = max(index.counted, offset + taken.count + (not reaches_end)) if offset >= 0 else -offset
+    text = taken.text if reaches_end else _without_last_ending(taken.text, separator)
+    return Window(
+        text, offset, taken.count, total, at_least, reaches_end, taken.shortened, taken.is_decodable, taken.chars
+    )
+
+
+def _separator(source: Source) -> bytes:
+    """LF, or CR in files that have no LF (those of old Macs)."""
+    head = source.read_at(0, BLOCK)
+    return b"\r" if b"\n" not in head and b"\r" in head else b"\n"
+
+
+def _without_last_ending(text: str, separator: bytes) -> str:
+    shorter = text.removesuffix(separator.decode())
+    return shorter.removesuffix("\r") if separator == b"\n" and shorter != text else shorter
+
+
+def _remembered(identity: FileIdentity | None) -> LineIndex:
+    if identity is None:
+        return LineIndex()
+    with _indexes_guard:
+        return _indexes.get(identity, LineIndex())
+
+
+def _remember(identity: FileIdentity | None, index: LineIndex) -> None:
+    if identity is None or time.time_ns() - max(identity.mtime_ns, identity.ctime_ns) < SETTLED_NS:
+        return
+    with _indexes_guard:
+        if len(_indexes.get(identity, LineIndex()).counts) > len(index.counts):
+            return
+        _indexes[identity] = index
+        _indexes.move_to_end(identity)
+        if len(_indexes) > MAX_INDEXES:
+            _indexes.popitem(last=False)
+
+
+def _extend(index: LineIndex, source: Source, separator: bytes, endings: int | None, signal: AbortSignal) -> LineIndex:
+    """Count on until `endings` line endings are known, or to the end of the file."""
+    if index.is_complete or (endings is not None and index.counted >= endings):
+        return index
+    counts = list(index.counts)
+    counted = index.counted
+    last = b""
+    while endings is None or counted < endings:
+        signal.raise_if_aborted()
+        block = source.read_at(len(counts) * BLOCK, BLOCK)
+        if not block:
+            break
+        counted += block.count(separator)
+        counts.append(counted)
+        last = block[-1:]
+        if len(block) < BLOCK:
+            break
+    is_complete = len(counts) * BLOCK >= source.size or endings is None or counted < endings
+    if is_complete and not last and source.size:
+        last = source.read_at(source.size - 1, 1)
+    return LineIndex(tuple(counts), is_complete, is_complete and last not in (b"", separator))
+
+
+def _position(index: LineIndex, source: Source, separator: bytes, line: int) -> int | None:
+    """Where a line begins, or `None` past the end."""
+    if line == 0:
+        return 0
+    if index.counted < line:
+        return None
+    number = bisect_left(index.counts, line)
+    before = index.counts[number - 1] if number else 0
+    block = source.read_at(number * BLOCK, BLOCK)
+    rest = block.split(separator, line - before)[-1]
+    return number * BLOCK + len(block) - len(rest)
+
+
+def _from_end(source: Source, separator: bytes, lines: int, signal: AbortSignal) -> int:
+    """Where the last `lines` lines begin."""
+    end = source.size
+    if source.read_at(end - 1, 1) == separator:
+        end -= 1
+    missing = lines
+    while end > 0:
+        signal.raise_if_aborted()
+        start = max(0, end - BLOCK)
+        block = source.read_at(start, end - start)
+        found = block.count(separator)
+        if found >= missing:
+            return start + len(block.rsplit(separator, missing)[0]) + 1
+        missing -= found
+        end = start
+    return 0
+
+
+class _Lines:
+    """Collects lines until there are enough, keeping no more of a line than is shown."""
+
+    def __init__(self, separator: bytes, limit: int, limits: Limits) -> None:
+        self._separator = separator
+        self._limit = limit
+        self._line_chars = max(1, min(limits.line_chars, limits.read_chars))
+        self._room = limits.read_chars
+        self._kept_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
+        self._pieces: list[str] = []
+        self.count = 0
+        self.chars = 0
+        self.shortened = False
+        self.is_decodable = True
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def take(self, source: Source, position: int, signal: AbortSignal) -> bool:
+        """Collect from a line's beginning on; returns whether the end of the file was reached."""
+        line = last = b""
+        length = 0
+        while True:
+            signal.raise_if_aborted()
+            block = source.read_at(position, TAKEN_BYTES)
+            if not block:
+                return not length or self._add(line, length, b"")
+            start = 0 if length else self._add_plain(block)
+            while start < len(block):
+                if self.count >= self._limit:
+                    return False
+                found = block.find(self._separator, start)
+                end = len(block) if found < 0 else found
+                line += block[start : min(end, start + self._kept_bytes - len(line))]
+                length += end - start
+                last = block[end - 1 : end] if end > start else last
+                start = end
+                if found >= 0:
+                    has_return = self._separator == b"\n" and last == b"\r"
+                    ending = b"\r\n" if has_return else self._separator
+                    if not self._add(line.removesuffix(b"\r") if has_return else line, length - has_return, ending):
+                        return False
+                    line = last = b""
+                    length, start = 0, end + 1
+            position += len(block)
+
+    def _add_plain(self, block: bytes) -> int:
+        """Add the whole lines at a block's beginning at once, if nothing about them is special.
+
+        Returns:
+            How many bytes were taken: none where a line is too long, bytes are undecodable, or the room ends.
+        """
+        head = block[: block.rfind(self._separator) + 1]
+        missing = self._limit - self.count
+        count = head.count(self._separator)
+        if count > missing:
+            head = head[: len(head) - len(head.split(self._separator, missing)[-1])]
+            count = missing
+        try:
+            text = head.decode()
+        except UnicodeDecodeError:
+            return 0
+        is_short = (
+            len(text) <= self._line_chars or max(map(len, text.split(self._separator.decode()))) <= self._line_chars
+        )
+        if len(text) > self._room or not is_short:
+            return 0
+        self._room -= len(text)
+        self.chars += len(text)
+        self.count += count
+        self._pieces.append(text)
+        return len(head)
+
+    def _add(self, line: bytes, length: int, ending: bytes) -> bool:
+        """Add a line, or say that there is no room for it."""
+        is_whole = length == len(line)
+        text = self._decode(line, is_whole=is_whole)
+        is_cut = not is_whole or len(text) > self._line_chars
+        if is_cut:
+            text = text[: self._line_chars]
+        if self.count and len(text) + len(ending) > self._room:
+            return False
+        self._room -= len(text) + len(ending)
+        self.chars += len(text) + len(ending)
+        self.count += 1
+        self.shortened |= is_cut
+        self._pieces.append(text + (CUT_MARK if is_cut else "") + ending.decode())
+        return True
+
+    def _decode(self, line: bytes, *, is_whole: bool) -> str:
+        try:
+            # A character cut at the end of the kept bytes lies behind what is shown.
+            return codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
+        except UnicodeDecodeError:
+            self.is_decodable = False
+            return line.decode("utf-8", "replace")
