@@ -58,7 +58,7 @@ def render_question(question: Question) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    shown = visible(text)
+    shown = visible(text).rstrip("\n")
     if len(shown) > MAX_QUESTION_CHARS:
         left_out = shown.count("\n", MAX_QUESTION_CHARS)
         shown = f"{shown[:MAX_QUESTION_CHARS]}\n[cut here: {left_out} more lines are not shown]"

@@ -143,7 +143,7 @@ async def test_neighbours_are_shown_on_request_and_never_twice(root: Path, conte
 
 
 LIMITED_1 = (
-    "[Limited to 1 matches, there are more. Raise limit, search a narrower path or glob, "
+    "[Limited to 1 match, there are more. Raise limit, search a narrower path or glob, "
     "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
 )
 
@@ -172,6 +172,8 @@ async def test_by_default_a_hundred_matches_are_returned(root: Path, context: To
     assert "L101" not in str(result.llm_content)
     few = await grep(replace(context, limits=Limits(grep_matches=5)), "x")
     assert few.facts["matches"] == 5
+    all_of_them = await grep(context, "x", limit=10**30)
+    assert all_of_them.facts["matches"] == 150
 
 
 @pytest.mark.requirement("grep.limits")
@@ -189,7 +191,7 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     header = f'Found 2 files with matches for pattern "x" in the workspace directory {root}:'
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt", "b.txt"]
     one = await grep(context, "x", names_only=True, limit=1)
-    assert "Limited to 1 files, there are more." in str(one.llm_content)
+    assert "Limited to 1 file, there are more." in str(one.llm_content)
 
 
 @pytest.mark.requirement("grep.exclude_pattern")
@@ -268,6 +270,15 @@ async def test_a_long_line_is_cut_and_still_found(root: Path, context: ToolConte
     found = await lines(context, "needle")
     assert found[1] == "L1: " + "a" * 2_000 + "... [truncated]"
     assert found[2] == "L2: needle"
+
+
+@pytest.mark.requirement("grep.long_lines")
+@pytest.mark.parametrize("pattern", ["a", "(a|b)+"])
+async def test_a_line_with_a_million_matches_is_one_match(root: Path, context: ToolContext, pattern: str) -> None:
+    make(root, {"min.js": "ab" * 1_000_000})
+    result = await grep(context, pattern)
+    assert result.facts["matches"] == 1
+    assert len(str(result.llm_content)) < 3_000
 
 
 @pytest.mark.requirement("grep.char_budget")
@@ -375,6 +386,8 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
 async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: ToolContext) -> None:
     assert await code_of(context, "a", path="missing") is ToolErrorType.SEARCH_PATH_NOT_FOUND
     assert await code_of(context, "a", path="..") is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    os.mkfifo(root / "pipe")
+    assert await code_of(context, "a", path="pipe") is ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY
 
 
 @pytest.mark.requirement("grep.runaway")

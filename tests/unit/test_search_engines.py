@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tools.contract.context import AbortSignal, ToolContext
@@ -242,6 +243,24 @@ async def test_cancelling_a_runaway_search_ends_it_with_a_typed_error(
         await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), replace(context, signal=signal))
     assert caught.value.code is ToolErrorType.CANCELLED
     assert children() == set()
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.cancelled")
+async def test_a_call_that_nobody_waits_for_leaves_no_process(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    del no_ripgrep
+    (root / "b.txt").write_text("a" * 60 + "!\n")
+    tool = GrepTool()
+    with anyio.move_on_after(0.3) as scope:
+        await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), context)
+    assert scope.cancelled_caught
+    for _ in range(1_000):
+        if not children():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("the worker still runs")
 
 
 @pytest.mark.anyio

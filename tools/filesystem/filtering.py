@@ -106,7 +106,8 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
         agent: Whether agent-ignore files apply.
 
     Raises:
-        ToolError: `search_path_not_found`, `path_ignored`, `path_not_in_workspace`, `no_workspace`.
+        ToolError: `search_path_not_found`, `search_path_not_a_directory` (a device, pipe or socket), `path_ignored`,
+            `path_not_in_workspace`, `no_workspace`.
     """
     if path is None or not path.strip():
         first = workspace.first_root
@@ -118,9 +119,14 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
             ToolErrorType.SEARCH_PATH_NOT_FOUND,
             f"'{path}' does not exist, so nothing was searched. Use list_directory or glob to see what is there.",
         )
+    if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
+        raise ToolError(
+            ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
+            f"'{path}' is neither a folder nor a regular file (a device, pipe or socket); it is never opened.",
+        )
     if agent:
         refuse_hidden(workspace, location)
-    return [Start(location, is_file=not stat.S_ISDIR(info.st_mode))]
+    return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
 
 
 def excluded_folders(

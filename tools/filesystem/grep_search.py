@@ -36,6 +36,9 @@ from tools.filesystem.search_engines.engine import Query
 from tools.filesystem.walk import Deadline, Everything, Filters, Selection, Walk, Without
 from tools.filesystem.workspace import explain
 
+MAX_LIMIT = 1_000_000
+"""Matches that can be asked for; the characters of a result are limited long before."""
+
 MAX_CONTEXT = 1_000
 """Neighbours of a match that are shown at most."""
 
@@ -197,7 +200,7 @@ def _form(params: GrepParams, context: ToolContext, *, absolute: bool) -> Form:
     before = params.before if params.before is not None else around
     after = params.after if params.after is not None else around
     return Form(
-        limit=params.limit or context.limits.grep_matches,
+        limit=min(params.limit or context.limits.grep_matches, MAX_LIMIT),
         per_file=params.max_matches_per_file,
         neighbours=Neighbours(min(before, MAX_CONTEXT), min(after, MAX_CONTEXT)),
         names_only=params.names_only,
@@ -263,9 +266,9 @@ def _notes(params: GrepParams, done: _Done) -> list[str]:
             "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
         )
     if report.limited:
-        noun = "files" if params.names_only else "matches"
+        shown_number = count(report.matches, *(("file", "files") if params.names_only else ("match", "matches")))
         notes.append(
-            f"[Limited to {report.matches:,} {noun}, there are more. Raise limit, search a narrower path or glob, "
+            f"[Limited to {shown_number}, there are more. Raise limit, search a narrower path or glob, "
             "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
         )
     if report.per_file_reached:
