@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
@@ -24,14 +24,14 @@ from server.clients import ClientTable, RequestContext
 from server.exposure import complete, result_to_wire, tool_to_wire
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
-from server.upstreams.connection import Upstream
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.pool import UpstreamPool
 from tools.builtins import builtin_tools
 from tools.contract.confirmation import Question
-from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.context import ToolContext
 from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.result import FunctionCall, ToolResult
-from tools.flow import run
+from tools.flow import Flow
+from tools.permissions.policy import PermissionPolicy
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class App:
     """
 
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
+        self._report = report
         self._settings = settings = report.settings
         self._limits = settings.limits.for_tools()
         self.registry = ToolRegistry()
@@ -87,13 +88,11 @@ class App:
         self._workspaces = WorkspacePolicy(
             settings.workspace.roots,
             intersect=settings.workspace.client_roots == "intersect",
-            options={
-                "respect_git_ignore": settings.workspace.respect_git_ignore,
-                "respect_agent_ignore": settings.workspace.respect_agent_ignore,
-            },
+            respect_git_ignore=settings.workspace.respect_git_ignore,
+            respect_agent_ignore=settings.workspace.respect_agent_ignore,
         )
-        self._upstreams = [Upstream(alias, entry, self._publish) for alias, entry in report.upstreams.items()]
-        self._have_upstreams_started = False
+        self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
+        self._flow = Flow(self.registry, PermissionPolicy())
         self._tasks: TaskGroup | None = None
         self._bus = InMemorySubscriptionBus()
         self._listing: dict[str, Any] | None = None
@@ -107,7 +106,7 @@ class App:
                 "coretools-mcp",
                 version=metadata.version("coretools-mcp"),
                 title="Core tools",
-                instructions=INSTRUCTIONS,
+                instructions=_instructions(self._report),
                 on_list_tools=self._on_list_tools,  # pyright: ignore[reportArgumentType] - wire mappings are accepted
                 on_call_tool=self._on_call_tool,  # pyright: ignore[reportArgumentType]
                 on_subscriptions_listen=ListenHandler(self._bus),
@@ -130,15 +129,9 @@ class App:
                 tasks.cancel_scope.cancel()
 
     def start_upstreams(self) -> None:
-        """Start every upstream's owner task, once. Called when a client is really there: some only probe."""
-        if self._have_upstreams_started or self._tasks is None:
-            return
-        self._have_upstreams_started = True
-        for upstream in self._upstreams:
-            self._tasks.start_soon(upstream.run, name=f"upstream {upstream.alias}")
-
-    def _publish(self, alias: str, tools: Iterable[DiscoveredMCPTool]) -> None:
-        self.registry.replace_source(alias, tools)
+        """Start the upstreams, once. Called when a client is really there: some start a server only to probe it."""
+        if self._tasks is not None:
+            self.pool.start(self._tasks)
 
     def _tools_changed(self) -> None:
         self._listing = None
@@ -169,62 +162,49 @@ class App:
     ) -> Mapping[str, Any]:
         del params
         self.start_upstreams()
-        await self._wait_for_upstreams()
+        await self.pool.wait_for_first_list()
         if self._listing is None:
             tools = [tool_to_wire(tool) for tool in self.registry.get_all_tools()]
             # It may change at any time, and depends on what the operator configured.
             self._listing = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
         return complete(self._listing, ctx.protocol_version)
 
-    async def _wait_for_upstreams(self) -> None:
-        """Give upstreams that are still connecting a moment, so that the first list is whole where it can be."""
-        with anyio.move_on_after(self._settings.proxy.first_list_wait / 1000):
-            for upstream in self._upstreams:
-                await upstream.known.wait()
-
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         self.start_upstreams()
         client = self.clients.of(ctx)
-        await self._wait_for_tool(params.name)
-        call = FunctionCall(params.name, params.arguments or {})
+        owner = self.pool.owner_of(params.name)
+        if owner is not None:
+            # A client may know the tool from an earlier run: the first attempt to connect is waited for.
+            await owner.known.wait()
+            workspace = self._workspaces.workspace(client.roots)
+        else:
+            workspace = await self._workspaces.workspace_of(client, ctx)
         context = ToolContext(
-            workspace=await self._workspaces.workspace_of(client, ctx),
+            workspace=workspace,
             limits=self._limits,
             client=client.state,
             media=self._settings.media,
             progress=_progress_of(ctx),
-            signal=AbortSignal(),
         )
+        call = FunctionCall(params.name, params.arguments or {})
         confirmer = self._approval.confirmer(ctx, params, client.state.key)
         try:
-            outcome = await run(self.registry, call, context, confirmer)
+            outcome = await self._flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
-            outcome = self._unknown(params.name, error)
+            if owner is None or owner.is_connected:
+                data = {"nearest": list(error.nearest)}
+                raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
+            # A tool of an upstream that is down is not unknown, only not available.
+            outcome = ToolResult.failed(owner.unavailable())
         if isinstance(outcome, Question):
             return self._approval.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
 
-    async def _wait_for_tool(self, name: str) -> None:
-        """Let an upstream's first attempt to connect end before a tool of it is called."""
-        for upstream in self._upstreams:
-            if name.startswith(f"{upstream.alias}__"):
-                await upstream.known.wait()
 
-    def _unknown(self, name: str, error: ToolNotRegisteredError) -> ToolResult:
-        """A tool of an upstream that is down is not unknown, only not available."""
-        for upstream in self._upstreams:
-            if name.startswith(f"{upstream.alias}__") and not upstream.is_connected:
-                return ToolResult.failed(upstream.unavailable())
-        raise MCPError(
-            code=types.INVALID_PARAMS, message=error.message, data={"nearest": list(error.nearest)}
-        ) from None
-
-    async def upstreams_known(self) -> list[Upstream]:
-        """Start the upstreams and wait until each is connected or has failed once."""
-        self.start_upstreams()
-        for upstream in self._upstreams:
-            await upstream.known.wait()
-        return self._upstreams
+def _instructions(report: SettingsReport) -> str:
+    """Our own text, and for each server behind us what the operator says it is for."""
+    lines = [f"{alias}__*: {entry.description}" for alias, entry in report.upstreams.items() if entry.description]
+    return "\n".join([INSTRUCTIONS, *(["Tools of other servers:", *lines] if lines else [])])
 
 
 def _progress_of(ctx: RequestContext) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 
 from server.settings import SettingsError, SettingsReport, load_settings
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ADDRESS = 3
 

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -26,20 +25,33 @@ ROOTS_WAIT_SECONDS = 1.0
 """How long a file call waits for the client's answer to `roots/list`."""
 
 
+MAX_KEPT_WORKSPACES = 1_000
+"""Workspaces kept by the roots of their clients; clients of one project share one."""
+
+
 class WorkspacePolicy:
     """Chooses the workspace of each client.
 
     Args:
         operator_roots: The folders from the command line or the settings; empty if there are none.
         intersect: Let the client's roots narrow the operator's.
-        options: Passed on to every workspace (which ignore files count).
+        respect_git_ignore: Whether searches leave out what git ignores.
+        respect_agent_ignore: Whether the agent-ignore files count.
     """
 
-    def __init__(self, operator_roots: Sequence[str], *, intersect: bool, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        operator_roots: Sequence[str],
+        *,
+        intersect: bool,
+        respect_git_ignore: bool = True,
+        respect_agent_ignore: bool = True,
+    ) -> None:
         self._operator_roots = tuple(os.path.realpath(root) for root in operator_roots)
         self._intersect = intersect
-        self._options = options
-        self._last: tuple[tuple[str, ...] | None, Workspace] | None = None
+        self._respect_git_ignore = respect_git_ignore
+        self._respect_agent_ignore = respect_agent_ignore
+        self._built: dict[tuple[str, ...] | None, Workspace] = {}
 
     @property
     def follows_client(self) -> bool:
@@ -54,22 +66,31 @@ class WorkspacePolicy:
 
     def workspace(self, client_roots: tuple[str, ...] | None) -> Workspace:
         """The workspace for a client that announced these roots, or none at all."""
-        if self._last is None or self._last[0] != client_roots:
-            self._last = (client_roots, self._build(client_roots))
-        return self._last[1]
+        if client_roots not in self._built:
+            if len(self._built) >= MAX_KEPT_WORKSPACES:
+                self._built.clear()
+            folders, problem = self._folders(client_roots)
+            self._built[client_roots] = Workspace(
+                folders,
+                problem,
+                respect_git_ignore=self._respect_git_ignore,
+                respect_agent_ignore=self._respect_agent_ignore,
+            )
+        return self._built[client_roots]
 
-    def _build(self, client_roots: Sequence[str] | None) -> Workspace:
+    def _folders(self, client_roots: Sequence[str] | None) -> tuple[Sequence[str], str]:
+        """The folders, and what to say if there are none."""
         if self._operator_roots:
             if self._intersect and client_roots is not None:
                 narrowed = [root for root in client_roots if any(contains(own, root) for own in self._operator_roots)]
                 narrowed += [own for own in self._operator_roots if any(contains(root, own) for root in client_roots)]
-                return Workspace(narrowed, _EMPTY_INTERSECTION, **self._options)
-            return Workspace(self._operator_roots, **self._options)
+                return narrowed, _EMPTY_INTERSECTION
+            return self._operator_roots, ""
         if client_roots:
-            return Workspace(client_roots, **self._options)
+            return client_roots, ""
         here = os.path.realpath(os.getcwd())
         problem = _why_not_here(here)
-        return Workspace([] if problem else [here], problem, **self._options)
+        return ([] if problem else [here]), problem
 
 
 _EMPTY_INTERSECTION = (

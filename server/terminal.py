@@ -41,13 +41,14 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 async def _show_tools(report: SettingsReport, as_json: bool) -> int:
     app = App(report, "stdio")
     async with app.running():
-        upstreams = await app.upstreams_known()
+        app.start_upstreams()
+        await app.registry.discover_all_tools()
         tools = app.registry.get_all_tools()
         if as_json:
             _print(json.dumps([tool_to_wire(tool) for tool in tools], indent=2))
         else:
             _print_table(tools)
-        missing = [upstream for upstream in upstreams if not upstream.is_connected]
+        missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
         for upstream in missing:
             sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {upstream.state}, {upstream.problem}\n")
     return EXIT_FAILED if missing else 0
@@ -111,9 +112,10 @@ async def _make_call(tool: str, arguments: dict[str, Any], server_options: list[
 def _print_result(result: types.CallToolResult) -> None:
     display = (result.meta or {}).get(DISPLAY_KEY)
     if isinstance(display, dict):
-        diff = cast("dict[str, Any]", display)
-        _print(_coloured(visible(str(diff.get("fileDiff", "")))))
-        return
+        diff = str(cast("dict[str, Any]", display).get("fileDiff") or "")
+        if diff:
+            _print(_coloured(visible(diff)))
+            return
     for block in result.content:
         annotations = block.annotations
         if annotations is not None and annotations.audience == ["user"]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import re
 
-from tools.contract.confirmation import EditConfirmation, McpConfirmation, Question
+from tools.contract.confirmation import EditConfirmation, InfoConfirmation, McpConfirmation, Question
 from tools.contract.result import FileDiff, ReturnDisplay
 
-MAX_QUESTION_CHARS = 32_000
+MAX_QUESTION_BYTES = 32_000
 """A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all."""
 
 MAX_BLOCK_BYTES = 4_096
 """A display shown beside the result for the model stays this small: most clients give every block to the model."""
 
-MAX_META_DIFF_CHARS = 64_000
-"""A diff in `_meta` is cut here."""
+ROOM_FOR_TOTALS = 80
+"""Bytes kept free in the block for the line that tells the totals."""
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
@@ -49,22 +49,45 @@ def render_question(question: Question) -> str:
     match details:
         case EditConfirmation():
             lines.append(f"File: {visible(details.file_path)} (+{details.added} -{details.removed} lines)")
-            lines.append(_fenced(details.file_diff or "(no content)", "diff"))
+            lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
         case McpConfirmation():
             lines.append(f"Server: {visible(details.server_name)}, tool: {visible(details.tool_name)}")
             arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
-            lines.append(_fenced(arguments, "json"))
+            lines.append(_shown(arguments, "json"))
+        case InfoConfirmation():
+            lines.append(_shown(details.prompt, "text"))
     return "\n".join(lines)
 
 
-def _fenced(text: str, language: str) -> str:
-    shown = visible(text).rstrip("\n")
-    if len(shown) > MAX_QUESTION_CHARS:
-        left_out = shown.count("\n", MAX_QUESTION_CHARS)
-        shown = f"{shown[:MAX_QUESTION_CHARS]}\n[cut here: {left_out} more lines are not shown]"
-    longest = max((len(run) for run in re.findall(r"`{3,}", shown)), default=2)
+def fenced(text: str, language: str) -> str:
+    """The text between marks of Markdown that it cannot close by itself."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{shown}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def one_line(text: str) -> str:
+    """The text on one line, for titles and lists."""
+    return " ".join(text.split())
+
+
+def cut_at_line(text: str, size: int) -> tuple[str, bool]:
+    """Keep as many whole lines as fit into `size` bytes of UTF-8.
+
+    Returns:
+        The text, and whether something was cut off. A first line that is too long is cut within.
+    """
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size:
+        return text, False
+    head = data[:size].decode("utf-8", "ignore")
+    return head.rpartition("\n")[0] or head, True
+
+
+def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
+    shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
+    block = fenced(shown, language)
+    return f"{block}\nThis is not all of it: it is too long to be shown whole." if is_cut or is_cut_here else block
 
 
 def render_display(display: ReturnDisplay) -> str:
@@ -78,24 +101,21 @@ def display_block(display: ReturnDisplay) -> str | None:
     """The display as a small block beside the result, where it says more than the text for the model does."""
     if not isinstance(display, FileDiff) or not display.file_diff:
         return None
-    text = render_display(display)
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= MAX_BLOCK_BYTES:
+    text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+    if not is_cut and not display.truncated:
         return text
-    head = encoded[: MAX_BLOCK_BYTES - 80].decode("utf-8", "ignore")
-    return f"{head.rpartition(chr(10))[0]}\n[the diff goes on: +{display.added} -{display.removed} lines in all]"
+    return f"{text}\n[the diff goes on: +{display.added} -{display.removed} lines in all]"
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
     """The display for programs, as it travels under `_meta`: never a whole file, `None` where there is nothing."""
     if not isinstance(display, FileDiff):
         return display or None
-    is_cut = len(display.file_diff) > MAX_META_DIFF_CHARS
     return {
         "type": "file_diff",
         "fileName": display.file_name,
-        "fileDiff": display.file_diff[:MAX_META_DIFF_CHARS],
-        "truncated": is_cut,
+        "fileDiff": display.file_diff,
+        "truncated": display.truncated,
         "added": display.added,
         "removed": display.removed,
         "isNewFile": display.is_new_file,

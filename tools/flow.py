@@ -1,7 +1,7 @@
 """The flow: the one place where a call runs.
 
     1 receive the call      2 find the tool        3 validate the parameters
-    4 decide by mode        5 details to confirm   6 confirm with a person
+    4 refuse or go on       5 decide by details    6 confirm with a person
     7 execute               8 package for the model   9 display for a person
 
 Steps 1 to 6 have no side effect, so a call that has to pause for an answer simply runs again from the top
@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.contract.base import BaseTool
@@ -25,6 +25,7 @@ from tools.contract.confirmation import (
     ConfirmationDetails,
     Confirmer,
     Decision,
+    InfoConfirmation,
     Pending,
     Question,
     Unavailable,
@@ -32,66 +33,87 @@ from tools.contract.confirmation import (
 from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
-from tools.permissions.modes import Verdict, decide_by_mode, refuse_by_mode
+from tools.permissions.policy import PermissionPolicy, Verdict
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
 
 
-async def run(
-    registry: ToolRegistry, call: FunctionCall, context: ToolContext, confirmer: Confirmer
-) -> ToolResult | Question:
-    """Run one call.
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What every call goes through.
 
     Args:
         registry: Where tools are found.
-        call: The tool's name and the arguments as they came.
-        context: Whose call it is and where it may act.
-        confirmer: Asks the person behind this client.
-
-    Returns:
-        The result, failed or not; or a question that must travel to the client, after which the same call
-        is run again with the answer.
-
-    Raises:
-        ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
+        policy: Decides whether a call may run, has to be asked about, or is refused.
     """
-    tool = registry.get_tool(call.name)
-    try:
-        return await _run_found(tool, call.arguments, context, confirmer)
-    except ToolError as error:
-        logger.info("%s failed: %s", tool.name, error.code)
-        return ToolResult.failed(error)
-    except Exception as error:
-        # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
-        logger.exception("%s raised %s", tool.name, type(error).__name__)
-        return ToolResult.failed(
-            ToolError(
-                ToolErrorType.EXECUTION_FAILED,
-                f"{tool.name} failed because of an internal error; its log has the details. "
-                "Whether it had an effect is not known: look before you try again.",
+
+    registry: ToolRegistry
+    policy: PermissionPolicy
+
+    async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
+        """Run one call.
+
+        Args:
+            call: The tool's name and the arguments as they came.
+            context: Whose call it is and where it may act.
+            confirmer: Asks the person behind this client.
+
+        Returns:
+            The result, failed or not; or a question that must travel to the client, after which the same call
+            is run again with the answer.
+
+        Raises:
+            ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
+        """
+        tool = self.registry.get_tool(call.name)
+        try:
+            return await self._run_found(tool, call.arguments, context, confirmer)
+        except ToolError as error:
+            logger.info("%s failed: %s", tool.name, error.code)
+            return ToolResult.failed(error)
+        except Exception as error:
+            # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
+            logger.exception("%s raised %s", tool.name, type(error).__name__)
+            return ToolResult.failed(
+                ToolError(
+                    ToolErrorType.EXECUTION_FAILED,
+                    f"{tool.name} failed because of an internal error; its log has the details. "
+                    "Whether it had an effect is not known: look before you try again.",
+                )
             )
-        )
 
-
-async def _run_found(
-    tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer
-) -> ToolResult | Question:
-    params = tool.validate_tool_params(arguments)
-    refusal = refuse_by_mode(context.client.approval_mode, tool.behaviour)
-    if refusal is not None:
-        raise ExecutionDeniedError(refusal.reason)
-    details = await tool.should_confirm_execute(params, context)
-    permission = decide_by_mode(context.client.approval_mode, details)
-    if permission.verdict is Verdict.ASK and details is not None:
+    async def _run_found(
+        self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer
+    ) -> ToolResult | Question:
+        params = tool.validate_tool_params(arguments)
+        mode = context.client.approval_mode
+        refusal = self.policy.refuse(tool, arguments, mode)
+        if refusal is not None:
+            raise ExecutionDeniedError(refusal.reason)
+        details = await tool.should_confirm_execute(params, context)
         description = tool.get_description(params, context)
-        question = Question(description, details, _fingerprint(tool.name, arguments, details))
-        answer = await confirmer.ask(question)
-        if isinstance(answer, Pending):
-            return question
-        context = replace(_consent(tool, answer, context), confirmed=details)
-    await context.progress(0, None, tool.get_description(params, context))
-    return await tool.execute(params, context)
+        permission = self.policy.decide(tool, details, mode)
+        match permission.verdict:
+            case Verdict.ALLOW:
+                pass
+            case Verdict.DENY:
+                raise ExecutionDeniedError(permission.reason)
+            case Verdict.ASK:
+                shown = details or _plain_details(tool, arguments)
+                question = Question(description, shown, _fingerprint(tool.name, arguments, shown))
+                answer = await confirmer.ask(question)
+                if isinstance(answer, Pending):
+                    return question
+                context = replace(_consent(tool, answer, context), confirmed=details)
+        await context.progress(0, None, description)
+        return await tool.execute(params, context)
+
+
+def _plain_details(tool: BaseTool[Any], arguments: Mapping[str, Any]) -> ConfirmationDetails:
+    """What is asked where the tool itself would not ask: its name and the arguments."""
+    shown = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
+    return InfoConfirmation(title=f"Confirm {tool.display_name}", prompt=f"{tool.name}\n{shown}")
 
 
 def _consent(tool: BaseTool[Any], answer: Answer | Unavailable, context: ToolContext) -> ToolContext:

@@ -14,18 +14,19 @@ AnyTool = BaseTool[Any]
 
 
 class ToolRegistry:
-    """Holds all tools. Built-in tools come first, the others in the order of their source.
+    """Holds all tools. Built-in tools come first, then each source in the order in which it was declared.
 
     A source is a name under which a group of tools comes and goes together: an upstream's alias, the
-    discovery command. Within the registry a name has exactly one tool; the first one keeps it.
+    discovery command. A name has exactly one tool, the first one in that order, for listing and for calling.
     """
 
     def __init__(self) -> None:
         self._builtin: dict[str, AnyTool] = {}
-        self._sources: dict[str, dict[str, AnyTool]] = {}
         self._aliases: dict[str, str] = {}
+        self._sources: dict[str, dict[str, AnyTool]] = {}
+        self._visible: dict[str, AnyTool] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._discover: list[Callable[[], Awaitable[None]]] = []
+        self._discoveries: list[Callable[[], Awaitable[None]]] = []
 
     def register_tool(self, tool: AnyTool) -> None:
         """Add a built-in tool under its name and its aliases.
@@ -40,24 +41,28 @@ class ToolRegistry:
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
         self._changed()
 
+    def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Give a source its place in the order, before its tools are known.
+
+        Args:
+            source: Its name.
+            discover: Finds its tools; run by `discover_all_tools`.
+        """
+        self._sources.setdefault(source, {})
+        if discover is not None:
+            self._discoveries.append(discover)
+
     def replace_source(self, source: str, tools: Iterable[AnyTool]) -> None:
-        """Set the tools of one source; an empty set removes it. Tells the listeners if anything changed."""
+        """Set the tools of one source; an empty set removes them. Tells the listeners if anything changed."""
         fresh = {tool.name: tool for tool in tools}
         if fresh == self._sources.get(source, {}):
             return
-        if fresh:
-            self._sources[source] = fresh
-        else:
-            self._sources.pop(source, None)
+        self._sources[source] = fresh
         self._changed()
 
-    def add_discovery(self, discover: Callable[[], Awaitable[None]]) -> None:
-        """Add a way of finding tools; `discover_all_tools` runs it."""
-        self._discover.append(discover)
-
     async def discover_all_tools(self) -> None:
-        """Run every discovery. Each replaces the tools of its own source."""
-        for discover in self._discover:
+        """Wait until every source has said what tools it has, or that it has none now."""
+        for discover in self._discoveries:
             await discover()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -70,28 +75,24 @@ class ToolRegistry:
         Raises:
             ToolNotRegisteredError: Nobody has this name; it proposes the nearest three.
         """
-        tool = self._builtin.get(name) or self._builtin.get(self._aliases.get(name, ""))
+        tool = self._visible.get(name) or self._builtin.get(self._aliases.get(name, ""))
         if tool is not None:
             return tool
-        for tools in self._sources.values():
-            if name in tools:
-                return tools[name]
-        known = [tool.name for tool in self.get_all_tools()]
-        nearest = difflib.get_close_matches(name[:128], known, n=3, cutoff=0.0)
+        nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
         raise ToolNotRegisteredError(name[:128], tuple(nearest))
 
     def get_all_tools(self) -> list[AnyTool]:
-        """All tools: built-in ones in their order of registration, then each source by its name."""
-        listed = dict(self._builtin)
-        for source in sorted(self._sources):
-            for name, tool in self._sources[source].items():
-                listed.setdefault(name, tool)
-        return list(listed.values())
+        """All tools in the order of listing."""
+        return list(self._visible.values())
 
     def get_function_declarations(self) -> list[FunctionDeclaration]:
-        """What the model is told of all tools."""
+        """What a model is told of all tools, in the shape of Qwen Code and Gemini CLI."""
         return [tool.declaration() for tool in self.get_all_tools()]
 
     def _changed(self) -> None:
+        self._visible = dict(self._builtin)
+        for tools in self._sources.values():
+            for name, tool in tools.items():
+                self._visible.setdefault(name, tool)
         for listener in self._listeners:
             listener()

@@ -20,15 +20,15 @@ class Person:
     """Answers every question with the same decision, and remembers what was asked."""
 
     def __init__(self, decision: str) -> None:
-        self._decision = decision
+        self.decision = decision
         self.questions: list[types.ElicitRequestFormParams] = []
 
     async def __call__(self, _context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
         self.questions.append(params)
-        if self._decision in ("decline", "cancel"):
-            return types.ElicitResult(action=self._decision)  # pyright: ignore[reportArgumentType]
-        return types.ElicitResult(action="accept", content={"decision": self._decision})
+        if self.decision in ("decline", "cancel"):
+            return types.ElicitResult(action=self.decision)  # pyright: ignore[reportArgumentType]
+        return types.ElicitResult(action="accept", content={"decision": self.decision})
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -66,17 +66,20 @@ async def test_a_client_lists_everything_and_an_edit_happens_after_consent(
 
 
 @pytest.mark.requirement("mission.confirmation")
-@pytest.mark.parametrize("refusal", ["deny", "decline", "cancel"])
 @pytest.mark.parametrize(("transport", "mode"), ROUTES)
-async def test_a_refused_edit_changes_nothing(transport: str, mode: str, refusal: str, root: Path) -> None:
+async def test_a_refused_edit_changes_nothing(transport: str, mode: str, root: Path) -> None:
     target = root / "greeting.txt"
     target.write_text("hello world\n")
-    async with connected(transport, mode, root, elicitation_callback=Person(refusal)) as client:
-        edit = {"file_path": str(target), "old_string": "world", "new_string": "there"}
-        result = await client.call_tool("edit", edit)
-    assert result.is_error
-    assert "[execution_denied]" in text_of(result)
-    assert target.read_text() == "hello world\n"
+    person = Person("deny")
+    async with connected(transport, mode, root, elicitation_callback=person) as client:
+        for refusal in ("deny", "decline", "cancel"):
+            person.decision = refusal
+            edit = {"file_path": str(target), "old_string": "world", "new_string": "there"}
+            result = await client.call_tool("edit", edit)
+            assert result.is_error, refusal
+            assert "[execution_denied]" in text_of(result)
+            assert target.read_text() == "hello world\n"
+    assert len(person.questions) == 3
 
 
 @pytest.mark.requirement("mission.proxy")

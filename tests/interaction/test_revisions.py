@@ -51,7 +51,7 @@ def test_the_modern_revision_needs_no_handshake(root: Path) -> None:
         assert len(server.answer()["result"]["tools"]) == 7
 
 
-@pytest.mark.requirement("R13")
+@pytest.mark.requirement("results.rich")
 @pytest.mark.parametrize(
     ("revision", "audio", "link"),
     [("2024-11-05", "resource", "text"), ("2025-03-26", "audio", "text"), ("2025-06-18", "audio", "resource_link")],

@@ -48,10 +48,15 @@ def test_a_diff_cannot_close_its_fence() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_a_very_long_diff_is_cut_and_the_cut_is_told() -> None:
+def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
     shown = question("+line\n" * 20_000)
     assert len(shown) < 40_000
-    assert "more lines are not shown" in shown
+    assert "This is not all of it" in shown
+    assert "This is not all of it" not in question("+line\n" * 200)
+    details = EditConfirmation(
+        title="t", file_path="/w/a", file_diff="+cut before", added=9, removed=0, state="s", truncated=True
+    )
+    assert "This is not all of it" in render_question(Question("Edit a", details, "f"))
 
 
 @pytest.mark.requirement("display.question")
@@ -61,9 +66,9 @@ def test_a_question_about_an_upstream_shows_the_arguments() -> None:
     assert '"table": "users<U+202E>"' in shown
 
 
-@pytest.mark.requirement("F9")
-def test_the_display_block_is_small_and_the_object_holds_no_whole_file() -> None:
-    diff = FileDiff("a.txt", "+line\n" * 50_000, added=50_000, removed=0)
+@pytest.mark.requirement("flow.display")
+def test_the_display_block_is_small_and_a_cut_diff_is_marked() -> None:
+    diff = FileDiff("a.txt", "+line\n" * 10_000, added=50_000, removed=0, truncated=True)
     block = display_block(diff)
     assert block is not None
     assert len(block.encode()) <= MAX_BLOCK_BYTES
@@ -71,10 +76,9 @@ def test_the_display_block_is_small_and_the_object_holds_no_whole_file() -> None
     shown = display_object(diff)
     assert isinstance(shown, dict)
     assert shown["truncated"] is True
-    assert len(str(shown["fileDiff"])) <= 64_000
 
 
-@pytest.mark.requirement("F9")
+@pytest.mark.requirement("flow.display")
 def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
     assert display_block("Read lines 1-5 of 9 from a.txt") is None
     assert display_object("") is None

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tools import flow
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import (
     Answer,
@@ -23,6 +22,9 @@ from tools.contract.confirmation import (
 from tools.contract.context import ApprovalMode, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.result import FunctionCall, InlineDataPart, TextPart, ToolResult
+from tools.display import render_question
+from tools.flow import Flow, package
+from tools.permissions.policy import Permission, PermissionPolicy, Verdict
 from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
@@ -87,15 +89,30 @@ class Person:
 YES = Answer(Decision.ONCE)
 
 
+class Fixed(PermissionPolicy):
+    """Gives every call the same verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+
+    def decide(self, tool: Any, details: Any, mode: Any) -> Permission:
+        return Permission(self._verdict, "because the test says so")
+
+
 async def call(
-    tool: Recorder, context: ToolContext, person: Person, arguments: Mapping[str, Any] | None = None
+    tool: Recorder,
+    context: ToolContext,
+    person: Person,
+    arguments: Mapping[str, Any] | None = None,
+    policy: PermissionPolicy | None = None,
 ) -> ToolResult | Question:
     registry = ToolRegistry()
     registry.register_tool(tool)
-    return await flow.run(registry, FunctionCall("recorder", arguments or {}), context, person)
+    flow = Flow(registry, policy or PermissionPolicy())
+    return await flow.run(FunctionCall("recorder", arguments or {}), context, person)
 
 
-@pytest.mark.requirement("F1-F7")
+@pytest.mark.requirement("flow.order")
 async def test_a_call_is_validated_then_confirmed_then_executed(context: ToolContext) -> None:
     tool, person = Recorder(), Person(YES)
     result = await call(tool, context, person)
@@ -108,7 +125,7 @@ async def test_a_call_is_validated_then_confirmed_then_executed(context: ToolCon
     assert tool.seen.confirmed == person.questions[0].details
 
 
-@pytest.mark.requirement("F4")
+@pytest.mark.requirement("flow.validation")
 async def test_invalid_parameters_end_the_call_before_any_question(context: ToolContext) -> None:
     tool, person = Recorder(), Person(YES)
     result = await call(tool, context, person, {"bad": True})
@@ -119,7 +136,7 @@ async def test_invalid_parameters_end_the_call_before_any_question(context: Tool
     assert not person.questions
 
 
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("flow.confirmation")
 @pytest.mark.parametrize("channel", list(Channel))
 async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(channel: Channel, context: ToolContext) -> None:
     tool = Recorder()
@@ -131,7 +148,7 @@ async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(channel: C
     assert ("not now" in result.error.message) is (channel is Channel.FORM)
 
 
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("flow.confirmation")
 async def test_a_pending_question_returns_the_question_and_executes_nothing(context: ToolContext) -> None:
     tool = Recorder()
     outcome = await call(tool, context, Person(Pending()))
@@ -139,7 +156,7 @@ async def test_a_pending_question_returns_the_question_and_executes_nothing(cont
     assert "execute" not in tool.steps
 
 
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("flow.confirmation")
 async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolContext) -> None:
     person = Person(YES)
     await call(Recorder(), context, person, {"a": 1})
@@ -149,7 +166,7 @@ async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolConte
     assert first == same != other
 
 
-@pytest.mark.requirement("F5")
+@pytest.mark.requirement("flow.confirmation")
 @pytest.mark.parametrize(
     ("client_decides", "read_only", "executes"), [(True, False, True), (True, True, False), (False, False, False)]
 )
@@ -191,24 +208,45 @@ async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context
     assert "/secret/path" not in result.error.message
 
 
-@pytest.mark.requirement("F8")
+@pytest.mark.requirement("flow.package")
 async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: ToolContext) -> None:
     result = await call(Recorder(asks=False), context, Person(YES))
     assert isinstance(result, ToolResult)
-    response = flow.package("recorder", result)
+    response = package("recorder", result)
     assert [type(part) for part in response.parts] == [TextPart, TextPart, InlineDataPart]
 
 
-@pytest.mark.requirement("F8")
+@pytest.mark.requirement("flow.package")
 async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: ToolContext) -> None:
     error = ToolError(ToolErrorType.FILE_NOT_FOUND, "It is not there.")
     result = await call(Recorder(asks=False, fails=error), context, Person(YES))
     assert isinstance(result, ToolResult)
-    assert flow.package("recorder", result).parts == (TextPart("It is not there. [file_not_found]"),)
+    assert package("recorder", result).parts == (TextPart("It is not there. [file_not_found]"),)
 
 
-@pytest.mark.requirement("F3")
+@pytest.mark.requirement("flow.unknown")
 async def test_an_unknown_name_proposes_the_nearest(context: ToolContext) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
-        await flow.run(ToolRegistry(), FunctionCall("nothing", {}), context, Person(YES))
+        await Flow(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
     assert caught.value.code is ToolErrorType.TOOL_NOT_REGISTERED
+
+
+@pytest.mark.requirement("flow.verdicts")
+@pytest.mark.parametrize("asks", [True, False], ids=["tool asks", "tool does not ask"])
+@pytest.mark.parametrize(
+    ("verdict", "asked", "executes"),
+    [(Verdict.ALLOW, False, True), (Verdict.ASK, True, True), (Verdict.DENY, False, False)],
+)
+async def test_every_verdict_is_followed_whether_or_not_the_tool_would_ask(
+    verdict: Verdict, asked: bool, executes: bool, asks: bool, context: ToolContext
+) -> None:
+    tool, person = Recorder(asks=asks), Person(YES)
+    result = await call(tool, context, person, {"a": 1}, Fixed(verdict))
+    assert bool(person.questions) is asked
+    assert ("execute" in tool.steps) is executes
+    assert isinstance(result, ToolResult)
+    if verdict is Verdict.DENY:
+        assert result.error is not None
+        assert "because the test says so" in result.error.message
+    if asked and not asks:
+        assert '"a": 1' in render_question(person.questions[0])

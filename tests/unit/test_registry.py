@@ -28,8 +28,8 @@ def registry() -> ToolRegistry:
     return registry
 
 
-@pytest.mark.requirement("R14")
-@pytest.mark.requirement("R20")
+@pytest.mark.requirement("registry.names")
+@pytest.mark.requirement("registry.lookup")
 @pytest.mark.parametrize(
     ("name", "published"),
     [
@@ -53,7 +53,7 @@ def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
     assert registry.get_tool(name).name == published
 
 
-@pytest.mark.requirement("F3")
+@pytest.mark.requirement("flow.unknown")
 def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
         registry.get_tool("read_files")
@@ -61,12 +61,14 @@ def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> N
     assert caught.value.nearest[0] == "read_file"
 
 
-@pytest.mark.requirement("R19")
+@pytest.mark.requirement("registry.declarations")
 def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: ToolRegistry) -> None:
-    registry.replace_source("b", [upstream_tool("b__x")])
+    for source in ("b", "a"):
+        registry.declare_source(source)
     registry.replace_source("a", [upstream_tool("a__y"), upstream_tool("a__x")])
+    registry.replace_source("b", [upstream_tool("b__x")])
     names = [declaration.name for declaration in registry.get_function_declarations()]
-    assert names == [tool.name for tool in builtin_tools()] + ["a__y", "a__x", "b__x"]
+    assert names == [tool.name for tool in builtin_tools()] + ["b__x", "a__y", "a__x"]
 
 
 @pytest.mark.requirement("registry.change")
@@ -93,3 +95,14 @@ def test_a_built_in_tool_keeps_its_name(registry: ToolRegistry) -> None:
     registry.replace_source("evil", [upstream_tool("read_file")])
     assert not isinstance(registry.get_tool("read_file"), DiscoveredMCPTool)
     assert len([tool for tool in registry.get_all_tools() if tool.name == "read_file"]) == 1
+
+
+@pytest.mark.requirement("registry.collision")
+def test_listing_and_calling_agree_on_whose_tool_a_name_is(registry: ToolRegistry) -> None:
+    for source in ("first", "second"):
+        registry.declare_source(source)
+    registry.replace_source("second", [upstream_tool("shared", "of the second")])
+    registry.replace_source("first", [upstream_tool("shared", "of the first")])
+    listed = [tool for tool in registry.get_all_tools() if tool.name == "shared"]
+    assert [tool.description for tool in listed] == ["of the first"]
+    assert registry.get_tool("shared") is listed[0]

@@ -12,7 +12,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 
 
 def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
-    return WorkspacePolicy([str(root) for root in roots], intersect=intersect, options={})
+    return WorkspacePolicy([str(root) for root in roots], intersect=intersect)
 
 
 @pytest.mark.requirement("roots.default")

@@ -19,7 +19,7 @@ ParamsT = TypeVar("ParamsT")
 
 
 class Kind(StrEnum):
-    """What a tool does to the world, in the seeds' words."""
+    """What a tool does to the world, in the words of Qwen Code and Gemini CLI."""
 
     READ = "read"
     EDIT = "edit"
@@ -70,6 +70,8 @@ class BaseTool(ABC, Generic[ParamsT]):
     """What it does, told to the model."""
 
     kind: Kind
+    """What permission rules and approval modes group tools by."""
+
     behaviour: Behaviour
 
     aliases: tuple[str, ...] = ()

@@ -63,7 +63,11 @@ async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> Out
     """Run blocking work in a worker thread that is abandoned on cancellation.
 
     The work should look at `signal` between steps: after a cancellation nobody waits for it any more.
+
+    Raises:
+        ToolError: `cancelled`, if the signal is set already.
     """
+    signal.raise_if_aborted()
     try:
         return await to_thread.run_sync(work, abandon_on_cancel=True)
     except get_cancelled_exc_class():

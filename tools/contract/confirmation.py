@@ -23,6 +23,7 @@ class EditConfirmation:
         added: Lines added.
         removed: Lines removed.
         state: Digest of the content the diff was made against, or "absent"; binds the answer to it.
+        truncated: Whether the diff was cut.
         editable: The text that the person may change before it is written, or `None` where it is too long.
     """
 
@@ -32,6 +33,7 @@ class EditConfirmation:
     added: int
     removed: int
     state: str
+    truncated: bool = False
     editable: str | None = None
     type: Literal["edit"] = "edit"
 
@@ -56,7 +58,23 @@ class McpConfirmation:
     type: Literal["mcp"] = "mcp"
 
 
-ConfirmationDetails = EditConfirmation | McpConfirmation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfoConfirmation:
+    """Something is about to happen that a sentence says completely.
+
+    Args:
+        title: One line: what will happen.
+        prompt: What a person has to know, as text.
+        state: Nothing beside the arguments binds the answer.
+    """
+
+    title: str
+    prompt: str
+    state: str = ""
+    type: Literal["info"] = "info"
+
+
+ConfirmationDetails = EditConfirmation | McpConfirmation | InfoConfirmation
 
 
 class Decision(StrEnum):

@@ -57,9 +57,9 @@ class MediaHandling(StrEnum):
 
 
 class AbortSignal:
-    """The seeds' AbortSignal: a flag that worker threads look at between steps, set once and never cleared."""
+    """A flag that worker threads look at between steps; set once, never cleared (AbortSignal in Qwen Code, Gemini CLI)."""
 
-    __slots__ = ("__weakref__", "_is_aborted")
+    __slots__ = ("_is_aborted",)
 
     def __init__(self) -> None:
         self._is_aborted = False
@@ -113,6 +113,7 @@ class ToolContext:
         answer: What a person answered to this call's question, or `None`.
         confirmed: The details that were answered; the tool acts only while their `state` still holds.
         media: What becomes of images, sounds and other media.
+        memo: What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice.
         progress: Tells the client how far the work is (done, total or `None`, message).
         signal: Set when the client has cancelled.
         clock: Seconds since the epoch.
@@ -124,6 +125,7 @@ class ToolContext:
     answer: Answer | None = None
     confirmed: ConfirmationDetails | None = None
     media: MediaHandling = MediaHandling.INLINE
+    memo: dict[str, object] = field(default_factory=dict[str, object])
     progress: Callable[[float, float | None, str], Awaitable[None]] = _no_progress
     signal: AbortSignal = field(default_factory=AbortSignal)
     clock: Callable[[], float] = time.time

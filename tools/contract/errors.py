@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class ToolErrorType(StrEnum):
-    """Stable codes, the seeds' values where a seed has one (`ToolErrorType` of both CLIs)."""
+    """Stable codes, those of `ToolErrorType` in Qwen Code and Gemini CLI where they have one."""
 
     INVALID_TOOL_PARAMS = "invalid_tool_params"
     TOOL_NOT_REGISTERED = "tool_not_registered"
@@ -37,7 +37,6 @@ class ToolErrorType(StrEnum):
     NO_WORKSPACE = "no_workspace"
     SEARCH_PATH_NOT_FOUND = "search_path_not_found"
     SEARCH_PATH_NOT_A_DIRECTORY = "search_path_not_a_directory"
-    EDIT_PREPARATION_FAILURE = "edit_preparation_failure"
     EDIT_NO_OCCURRENCE_FOUND = "edit_no_occurrence_found"
     EDIT_EXPECTED_OCCURRENCE_MISMATCH = "edit_expected_occurrence_mismatch"
     EDIT_NO_CHANGE = "edit_no_change"

@@ -1,7 +1,7 @@
 """What a tool gives back: content for the model, a display for people.
 
-The names are the seeds': `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`, `FunctionCall`,
-`FunctionResponse`, `FunctionDeclaration`.
+The names are those of Qwen Code and Gemini CLI: `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`,
+`FunctionCall`, `FunctionResponse`, `FunctionDeclaration`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class FileDiff:
         added: Lines added.
         removed: Lines removed.
         is_new_file: Whether the file did not exist before.
+        truncated: Whether the diff was cut.
     """
 
     file_name: str
@@ -74,6 +75,7 @@ class FileDiff:
     added: int
     removed: int
     is_new_file: bool = False
+    truncated: bool = False
 
 
 ReturnDisplay = str | FileDiff
@@ -111,11 +113,7 @@ class ToolResult:
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:
         """The result that tells the model of a failure."""
-        return cls(
-            llm_content=error.message,
-            return_display=error.message,
-            error=ToolFailure(error.code, error.message),
-        )
+        return cls(error=ToolFailure(error.code, error.message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""The upstreams together: the wait for the first list happens once, and names find their owner."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.pool import UpstreamPool
+from tests.harness import PEERS
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+HUNG = UpstreamSettings(command=sys.executable, args=(str(PEERS / "hung.py"),))
+
+
+def pool_of(*aliases: str) -> UpstreamPool:
+    return UpstreamPool(dict.fromkeys(aliases, HUNG), ToolRegistry(), first_list_wait_seconds=0.3)
+
+
+@pytest.mark.requirement("upstream.first_list")
+async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
+    pool = pool_of("hung")
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks)
+        await pool.wait_for_first_list()
+        assert not pool.upstreams[0].known.is_set()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await pool.wait_for_first_list()
+        # A wait would have met the cancellation.
+        assert not scope.cancelled_caught
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("upstream.first_list")
+async def test_nothing_is_waited_for_before_the_start() -> None:
+    with anyio.fail_after(5):
+        await pool_of("hung").wait_for_first_list()
+
+
+@pytest.mark.requirement("upstream.names")
+def test_a_published_name_finds_its_upstream() -> None:
+    pool = pool_of("one", "one-more")
+    found = [pool.owner_of(name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
+    assert [owner.alias if owner else None for owner in found] == ["one", "one-more", None, None, None]
