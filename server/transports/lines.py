@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from typing import Any, Self, cast
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+
+logger = logging.getLogger(__name__)
 
 INBOX_MESSAGES = 256
 """Messages waiting for the dispatcher before reading pauses."""
@@ -106,6 +109,18 @@ def refusal_of_unreadable(line: bytes) -> dict[str, Any] | None:
 
 def _error(identity: RequestId, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": types.INVALID_REQUEST, "message": message}}
+
+
+def _encoded(message: types.JSONRPCMessage) -> bytes:
+    """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except ValueError:
+        logger.exception("a message could not be encoded")
+    if not isinstance(message, types.JSONRPCResponse):
+        return b""
+    error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
+    return json.dumps({"jsonrpc": "2.0", "id": message.id, "error": error}).encode() + b"\n"
 
 
 class Inbox:
@@ -203,7 +218,9 @@ class Outbox:
             case types.JSONRPCRequest():
                 self._owed.add(message.id)
             case types.JSONRPCNotification() if message.method == "notifications/cancelled":
-                self._owed.discard((message.params or {}).get("requestId", ""))
+                cancelled = (message.params or {}).get("requestId")
+                if isinstance(cancelled, str | int):
+                    self._owed.discard(cancelled)
             case types.JSONRPCResponse() | types.JSONRPCError():
                 if message.id is not None:
                     self._asked.discard(message.id)
@@ -228,7 +245,7 @@ class Outbox:
                 self._asked.add(message.id)
             case _:
                 pass
-        self.put(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        self.put(_encoded(message))
         if len(self.pending) > OUTBOX_BYTES:
             self._room.clear()
             await self._room.wait()

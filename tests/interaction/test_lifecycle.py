@@ -135,8 +135,10 @@ def test_only_json_rpc_is_on_standard_output(root: Path, tmp_path: Path) -> None
         b'{"jsonrpc":"2.0"}',
         b"[" * 100_000,
         b'{"jsonrpc":"2.0","method":"notifications/unheard/of"}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[]}}',
+        b'{"jsonrpc":"2.0","id":77,"result":{}}',
     ],
-    ids=["text", "cut", "batch", "string", "bytes", "empty", "deep", "notification"],
+    ids=["text", "cut", "batch", "string", "bytes", "empty", "deep", "notification", "odd cancel", "odd answer"],
 )
 def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, root: Path) -> None:
     with running(root) as server:

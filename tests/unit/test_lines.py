@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
+import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
 
-from server.transports.lines import LineSplitter, refusal_of_oversized, refusal_of_unreadable
+from server.transports.lines import LineSplitter, Outbox, refusal_of_oversized, refusal_of_unreadable
 
 
 @pytest.mark.requirement("stdio.lines")
@@ -71,3 +74,14 @@ def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
 def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | None) -> None:
     refusal = refusal_of_unreadable(line)
     assert (refusal["id"] if refusal else None) == identity
+
+
+@pytest.mark.requirement("results.encodable")
+@pytest.mark.anyio
+async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
+    outbox = Outbox(on_data=lambda: None, on_close=lambda: None)
+    await outbox.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=4, result={"text": "\ud800"})))
+    await outbox.send(SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="x", params={"a": "\ud800"})))
+    lines = bytes(outbox.pending).splitlines()
+    assert len(lines) == 1
+    assert json.loads(lines[0])["error"]["code"] == types.INTERNAL_ERROR

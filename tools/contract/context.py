@@ -57,7 +57,7 @@ class MediaHandling(StrEnum):
 
 
 class AbortSignal:
-    """A flag that worker threads look at between steps; set once, never cleared (AbortSignal in Qwen Code, Gemini CLI)."""
+    """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
 
     __slots__ = ("_is_aborted",)
 
