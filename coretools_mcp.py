@@ -17,6 +17,7 @@ PACKAGES = ("tools", "server")
 
 def main() -> int:
     """Run the command line in `sys.argv` and return its exit code."""
+    _open_missing_streams()
     home = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = _trusted(sys.path, home)
     for name in PACKAGES:
@@ -24,6 +25,16 @@ def main() -> int:
     from server.cli import main as run
 
     return run()
+
+
+def _open_missing_streams() -> None:
+    """Fill the standard descriptors that a careless parent left closed, before something else takes their numbers."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - lives as long as the process
 
 
 def _trusted(path: list[str], home: str) -> list[str]:

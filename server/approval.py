@@ -31,6 +31,12 @@ logger = logging.getLogger(__name__)
 QUESTION_KEY = "confirm"
 """Under this key the question travels in `inputRequests` and the answer in `inputResponses`."""
 
+MAX_REASON_CHARS = 2_000
+"""What the model is told of a person's reason."""
+
+MAX_CONTENT_CHARS = 64_000
+"""A text put in place of a proposed one; offered for texts up to 16 kB, and a person may write more."""
+
 TITLED_ENUM_SINCE = "2025-11-25"
 """Earlier revisions title an enum by `enumNames`."""
 
@@ -142,7 +148,7 @@ class _LiveQuestion:
             return Answer(Decision.DENY, Channel.DECLINED)
         except ValidationError:
             return Answer(Decision.DENY, Channel.MALFORMED)
-        return read_answer(result.action, result.content, self.policy.style)
+        return read_answer(question, result.action, result.content, self.policy.style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ class _AnswerOfRetry:
             return Pending()
         if not self.approval.redeem(self.params.request_state, question.fingerprint, self.client_key):
             return Pending()
-        return read_answer(response.action, response.content, self.approval.policy.style)
+        return read_answer(question, response.action, response.content, self.approval.policy.style)
 
 
 def _can_be_asked(capabilities: types.ClientCapabilities | None) -> bool:
@@ -165,8 +171,10 @@ def _can_be_asked(capabilities: types.ClientCapabilities | None) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def read_answer(action: str, content: Mapping[str, Any] | None, style: Literal["form", "simple"]) -> Answer:
-    """What a person's answer means. Accepting without a valid decision is no consent."""
+def read_answer(
+    question: Question, action: str, content: Mapping[str, Any] | None, style: Literal["form", "simple"]
+) -> Answer:
+    """What a person's answer means. Accepting is consent only if every field of the form is what it should be."""
     if action != "accept":
         return Answer(Decision.DENY, Channel.CANCELLED if action == "cancel" else Channel.DECLINED)
     if style == "simple":
@@ -176,12 +184,19 @@ def read_answer(action: str, content: Mapping[str, Any] | None, style: Literal["
         decision = Decision(fields.get("decision"))
     except ValueError:
         return Answer(Decision.DENY, Channel.MALFORMED)
-    reason, text = fields.get("reason"), fields.get("content")
-    return Answer(
-        decision,
-        reason=reason if isinstance(reason, str) else "",
-        content=text if isinstance(text, str) and text else None,
-    )
+    reason, text = fields.get("reason") or "", fields.get("content") or None
+    if not isinstance(reason, str) or not _is_acceptable(text, question):
+        return Answer(Decision.DENY, Channel.MALFORMED)
+    return Answer(decision, reason=reason[:MAX_REASON_CHARS], content=text)
+
+
+def _is_acceptable(text: Any, question: Question) -> bool:
+    """Whether a text put in place of the proposed one was offered, and is of the size that is offered."""
+    if text is None:
+        return True
+    if not isinstance(text, str) or question.details.type != "edit" or question.details.editable is None:
+        return False
+    return len(text) <= MAX_CONTENT_CHARS
 
 
 def form(question: Question, style: Literal["form", "simple"], protocol_version: str) -> dict[str, Any]:

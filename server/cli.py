@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, load_settings
 
 EXIT_USAGE = 2
@@ -30,12 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = load_settings(arguments.config, _overrides(arguments), os.environ)
     except SettingsError as error:
         return _fail(str(error), EXIT_USAGE)
-    logging.basicConfig(
-        stream=sys.stderr, level=report.settings.log.level.upper(), format="coretools-mcp: %(levelname)s %(message)s"
-    )
+    start_log(report.settings.log.level)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
-    return arguments.run(arguments, report)
+    code: int = arguments.run(arguments, report)
+    flush_log()
+    return code
 
 
 def _fail(message: str, code: int) -> int:

@@ -29,19 +29,32 @@ MAX_CLIENTS = 10_000
 STDIO_KEY = "stdio"
 
 
+@dataclass(frozen=True, slots=True)
+class ClientRoots:
+    """What a client says of the folders it works in.
+
+    Args:
+        folders: Their real paths; empty for a client that has none.
+        problem: Why none of those it named can be used, or empty.
+    """
+
+    folders: tuple[str, ...] = ()
+    problem: str = ""
+
+
 @dataclass(slots=True)
 class Client:
     """One client between its requests.
 
     Args:
         state: What tools may know of it.
-        roots: The folders it announced, `None` until it has answered.
+        roots: The folders it works in, `None` while that is not known.
         session: A way to notify it outside of its requests, where the era has one.
         last_seen: Monotonic seconds of its latest request.
     """
 
     state: ClientState
-    roots: tuple[str, ...] | None = None
+    roots: ClientRoots | None = None
     session: ServerSession | None = None
     last_seen: float = field(default_factory=time.monotonic)
 

@@ -16,7 +16,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from server.clients import Client, RequestContext
+from server.clients import Client, ClientRoots, RequestContext
 from tools.filesystem.workspace import Workspace, contains
 
 logger = logging.getLogger(__name__)
@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 ROOTS_WAIT_SECONDS = 1.0
 """How long a file call waits for the client's answer to `roots/list`."""
 
+
+MAX_ROOTS = 100
+"""Roots of one client that are looked at; no project has more."""
 
 MAX_KEPT_WORKSPACES = 1_000
 """Workspaces kept by the roots of their clients; clients of one project share one."""
@@ -51,7 +54,7 @@ class WorkspacePolicy:
         self._intersect = intersect
         self._respect_git_ignore = respect_git_ignore
         self._respect_agent_ignore = respect_agent_ignore
-        self._built: dict[tuple[str, ...] | None, Workspace] = {}
+        self._built: dict[ClientRoots | None, Workspace] = {}
 
     @property
     def follows_client(self) -> bool:
@@ -64,8 +67,8 @@ class WorkspacePolicy:
             await ask_roots(client, ctx, related=True)
         return self.workspace(client.roots)
 
-    def workspace(self, client_roots: tuple[str, ...] | None) -> Workspace:
-        """The workspace for a client that announced these roots, or none at all."""
+    def workspace(self, client_roots: ClientRoots | None) -> Workspace:
+        """The workspace for a client with these roots; `None` if it has some and has not told them."""
         if client_roots not in self._built:
             if len(self._built) >= MAX_KEPT_WORKSPACES:
                 self._built.clear()
@@ -78,20 +81,35 @@ class WorkspacePolicy:
             )
         return self._built[client_roots]
 
-    def _folders(self, client_roots: Sequence[str] | None) -> tuple[Sequence[str], str]:
+    def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
         """The folders, and what to say if there are none."""
-        if self._operator_roots:
-            if self._intersect and client_roots is not None:
-                narrowed = [root for root in client_roots if any(contains(own, root) for own in self._operator_roots)]
-                narrowed += [own for own in self._operator_roots if any(contains(root, own) for root in client_roots)]
-                return narrowed, _EMPTY_INTERSECTION
+        if self._operator_roots and not self._intersect:
             return self._operator_roots, ""
-        if client_roots:
-            return client_roots, ""
-        here = os.path.realpath(os.getcwd())
-        problem = _why_not_here(here)
-        return ([] if problem else [here]), problem
+        if client_roots is None:
+            return (), _ROOTS_UNKNOWN
+        if client_roots.problem:
+            return (), client_roots.problem
+        if self._operator_roots:
+            return self._narrowed(client_roots.folders), _EMPTY_INTERSECTION
+        return (client_roots.folders, "") if client_roots.folders else _working_folder()
 
+    def _narrowed(self, folders: Sequence[str]) -> Sequence[str]:
+        """The smaller folder of each pair that overlaps; without roots of the client there is nothing to narrow by."""
+        if not folders:
+            return self._operator_roots
+        inside = [root for root in folders if any(contains(own, root) for own in self._operator_roots)]
+        return inside + [own for own in self._operator_roots if any(contains(root, own) for root in folders)]
+
+
+_ROOTS_UNKNOWN = (
+    "The client has announced roots and does not list them, so it is not known which folders it means. Try again; if "
+    "it stays so, the operator has to name the folders with --workspace."
+)
+
+_NO_ROOT_USABLE = (
+    "The client's roots are no existing folders (file:// URIs of folders are expected), so no folder is left. The "
+    "client has to open one, or the operator has to name one with --workspace."
+)
 
 _EMPTY_INTERSECTION = (
     "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is intersect), so no "
@@ -99,16 +117,20 @@ _EMPTY_INTERSECTION = (
 )
 
 
-def _why_not_here(folder: str) -> str:
-    """Why the working folder is no workspace by itself; empty if it is one."""
+def _working_folder() -> tuple[Sequence[str], str]:
+    """The working folder, or why it is no workspace by itself."""
+    try:
+        folder = os.path.realpath(os.getcwd())
+    except OSError:
+        return (), "No workspace is set, and the folder that the server was started in is gone. Use --workspace DIR."
     home = os.path.realpath(Path.home())
     if folder in (os.path.dirname(folder), home):
         what = "your home folder" if folder == home else "the root of the file system"
     elif folder == os.path.realpath(os.path.dirname(sys.executable)) or contains(os.path.realpath(sys.prefix), folder):
         what = "an installation folder"
     else:
-        return ""
-    return (
+        return (folder,), ""
+    return (), (
         f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
         "The operator can start it with --workspace DIR or set workspace.roots in the settings."
     )
@@ -124,7 +146,7 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> No
     """
     capabilities = ctx.session.client_capabilities
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
-        client.roots = ()
+        client.roots = ClientRoots()
         return
     metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
     try:
@@ -133,7 +155,11 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> No
     except (TimeoutError, MCPError, ValidationError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return
-    client.roots = tuple(path for root in listed.roots if (path := _folder(str(root.uri))) is not None)
+    uris = [str(root.uri) for root in listed.roots[:MAX_ROOTS]]
+    folders = tuple(path for uri in uris if (path := _folder(uri)) is not None)
+    if len(folders) < len(listed.roots):
+        logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
+    client.roots = ClientRoots(folders, _NO_ROOT_USABLE if uris and not folders else "")
 
 
 def _folder(uri: str) -> str | None:
@@ -145,6 +171,5 @@ def _folder(uri: str) -> str | None:
     if os.name == "nt":
         path = path.lstrip("/")
     if "\0" in path or not os.path.isabs(path) or not os.path.isdir(path):
-        logger.warning("a root of the client is no existing folder and was left out")
         return None
     return os.path.realpath(path)

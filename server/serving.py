@@ -7,11 +7,13 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Literal, NoReturn
 
 import anyio
 
 from server.app import App
+from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.listening import HttpOptions, ListenError, open_socket
 from server.transports.stdio import stdio_transport
@@ -49,33 +51,52 @@ def serve(report: SettingsReport, transport: Transport) -> None:
 
 async def _serve_stdio(app: App, max_message_bytes: int) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(_stop_on_signal, group.cancel_scope)
+        group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
         async with app.running(), stdio_transport(max_message_bytes) as (read_stream, write_stream):
             await app.server.run(read_stream, write_stream, app.server.create_initialization_options())
         group.cancel_scope.cancel()
 
 
-async def _stop_on_signal(scope: anyio.CancelScope) -> None:
-    if os.name != "posix":
-        return
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            logger.info("stopping on %s", number.name)
-            scope.cancel()
-            return
-
-
 async def _serve_http(app: App, options: HttpOptions, listener: socket.socket) -> None:
     from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
-    async with app.running():
-        app.start_upstreams()
-        await serve_http(app.server, options, listener)
+    stopping = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_stop_on_signal, stopping.set)
+        async with app.running():
+            app.start_upstreams()
+            await serve_http(app.server, options, listener, stopping)
+        group.cancel_scope.cancel()
+
+
+async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
+    """Run a command that ends in order on SIGTERM and SIGINT, and then has failed."""
+    code = 1
+    async with anyio.create_task_group() as group:
+        group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
+        code = await work()
+        group.cancel_scope.cancel()
+    return code
+
+
+async def _stop_on_signal(stop: Callable[[], None]) -> None:
+    """Stop in order at the first signal; a second one must not end us before our children are ended."""
+    if os.name != "posix":
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    try:
+        with anyio.open_signal_receiver(*numbers) as signals:
+            async for number in signals:
+                logger.info("stopping on %s", number.name)
+                stop()
+    finally:
+        # The receiver has put the default action back, and what is left to do is bounded.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def leave(code: int) -> NoReturn:
     """End the process now: a worker thread that nobody waits for any more must not hold it."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    logging.shutdown()
+    sys.stdout.flush()
+    flush_log()
     os._exit(code)

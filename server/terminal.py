@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from server.app import App
 from server.exposure import DISPLAY_KEY, tool_to_wire
+from server.serving import until_signal
 from server.settings import SettingsReport
 from tools.contract.base import BaseTool
 from tools.display import visible
@@ -35,7 +37,7 @@ class UsageError(Exception):
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
     """Print the tools that a client would see. Exit code 1 if an upstream could not be reached."""
-    return anyio.run(_show_tools, report, as_json)
+    return anyio.run(until_signal, partial(_show_tools, report, as_json))
 
 
 async def _show_tools(report: SettingsReport, as_json: bool) -> int:
@@ -73,8 +75,8 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
     if as_json is not None:
         try:
             parsed: Any = json.loads(as_json)
-        except ValueError as error:
-            raise UsageError(f"--json is not valid JSON ({error}). Quote it as one word of the shell.") from None
+        except (ValueError, RecursionError):
+            raise UsageError("--json is not valid JSON. Quote it as one word of the shell.") from None
         if not isinstance(parsed, dict):
             raise UsageError('--json has to be an object, for example \'{"path": "src"}\'.')
         given.update(cast("dict[str, Any]", parsed))
@@ -82,8 +84,18 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(f"'{pair}' is not of the form key=value.")
+        if not _is_text(pair):
+            raise UsageError(f"The argument {key} holds bytes that are no UTF-8 text, and JSON can only carry text.")
         given[key] = value
     return given
+
+
+def _is_text(given: str) -> bool:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[str]) -> int:

@@ -22,8 +22,9 @@ ROOM_FOR_TOTALS = 80
 """Bytes kept free in the block for the line that tells the totals."""
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """C0 and C1 but tab and line feed, soft hyphen, bidi controls, zero-width and filler characters, variation
 selectors but the emoji one, tags, lone surrogates."""
@@ -37,6 +38,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_mark, text)
 
 
+def visible_line(text: str) -> str:
+    """The same for what has to stay on one line: a path, a title, a name."""
+    return visible(text).replace("\n", "␊")
+
+
 def _mark(match: re.Match[str]) -> str:
     code = ord(match.group())
     return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
@@ -45,13 +51,13 @@ def _mark(match: re.Match[str]) -> str:
 def render_question(question: Question) -> str:
     """The whole action as text, for the message of an elicitation form or a terminal."""
     details = question.details
-    lines = [visible(question.description), "", visible(details.title)]
+    lines = [visible_line(question.description), "", visible_line(details.title)]
     match details:
         case EditConfirmation():
-            lines.append(f"File: {visible(details.file_path)} (+{details.added} -{details.removed} lines)")
+            lines.append(f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)")
             lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
         case McpConfirmation():
-            lines.append(f"Server: {visible(details.server_name)}, tool: {visible(details.tool_name)}")
+            lines.append(f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}")
             arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
             lines.append(_shown(arguments, "json"))
         case InfoConfirmation():

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
@@ -22,8 +25,17 @@ GRACE_SECONDS = 3
 """How long open responses may go on after SIGTERM; a stream that never ends is cut then."""
 
 
-async def serve_http(server: Server[Any], options: HttpOptions, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; uvicorn ends in order and closes what is open."""
+class _WebServer(uvicorn.Server):
+    """uvicorn without its own signal handlers: those end the process before our upstreams are ended."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signals to the one who runs us."""
+        yield
+
+
+async def serve_http(server: Server[Any], options: HttpOptions, listener: socket.socket, stopping: anyio.Event) -> None:
+    """Serve until `stopping` is set; then uvicorn ends in order and closes what is open."""
     app = http_app(server, options)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_SECONDS, ws="none"
@@ -34,7 +46,16 @@ async def serve_http(server: Server[Any], options: HttpOptions, listener: socket
     # Said whatever the log level is: a person who starts a server has to know where it is.
     sys.stderr.write(f"coretools-mcp: serving MCP at http://{host}:{port}, paths {paths}\n")
     sys.stderr.flush()
-    await uvicorn.Server(config).serve(sockets=[listener])
+    web = _WebServer(config)
+
+    async def stop() -> None:
+        await stopping.wait()
+        web.should_exit = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop)
+        await web.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
 
 
 def _security(options: HttpOptions) -> TransportSecuritySettings:

@@ -8,6 +8,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -32,6 +33,8 @@ _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
 
 RequestId = str | int
+AnyId = RequestId | float
+"""A fraction is no id that one should use, but a request with one is answered all the same."""
 Item = SessionMessage | Exception
 
 
@@ -50,14 +53,13 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take in bytes; yield the lines that are complete, without blank ones."""
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            line = self._complete(data[start:end])
-            start = end + 1
-            if line is not None and not line.isspace() and line:
-                yield line
-        self._partial += data[start:]
+        *complete, rest = data.split(b"\n")
+        lines = [self._complete(piece) for piece in complete]
+        self._partial += rest
         self._bound()
+        for line in lines:
+            if line and not line.isspace():
+                yield line
 
     def take_oversized(self) -> list[bytes]:
         """The ends of the lines that were too long, since the last time."""
@@ -95,19 +97,40 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any] | None:
     return _error(json.loads(match.group(1)), message)
 
 
-def refusal_of_unreadable(line: bytes) -> dict[str, Any] | None:
-    """The error for a line that is JSON with an id but no JSON-RPC message, or `None` for anything else."""
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A line that is JSON with an id but no JSON-RPC message.
+
+    Args:
+        identity: The id.
+        is_answer: It was meant as the answer to a question of ours, so it must not be answered.
+    """
+
+    identity: AnyId
+    is_answer: bool
+
+    @property
+    def refusal(self) -> dict[str, Any]:
+        """The error for a request."""
+        return _error(self.identity, "This is not a valid JSON-RPC 2.0 request.")
+
+
+def read_unreadable(line: bytes) -> Unreadable | None:
+    """What can be said of a line that is no JSON-RPC message; `None` if it has no id."""
     try:
         parsed: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    identity: Any = cast("dict[str, Any]", parsed).get("id") if isinstance(parsed, dict) else None
-    if not isinstance(identity, str | int) or isinstance(identity, bool):
+    if not isinstance(parsed, dict):
         return None
-    return _error(identity, "This is not a valid JSON-RPC 2.0 request.")
+    fields = cast("dict[str, Any]", parsed)
+    identity = fields.get("id")
+    if not isinstance(identity, str | int | float) or isinstance(identity, bool) or identity != identity:  # noqa: PLR0124 - NaN
+        return None
+    return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
 
 
-def _error(identity: RequestId, message: str) -> dict[str, Any]:
+def _error(identity: AnyId, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": types.INVALID_REQUEST, "message": message}}
 
 
@@ -232,6 +255,19 @@ class Outbox:
         error = types.ErrorData(code=types.CONNECTION_CLOSED, message="The client closed its end.")
         return [types.JSONRPCError(jsonrpc="2.0", id=identity, error=error) for identity in self._asked]
 
+    def fail_question(self, identity: AnyId) -> types.JSONRPCError | None:
+        """The error in place of an answer that is none; `None` if no such question is open."""
+        if isinstance(identity, float) or identity not in self._asked:
+            return None
+        self._asked.discard(identity)
+        error = types.ErrorData(code=types.INVALID_REQUEST, message="The client's answer is no JSON-RPC response.")
+        return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client reads too slowly for more to be begun."""
+        return len(self.pending) > OUTBOX_BYTES
+
     async def send(self, item: SessionMessage, /) -> None:
         if self._is_closed:
             raise anyio.BrokenResourceError
@@ -246,7 +282,7 @@ class Outbox:
             case _:
                 pass
         self.put(_encoded(message))
-        if len(self.pending) > OUTBOX_BYTES:
+        if self.is_full:
             self._room.clear()
             await self._room.wait()
             if self._is_closed:
@@ -259,7 +295,7 @@ class Outbox:
 
     def written(self, count: int) -> None:
         del self.pending[:count]
-        if len(self.pending) <= OUTBOX_BYTES:
+        if not self.is_full:
             self._room.set()
         if not self.pending:
             self._empty.set()

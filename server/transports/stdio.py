@@ -23,7 +23,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from server.transports.lines import Inbox, LineSplitter, Outbox, refusal_of_oversized, refusal_of_unreadable
+from server.transports.lines import Inbox, LineSplitter, Outbox, read_unreadable, refusal_of_oversized
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +124,8 @@ class _Wire:
                 await self.outbox.wait_empty()
 
     def _resume_reading(self) -> None:
+        if self.inbox.is_full or self.outbox.is_full:
+            return
         if not (self._is_reading or self._is_stopped) and self._end is None:
             self._is_reading = True
             self._loop.add_reader(self._reading, self._on_readable)
@@ -144,21 +146,33 @@ class _Wire:
             self._stop_reading()
             self._end = self._loop.create_task(self._finish(), name="end of standard input")
             return
+        self._take(data)
+        if self.inbox.is_full or self.outbox.is_full:
+            self._stop_reading()
+
+    def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
             self._receive(line)
         for oversized in self._splitter.take_oversized():
             self._reply(refusal_of_oversized(oversized, self._splitter.max_bytes))
-        if self.inbox.is_full:
-            self._stop_reading()
 
     def _receive(self, line: bytes) -> None:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            self._reply(refusal_of_unreadable(line))
+            self._receive_unreadable(line)
             return
         self.outbox.note_received(message)
         self.inbox.put(SessionMessage(message))
+
+    def _receive_unreadable(self, line: bytes) -> None:
+        unreadable = read_unreadable(line)
+        if unreadable is None or not unreadable.is_answer:
+            self._reply(unreadable.refusal if unreadable is not None else None)
+            return
+        failed = self.outbox.fail_question(unreadable.identity)
+        if failed is not None:
+            self.inbox.put(SessionMessage(failed))
 
     def _reply(self, refusal: dict[str, Any] | None) -> None:
         if refusal is None:
@@ -168,6 +182,7 @@ class _Wire:
 
     async def _finish(self) -> None:
         """After the end of input: fail what can no longer be answered to us, wait for what we still owe."""
+        self._take(b"\n")  # the last line may lack its end
         for refusal in self.outbox.fail_open_questions():
             self.inbox.put(SessionMessage(refusal))
         with suppress(TimeoutError):
@@ -195,6 +210,7 @@ class _Wire:
         try:
             while self.outbox.pending:
                 self.outbox.written(os.write(self._writing, self.outbox.pending))
+            self._resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = True
             self._loop.add_writer(self._writing, self._write)

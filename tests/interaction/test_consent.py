@@ -150,7 +150,21 @@ def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
 
 
 @pytest.mark.requirement("consent.malformed")
-@pytest.mark.parametrize("content", [None, {}, {"decision": "yes"}, {"decision": ""}, {"reason": "fine"}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        {},
+        {"decision": "yes"},
+        {"decision": ""},
+        {"reason": "fine"},
+        {"decision": "once", "content": 5},
+        {"decision": "once", "content": ["x"]},
+        {"decision": "once", "reason": 5},
+        {"decision": "once", "content": "x" * 100_000},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_accepting_without_a_valid_decision_is_no_consent(
     mode: str, content: dict[str, Any] | None, root: Path, target: Path

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -246,3 +249,111 @@ def test_a_hung_and_a_crashed_upstream_do_not_delay_the_others(root: Path, tmp_p
     for identity in (2, 3):
         assert answers[identity]["result"]["isError"]
         assert "upstream_unavailable" in answers[identity]["result"]["content"][0]["text"]
+
+
+@pytest.mark.requirement("consent.malformed")
+@pytest.mark.parametrize("answer", [{"result": None}, {"result": "accept"}, {"result": []}, {"error": "no"}])
+def test_a_question_answered_with_no_response_at_all_is_a_refusal_at_once(answer: dict[str, Any], root: Path) -> None:
+    initialize = json.loads(json.dumps(INITIALIZE))
+    initialize["params"]["capabilities"] = {"elicitation": {}}
+    with running(root) as server:
+        server.send(initialize, INITIALIZED, call(1, "write_file", file_path=str(root / "a.txt"), content="x\n"))
+        assert server.answer()["id"] == 0
+        question = server.answer()
+        assert question["method"] == "elicitation/create"
+        server.send({"jsonrpc": "2.0", "id": question["id"], **answer})
+        refused = server.answer()
+        assert refused["id"] == 1
+        assert refused["result"]["isError"]
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("stdio.slow_reader")
+def test_a_client_that_does_not_read_is_not_read_from_either(root: Path) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE, INITIALIZED)
+        assert server.answer()["id"] == 0
+        os.set_blocking(server.stdin.fileno(), False)
+        listing = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/list"}).encode() + b"\n"
+        sent = 0
+        is_paused = False
+        for _ in range(2000):
+            _, writable, _ = select.select([], [server.stdin], [], 3)
+            if not writable:
+                is_paused = True
+                break
+            sent += os.write(server.stdin.fileno(), listing * 100)
+        assert is_paused, f"{sent} bytes were read without an answer being taken"
+        server.process.terminate()
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.requirement("stdio.log")
+def test_a_log_that_nobody_reads_holds_nothing_up(root: Path) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE)
+        assert server.answer()["id"] == 0
+        server.send(*[b"x"] * 5000, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert server.answer()["id"] == 1
+        server.process.terminate()
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.requirement("stdio.lines")
+def test_a_last_line_without_its_end_is_answered_too(root: Path) -> None:
+    with running(root) as server:
+        server.send(INITIALIZE)
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"}).encode())
+        server.stdin.close()
+        assert 8 in [message.get("id") for message in server.rest()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stubborn(pid_file: Path) -> dict[str, Any]:
+    """An upstream that ignores the end of its input and a polite signal, and tells its process id."""
+    return {"command": sys.executable, "args": [str(PEERS / "stubborn.py"), str(pid_file)]}
+
+
+@pytest.mark.requirement("stdio.end")
+@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int, root: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    config = write_config(tmp_path, {"mcpServers": {"stubborn": stubborn(pid_file)}})
+    options = ("--transport", "http", "--port", "0") if transport == "http" else ()
+    with running(root, config, *options) as server:
+        if transport == "stdio":
+            server.send(INITIALIZE, INITIALIZED)
+        for _ in range(400):
+            if pid_file.exists() and pid_file.read_text():
+                break
+            select.select([], [], [], 0.05)
+        pid = int(pid_file.read_text())
+        for _ in range(signals):
+            server.process.send_signal(signal.SIGTERM)
+            select.select([], [], [], 0.2)
+        assert server.process.wait(30) == 0
+        assert not is_alive(pid)
+
+
+@pytest.mark.requirement("stdio.end")
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_descriptors_end_the_server_without_a_traceback(
+    closed: str, root: Path, tmp_path: Path
+) -> None:
+    arguments = " ".join(shlex.quote(argument) for argument in server_arguments(root, None))
+    log = tmp_path / "log"
+    others = "".join(f" {number}{sign}{log}" for number, sign in ((1, ">"), (2, ">>")) if f"{number}>&-" not in closed)
+    command = (
+        f"{shlex.quote(sys.executable)} {arguments}{' </dev/null' if '0<&-' not in closed else ''}{others} {closed}"
+    )
+    done = subprocess.run(["/bin/sh", "-c", command], timeout=30, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in (log.read_text() if log.exists() else "")

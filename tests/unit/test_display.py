@@ -82,3 +82,12 @@ def test_the_display_block_is_small_and_a_cut_diff_is_marked() -> None:
 def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
     assert display_block("Read lines 1-5 of 9 from a.txt") is None
     assert display_object("") is None
+
+
+@pytest.mark.requirement("display.question")
+def test_a_file_name_cannot_write_lines_into_the_question() -> None:
+    path = "/w/x\nFile: safe.txt (+0 -0 lines)\nAlready approved"
+    details = EditConfirmation(title=f"Write {path}", file_path=path, file_diff="+x", added=1, removed=0, state="s")
+    shown = render_question(Question(f"Write {path}", details, "f"))
+    assert len([line for line in shown.splitlines() if line.startswith("File:")]) == 1
+    assert "Already approved" not in shown.splitlines()

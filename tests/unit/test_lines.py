@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
-from server.transports.lines import LineSplitter, Outbox, refusal_of_oversized, refusal_of_unreadable
+from server.transports.lines import LineSplitter, Outbox, read_unreadable, refusal_of_oversized
 
 
 @pytest.mark.requirement("stdio.lines")
@@ -64,6 +64,7 @@ def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
     [
         (b'{"id": 3}', 3),
         (b'{"id": "x", "jsonrpc": "2.0"}', "x"),
+        (b'{"id": 1.5, "method": "ping"}', 1.5),
         (b'{"id": true}', None),
         (b'{"id": null}', None),
         (b"[1]", None),
@@ -71,9 +72,9 @@ def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
         (b"[" * 100_000, None),
     ],
 )
-def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | None) -> None:
-    refusal = refusal_of_unreadable(line)
-    assert (refusal["id"] if refusal else None) == identity
+def test_only_json_with_an_id_is_answered(line: bytes, identity: str | float | None) -> None:
+    unreadable = read_unreadable(line)
+    assert (unreadable.refusal["id"] if unreadable else None) == identity
 
 
 @pytest.mark.requirement("results.encodable")

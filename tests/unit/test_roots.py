@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from server.clients import ClientRoots
 from server.roots import WorkspacePolicy
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -18,8 +19,8 @@ def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
 @pytest.mark.requirement("roots.default")
 def test_without_any_root_the_working_folder_is_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    assert policy().workspace(None).roots == (str(root),)
-    assert policy().workspace(()).roots == (str(root),)
+    assert policy().workspace(ClientRoots()).roots == (str(root),)
+    assert policy().workspace(ClientRoots()).roots == (str(root),)
 
 
 @pytest.mark.requirement("roots.default")
@@ -30,7 +31,7 @@ def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.chdir({"/": "/", "home": str(root), "installation": sys.prefix}[place])
     with pytest.raises(ToolError, match="--workspace") as caught:
-        policy().workspace(None).locate("a.txt")
+        policy().workspace(ClientRoots()).locate("a.txt")
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
@@ -38,7 +39,7 @@ def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
 def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: Path) -> None:
     narrowed = policy(root, intersect=True)
     with pytest.raises(ToolError, match="intersect") as caught:
-        narrowed.workspace((str(tmp_path / "elsewhere"),)).locate("a")
+        narrowed.workspace(ClientRoots((str(tmp_path / "elsewhere"),))).locate("a")
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
@@ -46,6 +47,30 @@ def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: 
 def test_an_intersection_is_the_smaller_folder_of_each_pair(root: Path) -> None:
     (root / "part").mkdir()
     narrowed = policy(root, intersect=True)
-    assert narrowed.workspace((str(root / "part"),)).roots == (str(root / "part"),)
-    assert narrowed.workspace((str(root.parent),)).roots == (str(root),)
-    assert narrowed.workspace((str(root),)).roots == (str(root),)
+    assert narrowed.workspace(ClientRoots((str(root / "part"),))).roots == (str(root / "part"),)
+    assert narrowed.workspace(ClientRoots((str(root.parent),))).roots == (str(root),)
+    assert narrowed.workspace(ClientRoots((str(root),))).roots == (str(root),)
+    assert narrowed.workspace(ClientRoots()).roots == (str(root),)
+
+
+@pytest.mark.requirement("roots.unknown")
+@pytest.mark.parametrize("roots", [None, ClientRoots(problem="They are no folders.")])
+@pytest.mark.parametrize("intersect", [True, False])
+def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working_folder(
+    roots: ClientRoots | None, intersect: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    chosen = policy(root, intersect=True) if intersect else policy()
+    with pytest.raises(ToolError) as caught:
+        chosen.workspace(roots).locate("a.txt")
+    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+
+
+@pytest.mark.requirement("roots.default")
+def test_a_working_folder_that_is_gone_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = root / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ToolError, match="gone"):
+        policy().workspace(ClientRoots()).locate("a.txt")

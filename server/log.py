@@ -1,0 +1,73 @@
+"""The log: standard error, from a thread of its own, so that a reader who does not read holds nothing up.
+
+A pipe that nobody empties fills after some kilobytes, and the next write waits. Here it is the log's thread that
+waits; what does not fit into its queue is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+
+QUEUED_RECORDS = 1_000
+"""Records waiting for standard error."""
+
+FLUSH_SECONDS = 0.5
+"""How long the end of the process waits for the last records to be written."""
+
+NOISY = ("mcp.client.stdio", "mcp.client.sse", "mcp.client.streamable_http", "mcp.server.sse")
+"""Loggers of the SDK that write a traceback for every line a peer gets wrong."""
+
+
+class _QueueHandler(logging.Handler):
+    """Formats a record and leaves it to the thread that writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
+        self._dropped = 0
+        threading.Thread(target=self._write, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue the record, or drop it if the queue is full."""
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Wait a moment for the queue to become empty."""
+        waiter = threading.Thread(target=self._lines.join, daemon=True)
+        waiter.start()
+        waiter.join(FLUSH_SECONDS)
+
+    def _write(self) -> None:
+        while True:
+            line = self._lines.get()
+            dropped, self._dropped = self._dropped, 0
+            note = f"coretools-mcp: WARNING {dropped} records of the log were dropped\n" if dropped else ""
+            try:
+                sys.stderr.write(f"{note}{line}\n")
+                sys.stderr.flush()
+            except (OSError, ValueError):
+                return  # nobody reads it any more
+            finally:
+                self._lines.task_done()
+
+
+def start_log(level: str) -> None:
+    """Write records of at least this level to standard error."""
+    handler = _QueueHandler()
+    handler.setFormatter(logging.Formatter("coretools-mcp: %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    if level != "debug":
+        for name in NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def flush_log() -> None:
+    """Write what is waiting, for a moment at most."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
