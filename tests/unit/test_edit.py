@@ -24,6 +24,9 @@ from tools.filesystem.read_file import ReadFileTool
 pytestmark = pytest.mark.anyio
 
 
+ONE_TWO = hashlib.sha256(b"one\ntwo\n").hexdigest()
+
+
 async def edit(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
     """Ask and execute, as a call does; the person answers with a text or simply agrees."""
     tool = EditTool()
@@ -422,7 +425,7 @@ async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: P
     assert isinstance(details, EditConfirmation)
     assert details.title == "Confirm Edit: a.txt"
     assert "-two\n+  two\n" in details.file_diff
-    assert details.state == hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert details.state == f"{ONE_TWO} {details.file_path}"
     assert details.editable == "  two"
     assert (root / "a.txt").read_text() == "one\ntwo\n"
 
@@ -541,3 +544,31 @@ async def test_older_spellings_are_not_published() -> None:
     assert tool.behaviour.destructive
     assert not tool.behaviour.idempotent
     assert not tool.behaviour.read_only
+
+
+@pytest.mark.requirement("edit.bounded")
+async def test_an_edit_whose_result_would_be_huge_is_refused_before_it_is_built(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("a line of text here\n" * 50_000)
+    with pytest.raises(ToolError) as caught:
+        await edit(context, old_string="e", new_string="Z" * 10_000, replace_all=True)
+    assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
+    assert (root / "a.txt").stat().st_size == 1_000_000
+
+
+@pytest.mark.requirement("edit.same_file")
+async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_one_with_its_content(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("same\n")
+    (root / "b.txt").write_text("same\n")
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "same", "new_string": "other"})
+    confirmed = await tool.should_confirm_execute(params, context)
+    (root / "a.txt").unlink()
+    (root / "a.txt").symlink_to("b.txt")
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, replace(context, confirmed=confirmed, memo={}))
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert (root / "b.txt").read_text() == "same\n"

@@ -97,7 +97,7 @@ def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.special")
-@pytest.mark.parametrize("spelled", ["", "  ", "a\0b"])
+@pytest.mark.parametrize("spelled", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
 def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
     with pytest.raises(ToolError) as caught:
         Workspace([str(root)]).locate(spelled)

@@ -24,6 +24,9 @@ from tools.filesystem.write_file import WriteFileTool
 pytestmark = pytest.mark.anyio
 
 
+ONE_TWO = hashlib.sha256(b"one\ntwo\n").hexdigest()
+
+
 async def ask(context: ToolContext, **arguments: Any) -> EditConfirmation:
     tool = WriteFileTool()
     details = await tool.should_confirm_execute(tool.validate_tool_params(arguments), context)
@@ -291,7 +294,7 @@ async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: P
     assert "--- a.txt\tCurrent\n+++ a.txt\tProposed\n" in details.file_diff
     assert "-two\n+2\n" in details.file_diff
     assert (details.added, details.removed) == (1, 1)
-    assert details.state == hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert details.state == f"{ONE_TWO} {details.file_path}"
     assert details.editable == "one\n2\n"
     assert path.read_text() == "one\ntwo\n"
 
@@ -299,7 +302,7 @@ async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: P
 @pytest.mark.requirement("write.confirm")
 async def test_the_question_for_a_new_file_shows_all_of_it(context: ToolContext) -> None:
     details = await ask(context, file_path="new.txt", content="one\ntwo")
-    assert details.state == "absent"
+    assert details.state == f"absent {details.file_path}"
     assert "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n" in details.file_diff
     long = await ask(context, file_path="new.txt", content="é" * 9_000)
     assert long.editable is None

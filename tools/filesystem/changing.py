@@ -6,11 +6,10 @@ import hashlib
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity, ReadLedger, SeenFile
 from tools.contract.parameters import ToolParams
@@ -32,6 +31,9 @@ EDITABLE_BYTES = 16_000
 
 SHOWN_BYTES = 5_000
 """Size of what a result repeats of a change; with its sentences it stays under 8 kB."""
+
+PLAN = "plan"
+"""Under this key a call's memo holds what was planned for the question."""
 
 ABSENT = "absent"
 """The state of a file that does not exist."""
@@ -99,20 +101,9 @@ def take_snapshot(location: Location, context: ToolContext) -> Snapshot:
         return Snapshot(b"".join(blocks), opened.identity, digest)
 
 
-class PlanMemory(Generic[ParamsT, PlanT]):
-    """Plans made for a question, for the execution of the same call; a plan is forgotten with its parameters."""
-
-    def __init__(self) -> None:
-        self._plans: WeakKeyDictionary[ParamsT, tuple[AbortSignal, PlanT]] = WeakKeyDictionary()
-
-    def keep(self, params: ParamsT, plan: PlanT, context: ToolContext) -> None:
-        """Remember a plan. A call is known by its abort signal, which it shares with no other call."""
-        self._plans[params] = (context.signal, plan)
-
-    def take(self, params: ParamsT, context: ToolContext) -> PlanT | None:
-        """The plan made for this very call, if there is one; it is not remembered any longer."""
-        signal, plan = self._plans.pop(params, (None, None))
-        return plan if signal is context.signal else None
+def shown_state(location: Location, snapshot: Snapshot) -> str:
+    """What a question shows, and what its answer is bound to: which file, links resolved, in which state."""
+    return f"{snapshot.state} {location.path}"
 
 
 def check_fresh(location: Location, snapshot: Snapshot, reads: ReadLedger | None, expected_sha256: str | None) -> None:
@@ -187,7 +178,7 @@ def commit(location: Location, content: bytes, snapshot: Snapshot, context: Tool
         ToolError: The file is no longer as in the snapshot, or cannot be written; the old content is whole.
     """
     context.signal.raise_if_aborted()
-    if context.confirmed is not None and context.confirmed.state != snapshot.state:
+    if context.confirmed is not None and context.confirmed.state != shown_state(location, snapshot):
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
             f"'{location.spelled}' was changed by somebody else while the user was asked, so their answer no "
@@ -235,7 +226,7 @@ def confirmation(title: str, location: Location, diff: Diff, snapshot: Snapshot,
         file_diff=diff.text(os.path.basename(location.path), PROPOSED),
         added=diff.added,
         removed=diff.removed,
-        state=snapshot.state,
+        state=shown_state(location, snapshot),
         editable=text if is_short else None,
     )
 

@@ -19,11 +19,12 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import ToolResult
 from tools.filesystem.changing import (
     COMMON_OUTPUT,
+    MAX_CHANGED_BYTES,
+    PLAN,
     PROPOSED,
     SHA256_PATTERN,
     SHOWN_BYTES,
     Committed,
-    PlanMemory,
     Proposal,
     Snapshot,
     check_fresh,
@@ -150,9 +151,6 @@ class EditTool(BuiltinTool[EditParams]):
         }
     )
 
-    def __init__(self) -> None:
-        self._plans = PlanMemory[EditParams, _Plan]()
-
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Take the older count of expected replacements as an assertion; more than one means all."""
         expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
@@ -186,21 +184,23 @@ class EditTool(BuiltinTool[EditParams]):
         """The change as a diff; an edit that cannot succeed is not asked about."""
 
         def preview() -> _Plan:
-            return _plan(params, context.workspace.locate(params.file_path), params.new_string, context)
+            location = context.workspace.locate(params.file_path)
+            with exclusive(location):
+                return _plan(params, location, params.new_string, context)
 
         plan = await run_blocking(context.signal, preview)
-        self._plans.keep(params, plan, context)
+        context.memo[PLAN] = plan
         return confirmation("Confirm Edit", plan.location, plan.diff, plan.snapshot, params.new_string)
 
     async def execute(self, params: EditParams, context: ToolContext) -> ToolResult:
         """Edit in one thread hop, with other writers of this file kept away."""
-        previewed = self._plans.take(params, context)
+        previewed = context.memo.pop(PLAN, None)
 
         def change() -> ToolResult:
             proposal = settled_text(context, params.new_string)
             location = context.workspace.locate(params.file_path)
             with exclusive(location):
-                if previewed is not None and not proposal.is_users and _still_fits(previewed, location, context):
+                if isinstance(previewed, _Plan) and not proposal.is_users and _still_fits(previewed, location, context):
                     plan = previewed
                 else:
                     plan = _plan(params, location, proposal.text, context)
@@ -245,6 +245,7 @@ def _plan(params: EditParams, location: Location, new_string: str, context: Tool
         raise not_found(haystack, missed, location, is_hidden=hidden_by is not None)
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(params.expected_replacements, match, lines, location, is_for_all=params.replace_all)
+    _check_size(params, match, old.text, location)
     edited = apply(haystack, match, params.old_string, new_string)
     if edited.text == old.text:
         raise ToolError(
@@ -256,6 +257,18 @@ def _plan(params: EditParams, location: Location, new_string: str, context: Tool
     new = Decoded(edited.text, old.encoding)
     diff = unified_diff(old.shown(), new.shown())
     return _Plan(location, snapshot, False, new, diff, data, match, edited.spans, lines, hidden_by)
+
+
+def _check_size(params: EditParams, match: Match, text: str, location: Location) -> None:
+    """Refuse an edit whose result is too large, before anything of that size is built."""
+    growth = len(match.spans) * max(0, len(params.new_string) - len(params.old_string))
+    if len(text) + growth > MAX_CHANGED_BYTES:
+        raise ToolError(
+            ToolErrorType.FILE_TOO_LARGE,
+            f"The edit would make '{location.spelled}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
+            f"found {len(match.spans):,} times, and new_string has {len(params.new_string):,} characters. "
+            "Nothing was written.",
+        )
 
 
 def _creation(params: EditParams, location: Location, snapshot: Snapshot, new_string: str) -> _Plan:

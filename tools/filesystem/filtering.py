@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,6 +27,13 @@ _OPTION_SPELLINGS = {
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
+
+
+MAX_PATTERNS = 200
+"""Patterns of one call; each costs a little for every file looked at."""
+
+ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
+"""A pattern of a length that somebody may have meant."""
 
 
 class FileFilteringOptions(BaseModel):

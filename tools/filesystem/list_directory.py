@@ -17,7 +17,9 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.filtering import (
+    MAX_PATTERNS,
     FileFilteringOptions,
+    ShortPattern,
     count,
     fitting,
     gather_options,
@@ -36,8 +38,10 @@ class LSParams(ToolParams):
     """Which folder to list."""
 
     path: str = Field(description="The folder to list: an absolute path, or one relative to the workspace ('.' is it).")
-    ignore: list[str] | None = Field(
-        default=None, description="Names to leave out; * stands for any characters, ? for one: ['*.log', 'tmp?']."
+    ignore: list[ShortPattern] | None = Field(
+        default=None,
+        max_length=MAX_PATTERNS,
+        description="Names to leave out; * stands for any characters, ? for one: ['*.log', 'tmp?'].",
     )
     offset: int = Field(default=0, ge=0, description="Entries to skip, to continue a listing that was cut.")
     limit: int | None = Field(default=None, ge=1, description="Most entries to return; 100 by default.")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from pydantic import Field
 
@@ -19,7 +19,9 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
 from tools.filesystem.file_selection import Candidate, FileSelection
 from tools.filesystem.filtering import (
+    MAX_PATTERNS,
     FileFilteringOptions,
+    ShortPattern,
     brief,
     count,
     gather_options,
@@ -46,19 +48,23 @@ MAX_REASONS = 20
 
 END_MARKER = "\n--- End of content ---"
 
-NonEmpty = Annotated[str, Field(min_length=1)]
+MAX_PATHS = 1_000
+"""Paths and globs of one call."""
 
 
 class ReadManyFilesParams(ToolParams):
     """Which files to read."""
 
-    paths: list[NonEmpty] = Field(
+    paths: list[ShortPattern] = Field(
         min_length=1,
+        max_length=MAX_PATHS,
         description="Files, folders (read with all that is in them) and globs, absolute or relative to the workspace: "
         "['README.md', 'src/**/*.py', 'docs'].",
     )
-    exclude: list[NonEmpty] | None = Field(
-        default=None, description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts']."
+    exclude: list[ShortPattern] | None = Field(
+        default=None,
+        max_length=MAX_PATTERNS,
+        description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts'].",
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire, in both seeds
         default=True,

@@ -16,11 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, shown_path
 from tools.contract.ledger import FileIdentity
 
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 """A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
+
+MAX_PATH_CHARS = 4096
+"""Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
 
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _NEVER_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -124,6 +127,11 @@ class Workspace:
         base = within or self.first_root
         if not spelled.strip():
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path is empty; give the path of a file or folder.")
+        if len(spelled) > MAX_PATH_CHARS:
+            raise ToolError(
+                ToolErrorType.INVALID_TOOL_PARAMS,
+                f"The path has {len(spelled):,} characters; no path is longer than {MAX_PATH_CHARS:,}.",
+            )
         if "\0" in spelled:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         literal = os.path.join(base, spelled)
@@ -240,4 +248,4 @@ def explain(
     code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
     symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""
     hint = " Use list_directory or glob to see what is there." if code is ToolErrorType.FILE_NOT_FOUND else ""
-    return ToolError(code, f"'{spelled}' {why}{symbol}.{hint}")
+    return ToolError(code, f"'{shown_path(spelled)}' {why}{symbol}.{hint}")

@@ -17,9 +17,9 @@ from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.changing import (
     COMMON_OUTPUT,
+    PLAN,
     SHA256_PATTERN,
     Committed,
-    PlanMemory,
     Proposal,
     Snapshot,
     check_fresh,
@@ -103,9 +103,6 @@ class WriteFileTool(BuiltinTool[WriteFileParams]):
         }
     )
 
-    def __init__(self) -> None:
-        self._plans = PlanMemory[WriteFileParams, _Plan]()
-
     def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what its spelling promises."""
         check_spelling(self.name, params.file_path, file_spelling(spelled, "file_path"))
@@ -118,21 +115,23 @@ class WriteFileTool(BuiltinTool[WriteFileParams]):
         """The change as a diff against what is there now."""
 
         def preview() -> _Plan:
-            return _plan(params, context.workspace.locate(params.file_path), Proposal(params.content), context)
+            location = context.workspace.locate(params.file_path)
+            with exclusive(location):
+                return _plan(params, location, Proposal(params.content), context)
 
         plan = await run_blocking(context.signal, preview)
-        self._plans.keep(params, plan, context)
+        context.memo[PLAN] = plan
         return confirmation("Confirm Write", plan.location, plan.diff, plan.snapshot, params.content)
 
     async def execute(self, params: WriteFileParams, context: ToolContext) -> ToolResult:
         """Write in one thread hop, with other writers of this file kept away."""
-        previewed = self._plans.take(params, context)
+        previewed = context.memo.pop(PLAN, None)
 
         def write() -> ToolResult:
             proposal = settled_text(context, params.content)
             location = context.workspace.locate(params.file_path)
             with exclusive(location):
-                if previewed is not None and not proposal.is_users and _still_fits(previewed, location, context):
+                if isinstance(previewed, _Plan) and not proposal.is_users and _still_fits(previewed, location, context):
                     plan = previewed
                 else:
                     plan = _plan(params, location, proposal, context)
