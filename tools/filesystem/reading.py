@@ -9,7 +9,7 @@ from tools.contract.context import AbortSignal, Limits, MediaHandling
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import Part, TextPart
 from tools.filesystem.media import FileKind, detect, media_parts
-from tools.filesystem.notebook import MAX_NOTEBOOK_BYTES, MAX_NOTEBOOK_CHARS, render
+from tools.filesystem.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.filesystem.text import (
     REPLACEMENT,
     SNIFFED_BYTES,
@@ -185,11 +185,10 @@ def _read_notebook(data: bytes, offset: int, limit: int | None, limits: Limits, 
     text = render(data)
     if text is None:
         return None
-    roomy = replace(limits, read_chars=max(limits.read_chars, 2 * MAX_NOTEBOOK_CHARS))
-    wanted = Wanted(offset, limit or text.count("\n") + 1, roomy, signal)
+    wanted = Wanted(offset, limit or text.count("\n") + 1, limits, signal)
     found = window(MemorySource(text.encode("utf-8", "replace")), wanted)
     digest = hashlib.sha256(data).hexdigest()
-    return replace(_reading(found, UTF_8, roomy), kind=FileKind.NOTEBOOK, sha256=digest)
+    return replace(_reading(found, UTF_8, limits), kind=FileKind.NOTEBOOK, sha256=digest)
 
 
 def _reading(found: Window, encoding: Encoding, limits: Limits) -> Reading:
