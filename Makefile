@@ -22,9 +22,10 @@ help:
 demo: $(INSTALLED)
 	@$(PY) -P docs/demo/run.py
 
+# More workers than cores, because most tests wait for a process of their own to start or to end.
 # A backend that cannot start here shows up as a skipped test whose reason begins with "not run:".
 test: $(INSTALLED)
-	$(PY) -m pytest -q -rs -n auto -m 'not long' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -rs -n 4 -m 'not long' $(PYTEST_ARGS)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)

@@ -322,8 +322,7 @@ def stubborn(pid_file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("stdio.end")
-@pytest.mark.parametrize("signals", [1, 2])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(("transport", "signals"), [("stdio", 2), ("http", 1)])
 def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int, root: Path, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     config = write_config(tmp_path, {"mcpServers": {"stubborn": stubborn(pid_file)}})
