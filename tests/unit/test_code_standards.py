@@ -44,6 +44,24 @@ FUNCTION_LINES = 80
 WRITES_TO_STDOUT = {"server/cli.py"}
 """The modules whose purpose is to print for a person. Everywhere else stdout belongs to the protocol."""
 
+DISK_CALLS = re.compile(
+    r"os\.(open|fdopen|stat|lstat|fstat|scandir|listdir|walk|readlink|access|read|write|replace|rename|remove|unlink"
+    r"|mkdir|makedirs|rmdir|link|symlink|chmod|chown|utime|truncate"
+    r"|path\.(exists|lexists|isfile|isdir|islink|getsize|getmtime|realpath|samefile))"
+)
+"""What reaches the disk, or a descriptor, past the opener."""
+
+DISK_MODULES = {
+    "descriptors.py",
+    "ignore.py",
+    "search/engines/child.py",
+    "search/engines/ripgrep.py",
+    "search/engines/scan.py",
+    "workspace.py",
+    "writer.py",
+}
+"""The opener and the writer; ignore files, which may stand above a root; processes and the program they run."""
+
 EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
 """Names that do not say what a thing is."""
 
@@ -207,3 +225,19 @@ def test_nothing_imports_the_launcher() -> None:
 @pytest.mark.parametrize("foreign", ["mcp", "mcp_types", "server", "starlette", "uvicorn", "httpx2"])
 def test_the_tools_know_neither_the_server_nor_what_serves(foreign: str) -> None:
     assert [name for name in _importers(foreign) if name.startswith("tools/")] == []
+
+
+@pytest.mark.requirement("project.io-modules")
+def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
+    touching = {
+        name.removeprefix("tools/filesystem/")
+        for name, tree in _trees().items()
+        if name.startswith("tools/filesystem/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _is_disk_call(ast.unparse(node.func))
+    }
+    assert touching == DISK_MODULES
+
+
+def _is_disk_call(function: str) -> bool:
+    return function in {"open", "io.open"} or DISK_CALLS.fullmatch(function) is not None

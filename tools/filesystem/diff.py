@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tools.filesystem.text import count_lines
+
 CONTEXT_LINES = 3
 """Unchanged lines around each change (the usual unified diff)."""
 
@@ -48,11 +50,13 @@ class Diff:
         hunks: The unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed.
         added: Lines added.
         removed: Lines removed.
+        truncated: Whether the hunks were cut.
     """
 
     hunks: str
     added: int
     removed: int
+    truncated: bool = False
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
         """The whole diff.
@@ -92,7 +96,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
         return Diff("", 0, 0)
     separator = _separator(before, new)
     start, old_stop, new_stop = _frame(before, new, separator)
-    counts = (_count_lines(before[start:old_stop], separator), _count_lines(new[start:new_stop], separator))
+    counts = (count_lines(before[start:old_stop], separator), count_lines(new[start:new_stop], separator))
     if sum(counts) > MAX_SPLIT_LINES:
         base = before.count(separator, 0, start)
         return _replaced_whole((before[start:old_stop], new[start:new_stop]), counts, base, separator)
@@ -107,7 +111,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
     changes = [change.moved(len(lead)) for change in changes]
     base = before.count(separator, 0, first)
     hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base)
-    return Diff(_cut(hunks, added, removed), added, removed)
+    return _cut(hunks, added, removed)
 
 
 def _separator(old: str, new: str) -> str:
@@ -181,10 +185,6 @@ def _lines_on(text: str, line_start: int, lines: int, separator: str) -> int:
             return len(text)
         line_start = found + 1
     return line_start
-
-
-def _count_lines(text: str, separator: str) -> int:
-    return text.count(separator) + (bool(text) and not text.endswith(separator))
 
 
 def _lines(text: str, separator: str) -> list[str]:
@@ -330,16 +330,16 @@ def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int
         yield from _marked("-", heads[0])
         yield from _marked("+", heads[1])
 
-    return Diff(_cut(pieces(), added, removed), added, removed)
+    return _cut(pieces(), added, removed)
 
 
-def _cut(pieces: Iterator[str], added: int, removed: int) -> str:
+def _cut(pieces: Iterator[str], added: int, removed: int) -> Diff:
     kept: list[str] = []
     room = MAX_DIFF_CHARS
     for piece in pieces:
         if len(piece) > room:
             kept.append(f"{piece[:room]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
-            break
+            return Diff("".join(kept), added, removed, truncated=True)
         kept.append(piece)
         room -= len(piece)
-    return "".join(kept)
+    return Diff("".join(kept), added, removed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -15,7 +16,8 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
-from tools.filesystem.filtering import (
+from tools.filesystem.descriptors import PathKind
+from tools.filesystem.finding.options import (
     OPTIONS,
     FileFilteringOptions,
     Start,
@@ -29,11 +31,11 @@ from tools.filesystem.filtering import (
     search_starts,
     walk_notes,
 )
+from tools.filesystem.finding.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
+from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Filters, Walk
 from tools.filesystem.ignore import agent_ignore_file
-from tools.filesystem.paths import shown
-from tools.filesystem.patterns import PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.walk import Deadline, Filters, Found, Walk
-from tools.filesystem.workspace import Workspace, contains, explain
+from tools.filesystem.paths import FOLDER_ALIASES, shown
+from tools.filesystem.workspace import Location, Workspace, contains, explain
 
 RECENT_SECONDS = 24 * 60 * 60
 """Files changed within this time come first, as in both seeds."""
@@ -72,7 +74,7 @@ class _File:
 class GlobTool(BuiltinTool[GlobParams]):
     """Finds files by name."""
 
-    seconds = 30.0
+    seconds = SEARCH_SECONDS
     """How long one search may take before it returns what it has."""
 
     name = "glob"
@@ -87,7 +89,7 @@ class GlobTool(BuiltinTool[GlobParams]):
     kind = Kind.SEARCH
     behaviour = READS
     params_model = GlobParams
-    parameter_aliases: Mapping[str, str] = {"dir_path": "path", "absolute_path": "path"}
+    parameter_aliases = FOLDER_ALIASES
     output_schema: Mapping[str, Any] | None = {
         "type": "object",
         "properties": {
@@ -134,9 +136,9 @@ class GlobTool(BuiltinTool[GlobParams]):
                 ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
                 f"'{params.path}' is a file; give the folder to search as path and the name as pattern.",
             )
-        patterns = [self._compile(params.pattern, params, start.location.path) for start in starts]
+        patterns = [self._compile(params.pattern, params, partial(workspace.has, start.location)) for start in starts]
         named = frozenset[str]().union(*(pattern.literals for pattern in patterns))
-        filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, named), links=True)
+        filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, named), links=True, stats=True)
         walk = Walk(workspace, filters, Deadline(context.signal, self.seconds))
         try:
             files = list(_files(walk, starts, patterns))
@@ -146,9 +148,9 @@ class GlobTool(BuiltinTool[GlobParams]):
         files.sort(key=lambda file: (0, -file.mtime, file.path) if file.mtime > recent else (1, 0.0, file.path))
         return _result(params, context, starts, [file.path for file in files], walk)
 
-    def _compile(self, pattern: str, params: GlobParams, base: str | None) -> PathPattern:
+    def _compile(self, pattern: str, params: GlobParams, exists: Names | None) -> PathPattern:
         try:
-            return compile_patterns([pattern], ignore_case=not params.case_sensitive, base=base)
+            return compile_patterns([pattern], ignore_case=not params.case_sensitive, exists=exists)
         except PatternRefusedError as error:
             raise InvalidToolParamsError(self.name, f"the pattern '{pattern[:200]}' cannot be used: {error}.") from None
 
@@ -175,22 +177,23 @@ def _files(walk: Walk, starts: Sequence[Start], patterns: Sequence[PathPattern])
         position = pattern.start()
         if position is None:
             continue
+        base = os.path.join(start.location.path, "")
         for found in walk.files(start.location, position, roots):
-            if not found.entry.is_symlink() or _is_reachable(walk, found):
-                try:
-                    mtime = found.entry.stat(follow_symlinks=False).st_mtime
-                except OSError:
-                    continue  # it has gone meanwhile
-                yield _File(found.entry.path, mtime)
+            if found.info is None:
+                continue  # it has gone meanwhile
+            path = base + found.path.replace("/", os.sep)
+            if not found.is_link or _is_reachable(walk, path):
+                yield _File(path, found.info.st_mtime)
 
 
-def _is_reachable(walk: Walk, found: Found) -> bool:
+def _is_reachable(walk: Walk, path: str) -> bool:
     """Whether a link leads to a file that could be read."""
     try:
-        location = walk.workspace.locate(found.entry.path)
+        location = walk.workspace.locate(path)
     except ToolError:
         return False
-    return os.path.isfile(location.path) and not (walk.filters.agent and agent_ignore_file(walk.workspace, location))
+    is_file = walk.workspace.kind_of(location) is PathKind.FILE
+    return is_file and not (walk.filters.agent and agent_ignore_file(walk.workspace, location))
 
 
 def _where(params: GlobParams, starts: Sequence[Start]) -> str:
@@ -208,7 +211,7 @@ def _result(
     head = [f"Found {found}, changed in the last 24 hours first (newest first), then by path:", "---"]
     if not total:
         head = [f'No files found matching pattern "{one_line(params.pattern)}" {where}.']
-        head += _hint(params, starts)
+        head += _hint(params, context.workspace, starts)
     page = files[params.offset : params.offset + (params.limit or context.limits.list_entries)]
     lines = [one_line(path) for path in page]
     page = page[: fitting(lines, head)]
@@ -237,11 +240,18 @@ def _result(
     )
 
 
-def _hint(params: GlobParams, starts: Sequence[Start]) -> list[str]:
+def _hint(params: GlobParams, workspace: Workspace, starts: Sequence[Start]) -> list[str]:
     """What else may have been meant by a pattern that found nothing."""
     for start in starts:
-        if os.path.isdir(os.path.join(start.location.path, params.pattern)):
+        if _is_folder(workspace, start.location, params.pattern):
             return [f"It names a folder: use '{params.pattern.rstrip('/')}/**' for the files in it, or list_directory."]
     if "/" not in params.pattern and "*" in params.pattern:
         return [f"Only files directly in that folder were looked at; '**/{params.pattern}' searches folders below."]
     return []
+
+
+def _is_folder(workspace: Workspace, folder: Location, path: str) -> bool:
+    try:
+        return workspace.kind_of(workspace.locate(path, within=folder.path)) is PathKind.FOLDER
+    except ToolError:
+        return False

@@ -15,8 +15,7 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
-from tools.filesystem.excerpts import Neighbours
-from tools.filesystem.filtering import (
+from tools.filesystem.finding.options import (
     OPTIONS,
     Start,
     brief,
@@ -27,13 +26,14 @@ from tools.filesystem.filtering import (
     search_starts,
     walk_notes,
 )
-from tools.filesystem.match_report import Form, MatchReport
-from tools.filesystem.paths import shown
-from tools.filesystem.patterns import PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.search import MAX_FILE_BYTES, Listing, Search, list_files
-from tools.filesystem.search_engines.dialect import PatternError, literal_pattern, parse
-from tools.filesystem.search_engines.engine import Query
-from tools.filesystem.walk import Deadline, Everything, Filters, Selection, Walk, Without
+from tools.filesystem.finding.patterns import PathPattern, PatternRefusedError, compile_patterns
+from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Everything, Filters, Selection, Walk, Without
+from tools.filesystem.paths import FOLDER_ALIASES, shown
+from tools.filesystem.search.dialect import PatternError, literal_pattern, parse_pattern
+from tools.filesystem.search.engines.engine import Query
+from tools.filesystem.search.match_lines import Neighbours
+from tools.filesystem.search.report import MatchReport, ReportOptions
+from tools.filesystem.search.run import MAX_FILE_BYTES, Listing, Search, list_files
 from tools.filesystem.workspace import explain
 
 MAX_LIMIT = 1_000_000
@@ -76,7 +76,7 @@ class GrepParams(ToolParams):
 class GrepTool(BuiltinTool[GrepParams]):
     """Searches the content of files."""
 
-    seconds = 30.0
+    seconds = SEARCH_SECONDS
     """How long one search may take before it returns what it has."""
 
     name = "grep_search"
@@ -93,8 +93,7 @@ class GrepTool(BuiltinTool[GrepParams]):
     behaviour = READS
     params_model = GrepParams
     parameter_aliases: Mapping[str, str] = {
-        "dir_path": "path",
-        "absolute_path": "path",
+        **FOLDER_ALIASES,
         "include": "glob",
         "include_pattern": "glob",
         "total_max_matches": "limit",
@@ -130,7 +129,7 @@ class GrepTool(BuiltinTool[GrepParams]):
 
     def _query(self, pattern: str, params: GrepParams, spelled: str, *, fixed: bool = False) -> Query:
         try:
-            read = literal_pattern(pattern, ignore_case=False) if fixed else parse(pattern)
+            read = literal_pattern(pattern) if fixed else parse_pattern(pattern)
         except PatternError as error:
             hint = "" if fixed else " To search for it as literal text set fixed_strings to true."
             raise InvalidToolParamsError(
@@ -154,6 +153,7 @@ class GrepTool(BuiltinTool[GrepParams]):
             git=workspace.respect_git_ignore and not params.no_ignore,
             agent=agent,
             folders=excluded_folders(starts, named, folders),
+            stats=True,
         )
         deadline = Deadline(context.signal, self.seconds)
         walk = Walk(workspace, filters, deadline)
@@ -162,11 +162,11 @@ class GrepTool(BuiltinTool[GrepParams]):
         except OSError as error:
             raise explain(error, params.path or starts[0].location.path, ToolErrorType.GREP_EXECUTION_ERROR) from None
         search = Search(workspace, deadline)
-        report = MatchReport(context, _form(params, context, absolute=len(starts) > 1))
+        report = MatchReport(context, _options(params, context, absolute=len(starts) > 1))
         query = self._query(params.pattern, params, "pattern", fixed=params.fixed_strings)
         exclude = params.exclude_pattern
         excluded = self._query(exclude, params, "exclude_pattern") if exclude is not None else None
-        with closing(search.find(listing, query, excluded, report.form.most)) as found:
+        with closing(search.find(listing, query, excluded, report.options.most)) as found:
             for hits in found:
                 if not report.add(hits):
                     break
@@ -195,11 +195,11 @@ def _where(params: GrepParams, starts: Sequence[Start]) -> str:
     return where + (f' (filter: "{params.glob}")' if params.glob else "")
 
 
-def _form(params: GrepParams, context: ToolContext, *, absolute: bool) -> Form:
+def _options(params: GrepParams, context: ToolContext, *, absolute: bool) -> ReportOptions:
     around = params.context or 0
     before = params.before if params.before is not None else around
     after = params.after if params.after is not None else around
-    return Form(
+    return ReportOptions(
         limit=min(params.limit or context.limits.grep_matches, MAX_LIMIT),
         per_file=params.max_matches_per_file,
         neighbours=Neighbours(min(before, MAX_CONTEXT), min(after, MAX_CONTEXT)),

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tools.filesystem.ignore_rules import RuleList, as_bytes_text, parse
+from tools.filesystem.descriptors import NO_LINK, NotRegularError, open_regular
+from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text, parse_rules
 
 if TYPE_CHECKING:
     from tools.filesystem.workspace import Location, Workspace
@@ -31,9 +32,6 @@ GIT_IGNORE_FILE = ".gitignore"
 
 MAX_IGNORE_FILE_BYTES = 1 << 20
 """Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes."""
-
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class HiddenBy(StrEnum):
@@ -113,7 +111,7 @@ class Scope:
         if GIT_FOLDER in names and (exclude := _exclude_file(os.path.join(folder, GIT_FOLDER))) is not None:
             git = (_layer(exclude, len(self.prefix), HiddenBy.GIT),)
         if git and GIT_IGNORE_FILE in names:
-            own = _layer(os.path.join(folder, GIT_IGNORE_FILE), len(self.prefix), HiddenBy.GIT, _NO_LINK)
+            own = _layer(os.path.join(folder, GIT_IGNORE_FILE), len(self.prefix), HiddenBy.GIT, NO_LINK)
             git = (*git, own)
         return replace(self, git=git)
 
@@ -212,7 +210,7 @@ def _exclude_file(git_folder: str) -> str | None:
 
 def _exclude_of_worktree(git_file: str) -> str:
     """The excludes of a linked worktree or submodule, whose `.git` is a file that names the real folder."""
-    named = _read(git_file, _NO_LINK).decode("utf-8", "surrogateescape").partition("\n")[0]
+    named = _read(git_file, NO_LINK).decode("utf-8", "surrogateescape").partition("\n")[0]
     folder = os.path.join(os.path.dirname(git_file), named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
     common = _read(os.path.join(folder, "commondir")).decode("utf-8", "surrogateescape").strip().replace("\0", "")
     return os.path.join(folder, common, "info", "exclude")
@@ -226,24 +224,16 @@ def _agent_layers(root: str, base: int) -> Iterator[_Layer]:
 
 
 def _layer(path: str, base: int, hidden_by: HiddenBy, flags: int = 0) -> _Layer:
-    return _Layer(parse(_read(path, flags)), base, os.path.basename(path), hidden_by)
+    return _Layer(parse_rules(_read(path, flags)), base, os.path.basename(path), hidden_by)
 
 
 def _read(path: str, flags: int = 0) -> bytes:
     """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
     try:
-        descriptor = os.open(path, _READ | flags)
-    except OSError as error:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            logger.warning("cannot read an ignore file: %s", error)
-        return b""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+        with open_regular(path, flags).stream as stream:
             return stream.read(MAX_IGNORE_FILE_BYTES)
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        return b""
     except OSError as error:
         logger.warning("cannot read an ignore file: %s", error)
         return b""
-    finally:
-        os.close(descriptor)

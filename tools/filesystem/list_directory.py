@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
-from tools.filesystem.filtering import (
+from tools.filesystem.descriptors import Folder, PathKind
+from tools.filesystem.finding.options import (
     MAX_PATTERNS,
     FileFilteringOptions,
     ShortPattern,
@@ -28,10 +30,13 @@ from tools.filesystem.filtering import (
     refuse_hidden,
     respects,
 )
+from tools.filesystem.finding.wildcards import base_name_regex
 from tools.filesystem.ignore import HiddenBy, scope_of
-from tools.filesystem.paths import shown
-from tools.filesystem.wildcards import base_name_regex
+from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.workspace import Location, Workspace, explain
+
+_TYPES = {PathKind.FOLDER: "directory", PathKind.FILE: "file", PathKind.LINK: "link", PathKind.OTHER: "other"}
+"""What the result calls each kind."""
 
 
 class LSParams(ToolParams):
@@ -57,7 +62,7 @@ class _Entry:
     Args:
         name: Its base name.
         type: `directory`, `file`, `link` (broken, or leading out of the workspace) or `other` (device, pipe, socket).
-        path: Its real path, where its size is looked up; for a link that of its target.
+        place: What a link leads to, inside the workspace.
         target: Where a link points, as it is written in the link.
         size: In bytes; known for the files of the page that is returned.
         note: What else there is to say.
@@ -65,7 +70,7 @@ class _Entry:
 
     name: str
     type: str
-    path: str
+    place: Location | None = None
     target: str | None = None
     size: int | None = None
     note: str = ""
@@ -99,7 +104,7 @@ class LSTool(BuiltinTool[LSParams]):
     kind = Kind.SEARCH
     behaviour = READS
     params_model = LSParams
-    parameter_aliases: Mapping[str, str] = {"dir_path": "path", "absolute_path": "path"}
+    parameter_aliases = FOLDER_ALIASES
     output_schema: Mapping[str, Any] | None = {
         "type": "object",
         "properties": {
@@ -152,30 +157,33 @@ def _list(params: LSParams, context: ToolContext) -> ToolResult:
     git, agent = respects(workspace, params.file_filtering_options)
     if agent:
         refuse_hidden(workspace, location)
-    scanned = _scan(workspace, location)
     ignored = base_name_regex(params.ignore or ())
-    scope = scope_of(location, git=git, agent=agent)
     hidden: Counter[HiddenBy] = Counter()
     entries: list[_Entry] = []
-    for number, entry in enumerate(scanned):
-        if number % 1000 == 0:
-            context.signal.raise_if_aborted()
-        hidden_by = scope.hides(entry.name, is_folder=entry.is_dir(follow_symlinks=False))
-        if hidden_by is not None:
-            hidden[hidden_by] += 1
-        elif ignored is None or not ignored.fullmatch(entry.name):
-            entries.append(_entry(workspace, entry))
-    entries.sort(key=lambda item: (item.type != "directory", item.name.casefold(), item.name))
-    limit = params.limit or context.limits.list_entries
-    page = [_with_size(item) for item in entries[params.offset : params.offset + limit]]
+    with _opened(workspace, location) as folder:
+        scope = scope_of(location, git=git, agent=agent)
+        for number, (name, kind) in enumerate(folder.entries()):
+            if number % 1000 == 0:
+                context.signal.raise_if_aborted()
+            hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
+            if hidden_by is not None:
+                hidden[hidden_by] += 1
+            elif ignored is None or not ignored.fullmatch(name):
+                link = _link(workspace, location, folder, name) if kind is PathKind.LINK else None
+                entries.append(link or _Entry(name, _TYPES[kind]))
+        entries.sort(key=lambda item: (item.type != "directory", item.name.casefold(), item.name))
+        limit = params.limit or context.limits.list_entries
+        page = [_with_size(workspace, folder, item) for item in entries[params.offset : params.offset + limit]]
     return _result(location, entries, page, hidden, params.offset)
 
 
-def _scan(workspace: Workspace, location: Location) -> list[os.DirEntry[str]]:
+@contextmanager
+def _opened(workspace: Workspace, location: Location) -> Generator[Folder]:
     try:
-        return workspace.scan(location.path)
+        with workspace.open_folder(location.path) as folder:
+            yield folder
     except NotADirectoryError:
-        if not os.path.lexists(location.path):
+        if workspace.kind_of(location) is None:
             raise explain(FileNotFoundError(2, ""), location.spelled) from None
         raise ToolError(
             ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
@@ -185,40 +193,30 @@ def _scan(workspace: Workspace, location: Location) -> list[os.DirEntry[str]]:
         raise explain(error, location.spelled, ToolErrorType.LS_EXECUTION_ERROR) from None
 
 
-def _entry(workspace: Workspace, entry: os.DirEntry[str]) -> _Entry:
-    if entry.is_symlink():
-        return _link(workspace, entry)
-    if entry.is_dir(follow_symlinks=False):
-        return _Entry(entry.name, "directory", entry.path)
-    if entry.is_file(follow_symlinks=False):
-        return _Entry(entry.name, "file", entry.path)
-    return _Entry(entry.name, "other", entry.path, note=" (not a regular file)")
-
-
-def _link(workspace: Workspace, entry: os.DirEntry[str]) -> _Entry:
+def _link(workspace: Workspace, location: Location, folder: Folder, name: str) -> _Entry:
+    """A link as what it leads to."""
+    plain = _Entry(name, "link", target=folder.link_target(name))
     try:
-        target = os.readlink(entry.path)
-    except OSError:
-        target = ""
-    plain = _Entry(entry.name, "link", entry.path, target)
-    try:
-        location = workspace.locate(entry.path)
+        place = workspace.locate(os.path.join(location.path, name))
     except ToolError:
         return replace(plain, note=" (leads outside the workspace)")
-    if os.path.isdir(location.path):
-        return replace(plain, type="directory", path=location.path)
-    if os.path.isfile(location.path):
-        return replace(plain, type="file", path=location.path)
-    return replace(plain, note=" (broken link)" if not os.path.exists(location.path) else " (not a regular file)")
+    kind = workspace.kind_of(place)
+    if kind in (PathKind.FOLDER, PathKind.FILE):
+        return replace(plain, type=_TYPES[kind], place=place)
+    return replace(plain, note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
 
 
-def _with_size(entry: _Entry) -> _Entry:
+def _with_size(workspace: Workspace, folder: Folder, entry: _Entry) -> _Entry:
+    if entry.type == "other":
+        return replace(entry, note=" (not a regular file)")
     if entry.type != "file":
         return entry
-    try:
-        return replace(entry, size=os.lstat(entry.path).st_size)
-    except OSError:
-        return replace(entry, note=" (cannot be looked at)")
+    if entry.place is not None:
+        size = workspace.size_of(entry.place)
+    else:
+        info = folder.stat(entry.name)
+        size = info.st_size if info is not None else None
+    return replace(entry, size=size) if size is not None else replace(entry, note=" (cannot be looked at)")
 
 
 def _result(

@@ -125,7 +125,7 @@ class Haystack:
         return bisect_right(self.starts, position)
 
 
-def find(haystack: Haystack, old: str) -> Match | None:
+def find_match(haystack: Haystack, old: str) -> Match | None:
     """Find a text in a file.
 
     Args:

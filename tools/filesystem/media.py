@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tools.contract.context import AbortSignal, MediaHandling
 from tools.contract.result import FileDataPart, InlineDataPart, Part, TextPart
+from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.text import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
-from tools.filesystem.windows import BLOCK
-from tools.filesystem.workspace import Location, OpenedFile
+from tools.filesystem.workspace import Location
 
 MAX_INLINE_BYTES = 3_000_000
 """Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)."""
@@ -190,16 +190,7 @@ def media_parts(
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
     if handling is MediaHandling.INLINE and size <= MAX_INLINE_BYTES:
-        return (InlineDataPart(file_type.mime_type, _read_all(opened, signal), uri),)
+        return (InlineDataPart(file_type.mime_type, b"".join(opened.blocks(signal)), uri),)
     reason = "too large to be sent inline" if handling is MediaHandling.INLINE else "setting: media"
     link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
     return (TextPart(f"{label}: given as a link ({reason})."), link)
-
-
-def _read_all(opened: OpenedFile, signal: AbortSignal) -> bytes:
-    opened.stream.seek(0)
-    blocks: list[bytes] = []
-    while block := opened.stream.read(BLOCK):
-        signal.raise_if_aborted()
-        blocks.append(block)
-    return b"".join(blocks)

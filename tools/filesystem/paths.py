@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from tools.contract.errors import InvalidToolParamsError
 from tools.filesystem.workspace import Workspace, contains
+
+FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
+"""Other spellings of the parameter that names a folder."""
 
 FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
 """Other spellings of the parameter that names a file to change."""
@@ -37,11 +39,6 @@ def check_spelling(tool: str, path: str, spelled: str) -> None:
             f"'absolute_path' must be absolute, got '{path}'. Start it at the file system's root; "
             "a path relative to the workspace may be given as 'file_path'.",
         )
-
-
-def file_spelling(spelled: Mapping[str, str], name: str) -> str:
-    """The spelling used for a path parameter."""
-    return spelled.get(name, name)
 
 
 def shown(path: str, workspace: Workspace) -> str:

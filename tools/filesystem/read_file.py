@@ -17,8 +17,8 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import Part, TextPart, ToolResult
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.media import FileKind
-from tools.filesystem.paths import check_spelling, file_spelling, shown
-from tools.filesystem.reading import Reading, read
+from tools.filesystem.paths import check_spelling, shown
+from tools.filesystem.reading.content import Reading, read
 from tools.filesystem.workspace import Location
 
 _ALIASES = {"file_path": "absolute_path", "path": "absolute_path"}
@@ -81,7 +81,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what its spelling promises."""
-        check_spelling(self.name, params.absolute_path, file_spelling(spelled, "absolute_path"))
+        check_spelling(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         """For example `Read src/app.py (lines 11-20)`."""

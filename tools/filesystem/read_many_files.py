@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -17,8 +16,8 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.ledger import SeenFile
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
-from tools.filesystem.file_selection import Candidate, FileSelection
-from tools.filesystem.filtering import (
+from tools.filesystem.descriptors import OpenedFile
+from tools.filesystem.finding.options import (
     MAX_PATTERNS,
     FileFilteringOptions,
     ShortPattern,
@@ -29,13 +28,14 @@ from tools.filesystem.filtering import (
     respects,
     walk_notes,
 )
+from tools.filesystem.finding.patterns import PatternRefusedError
+from tools.filesystem.finding.selection import Candidate, FileSelection
+from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Filters, Walk
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.media import FileKind, detect
-from tools.filesystem.patterns import PatternRefusedError
-from tools.filesystem.reading import read
+from tools.filesystem.reading.content import read
 from tools.filesystem.text import SNIFFED_BYTES
-from tools.filesystem.walk import Deadline, Filters, Walk
-from tools.filesystem.workspace import OpenedFile, explain
+from tools.filesystem.workspace import explain
 
 MAX_MEDIA_BYTES = 10_000_000
 """Raw bytes of images and the like in one result; base64 makes 13 MB of it."""
@@ -78,7 +78,7 @@ class ReadManyFilesParams(ToolParams):
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     """Reads several files at once."""
 
-    seconds = 30.0
+    seconds = SEARCH_SECONDS
     """How long finding the files may take."""
 
     name = "read_many_files"
@@ -252,9 +252,7 @@ def _names(entry: str, path: PurePath) -> bool:
 
 
 def _kind(opened: OpenedFile, path: str) -> FileKind:
-    head = opened.stream.read(SNIFFED_BYTES)
-    opened.stream.seek(0)
-    return detect(head, path).kind
+    return detect(opened.head(SNIFFED_BYTES), path).kind
 
 
 def _result(batch: _Batch, walk: Walk) -> ToolResult:
@@ -283,7 +281,7 @@ def _notes(batch: _Batch, walk: Walk) -> list[str]:
     notes: list[str] = []
     if batch.rest:
         listed = [
-            f"- {one_line(candidate.location.path)}{_size(candidate.location.path)}"
+            f"- {one_line(candidate.location.path)}{_size(batch.context.workspace.size_of(candidate.location))}"
             for candidate in batch.rest[:MAX_LISTED]
         ]
         more = len(batch.rest) - len(listed)
@@ -300,11 +298,8 @@ def _notes(batch: _Batch, walk: Walk) -> list[str]:
     return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
 
 
-def _size(path: str) -> str:
-    try:
-        return f" ({os.lstat(path).st_size} bytes)"
-    except OSError:
-        return ""
+def _size(size: int | None) -> str:
+    return f" ({size} bytes)" if size is not None else ""
 
 
 def _display(batch: _Batch) -> str:

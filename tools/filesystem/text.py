@@ -181,6 +181,22 @@ def eol_style(text: str) -> Eol | None:
     return line_endings(text).style
 
 
+def line_separator(text: str) -> str:
+    """What lines are counted by: LF, or CR in texts that have no LF (those of old Macs)."""
+    return "\r" if "\n" not in text and "\r" in text else "\n"
+
+
+def count_lines(text: str, separator: str | None = None) -> int:
+    """The lines of a text; a final line ending ends the last line and starts no other one.
+
+    Args:
+        text: The text.
+        separator: What ends a line, `line_separator` of the text by default.
+    """
+    ending = line_separator(text) if separator is None else separator
+    return text.count(ending) + (bool(text) and not text.endswith(ending))
+
+
 def to_lf(text: str) -> str:
     """The text with every line ending as LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -9,24 +9,29 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, shown_path
-from tools.contract.ledger import FileIdentity
+from tools.filesystem.descriptors import (
+    CAN_OPEN_FOLDERS,
+    FOLDER_FLAGS,
+    NO_LINK,
+    Folder,
+    NotRegularError,
+    OpenedFile,
+    PathKind,
+    kind_of_mode,
+    open_regular,
+)
 
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 """A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
 
 MAX_PATH_CHARS = 4096
 """Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
-
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
-_NEVER_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +53,6 @@ class Location:
         """The path below the root with forward slashes, `.` for the root itself."""
         below = self.path[len(self.root) :].lstrip(os.sep)
         return below.replace(os.sep, "/") or "."
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedFile:
-    """A regular file, open for reading.
-
-    Args:
-        stream: Unbuffered; read it in large blocks.
-        info: Its `fstat`.
-    """
-
-    stream: BinaryIO
-    info: os.stat_result
-
-    @property
-    def identity(self) -> FileIdentity:
-        """The fingerprint for the read ledger."""
-        return identity_of(self.info)
-
-
-def identity_of(info: os.stat_result) -> FileIdentity:
-    """The fingerprint of a file from its stat."""
-    return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def contains(root: str, path: str) -> bool:
@@ -143,6 +125,24 @@ class Workspace:
             raise explain(error, spelled) from None
         return Location(self._root_of(real, spelled), real, spelled)
 
+    def root_locations(self) -> list[Location]:
+        """Every root as a place to look in.
+
+        Raises:
+            ToolError: There is no root (`no_workspace`).
+        """
+        return [Location(self._root_of(root, root), root, root) for root in (self.roots or (self.first_root,))]
+
+    def below(self, folder: Location, relative: str) -> Location:
+        """What a walk came by below a folder, without a look at the disk.
+
+        Args:
+            folder: Where the walk began.
+            relative: Names of real folders and of an entry, with forward slashes.
+        """
+        path = os.path.join(folder.path, relative.replace("/", os.sep))
+        return Location(self._root_of(path, path), path, path)
+
     def _root_of(self, real: str, spelled: str) -> str:
         inside = [root for root in self.roots if contains(root, real)]
         if not inside:
@@ -162,6 +162,30 @@ class Workspace:
         except OSError as error:
             raise explain(error, location.spelled) from None
 
+    def kind_of(self, location: Location) -> PathKind | None:
+        """What is there, or `None` where nothing can be seen."""
+        info = self._looked_at(location)
+        return kind_of_mode(info.st_mode) if info is not None else None
+
+    def size_of(self, location: Location) -> int | None:
+        """The size in bytes of what is there, or `None` where nothing can be seen."""
+        info = self._looked_at(location)
+        return info.st_size if info is not None else None
+
+    def has(self, folder: Location, relative: str) -> bool:
+        """Whether something is below a folder under exactly this name, a link that leads out not followed."""
+        path = os.path.join(folder.path, relative)
+        if not os.path.lexists(path):
+            return False
+        above = os.path.realpath(os.path.dirname(path))
+        return any(contains(root, above) for root in self.roots)
+
+    def _looked_at(self, location: Location) -> os.stat_result | None:
+        try:
+            return os.lstat(location.path)
+        except (OSError, ValueError):
+            return None
+
     @contextmanager
     def open_file(self, location: Location) -> Generator[OpenedFile]:
         """Open a regular file for reading.
@@ -171,43 +195,60 @@ class Workspace:
                 regular file), `path_not_in_workspace` (the path was exchanged while it was opened).
         """
         try:
-            descriptor = os.open(location.path, _OPEN_FLAGS | _NEVER_WAIT)
+            opened = open_regular(location.path, NO_LINK)
+        except NotRegularError as error:
+            raise _not_a_file(error, location) from None
         except OSError as error:
             raise explain(error, location.spelled) from None
-        try:
-            info = os.fstat(descriptor)
-            self._check_opened(descriptor, info, location)
-            with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as stream:
-                yield OpenedFile(stream, info)  # pyright: ignore[reportArgumentType]
-        finally:
-            os.close(descriptor)
+        with opened.stream:
+            self._check_opened(opened.stream.fileno(), location.spelled)
+            yield opened
 
-    def _check_opened(self, descriptor: int, info: os.stat_result, location: Location) -> None:
-        if stat.S_ISDIR(info.st_mode):
-            raise ToolError(
-                ToolErrorType.TARGET_IS_DIRECTORY,
-                f"'{location.spelled}' is a directory, not a file. Use list_directory to see what is in it.",
-            )
-        if not stat.S_ISREG(info.st_mode):
-            raise ToolError(
-                ToolErrorType.READ_CONTENT_FAILURE,
-                f"'{location.spelled}' is not a regular file (a device, pipe or socket); it is never opened.",
-            )
+    def _check_opened(self, descriptor: int, spelled: str) -> None:
+        """Hold what was really opened against the roots: a folder above it may have been exchanged for a link."""
         if sys.platform == "linux":
             opened = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
             if not any(contains(root, opened) for root in self.roots):
-                raise PathNotInWorkspaceError(location.spelled, self.roots)
+                raise PathNotInWorkspaceError(spelled, self.roots)
 
-    def scan(self, directory: str) -> list[os.DirEntry[str]]:
-        """The entries of a directory given by its real path, in no order, links not followed.
+    @contextmanager
+    def open_folder(self, path: str) -> Generator[Folder]:
+        """Open a folder to see what is in it.
+
+        Args:
+            path: Its real path.
 
         Raises:
-            OSError: It cannot be read; a walker decides what that means.
+            OSError: It cannot be opened; a walker decides what that means.
+            PathNotInWorkspaceError: It lies outside every root, or was exchanged for a link that leads there.
         """
-        if not any(contains(root, directory) for root in self.roots):
-            raise PathNotInWorkspaceError(directory, self.roots)
-        with os.scandir(directory) as entries:
-            return list(entries)
+        if not any(contains(root, path) for root in self.roots):
+            raise PathNotInWorkspaceError(path, self.roots)
+        if not CAN_OPEN_FOLDERS:
+            yield Folder(path, None)
+            return
+        try:
+            descriptor = os.open(path, FOLDER_FLAGS)
+        except OSError:
+            self._root_of(os.path.realpath(path), path)
+            raise
+        try:
+            self._check_opened(descriptor, path)
+            yield Folder(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
+    if error.kind is PathKind.FOLDER:
+        return ToolError(
+            ToolErrorType.TARGET_IS_DIRECTORY,
+            f"'{location.spelled}' is a directory, not a file. Use list_directory to see what is in it.",
+        )
+    return ToolError(
+        ToolErrorType.READ_CONTENT_FAILURE,
+        f"'{location.spelled}' is not a regular file (a device, pipe or socket); it is never opened.",
+    )
 
 
 def _other_readings(base: str, spelled: str) -> Iterator[str]:

@@ -15,9 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity
-from tools.filesystem.workspace import Location, explain, identity_of
+from tools.filesystem.descriptors import identity_of
+from tools.filesystem.workspace import Location, explain
 
 TEMPORARY_PREFIX = ".coretools-"
 """How the temporary file beside the target is called; a leftover of a killed process is recognised by it."""
@@ -27,6 +29,9 @@ NEW_FILE_MODE = 0o666
 
 PRIVATE_MODE = 0o600
 """Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile."""
+
+LOOK_SECONDS = 0.05
+"""How often a call that waits for another one's write looks whether it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,27 @@ _locks_guard = threading.Lock()
 
 
 @contextmanager
-def exclusive(location: Location) -> Generator[None]:
-    """Keep other writers of this process away from one file while it is read, changed and written."""
+def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
+    """Keep other writers of this process away from one file while it is read, changed and written.
+
+    Args:
+        location: The file.
+        signal: Looked at while another writer is waited for.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
     with _locks_guard:
         lock = _locks.get(location.path)
         if lock is None:
             lock = _locks[location.path] = threading.Lock()
-    with lock:
+    while not lock.acquire(timeout=LOOK_SECONDS):
+        signal.raise_if_aborted()
+    try:
+        signal.raise_if_aborted()
         yield
+    finally:
+        lock.release()
 
 
 def replace_file(location: Location, content: bytes, expected: FileIdentity | None) -> Written:

@@ -1,0 +1,49 @@
+"""For any text: the windows of a file, put together, are the file."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools.contract.context import AbortSignal, Limits
+from tools.filesystem.reading.line_window import MemorySource, Wanted, window
+
+ROOMY = Limits(read_chars=1_000_000, line_chars=1_000_000)
+
+contents = st.lists(
+    st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n"), max_size=10), max_size=20
+).flatmap(lambda lines: st.tuples(st.sampled_from(["\n", "\r\n", "\r"]), st.booleans(), st.just(lines)))
+
+
+@pytest.mark.requirement("read.window")
+@settings(max_examples=200, deadline=None)
+@given(contents, st.integers(1, 5), st.integers(1, 60))
+def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: int, read_chars: int) -> None:
+    ending, is_closed, lines = content
+    text = ending.join(lines) + (ending if is_closed and lines else "")
+    source = MemorySource(text.encode())
+    limits = Limits(read_chars=read_chars + 12, line_chars=1_000_000)
+    pages: list[str] = []
+    offset = 0
+    while True:
+        found = window(source, Wanted(offset, limit, limits, AbortSignal()))
+        assert not found.shortened
+        pages.append(found.text + ("" if found.reaches_end else ending))
+        offset += found.count
+        if found.reaches_end:
+            break
+    assert "".join(pages) == text
+    assert found.total == offset
+
+
+@pytest.mark.requirement("read.tail")
+@settings(max_examples=150, deadline=None)
+@given(contents, st.integers(1, 25))
+def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:
+    ending, is_closed, lines = content
+    source = MemorySource((ending.join(lines) + (ending if is_closed and lines else "")).encode())
+    from_end = window(source, Wanted(-count, 100, ROOMY, AbortSignal()))
+    total = from_end.total or 0
+    from_start = window(source, Wanted(max(0, total - count), 100, ROOMY, AbortSignal()))
+    assert from_end == from_start

@@ -1,0 +1,57 @@
+"""What `edit` and `write_file` share: the plan that is kept during a question, and what a cut diff says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.contract.confirmation import EditConfirmation
+from tools.contract.context import ToolContext
+from tools.contract.result import FileDiff
+from tools.filesystem.edit import EditTool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("edit.confirm")
+@pytest.mark.parametrize(("size", "is_kept"), [(1_000, True), (3_000_000, False)])
+async def test_what_was_planned_is_kept_during_the_question_only_while_it_is_small(
+    size: int, is_kept: bool, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("one\n" + "x" * size)
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "two"})
+    await tool.should_confirm_execute(params, context)
+    assert bool(context.memo) is is_kept
+    await tool.execute(params, context)
+    assert (root / "a.txt").read_text() == "two\n" + "x" * size
+
+
+@pytest.mark.requirement("edit.confirm")
+async def test_a_plan_for_other_parameters_is_not_executed(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\n")
+    tool = EditTool()
+    asked = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "asked"})
+    other = tool.validate_tool_params({"file_path": "a.txt", "old_string": "one", "new_string": "other"})
+    await tool.should_confirm_execute(asked, context)
+    await tool.execute(other, context)
+    assert (root / "a.txt").read_text() == "other\n"
+
+
+@pytest.mark.requirement("edit.confirm")
+async def test_a_diff_that_was_cut_says_so_in_the_question_and_in_the_display(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("".join(f"old {number}\n" for number in range(20_000)))
+    tool = EditTool()
+    arguments = {"file_path": "a.txt", "old_string": "old", "new_string": "new", "replace_all": True}
+    params = tool.validate_tool_params(arguments)
+    details = await tool.should_confirm_execute(params, context)
+    assert isinstance(details, EditConfirmation)
+    result = await tool.execute(params, context)
+    assert isinstance(result.return_display, FileDiff)
+    assert details.truncated
+    assert result.return_display.truncated
+    small = tool.validate_tool_params({"file_path": "a.txt", "old_string": "new 5\n", "new_string": "x\n"})
+    details = await tool.should_confirm_execute(small, context)
+    assert isinstance(details, EditConfirmation)
+    assert not details.truncated

@@ -1,0 +1,101 @@
+"""What an edit says when its `old_string` is not in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.changing.diagnosis import MAX_REGION_LINES, nearest_region
+from tools.filesystem.edit import EditTool
+from tools.filesystem.matching import Haystack
+from tools.filesystem.read_file import ReadFileTool
+
+pytestmark = pytest.mark.anyio
+
+
+async def miss(context: ToolContext, old: str, new: str = "replacement") -> str:
+    tool = EditTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "old_string": old, "new_string": new})
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, context)
+    assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
+    assert "0 matches" in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.requirement("edit.nearest")
+async def test_the_nearest_region_is_shown_with_its_lines(root: Path, context: ToolContext) -> None:
+    lines = [f"value_{number} = {number}" for number in range(1, 101)]
+    (root / "a.txt").write_text("\n".join(lines))
+    message = await miss(context, "value_49 = 49\nvalue_50 = FIFTY\nvalue_51 = 51")
+    assert "lines 49-51" in message
+    assert message.endswith("---\nvalue_49 = 49\nvalue_50 = 50\nvalue_51 = 51\n---")
+
+
+@pytest.mark.requirement("edit.nearest")
+async def test_a_single_misspelled_line_is_found(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("import os\n\n\ndef compute_total(items):\n    return sum(items)\n")
+    message = await miss(context, "def compute_totals(item_list):")
+    assert "def compute_total(items):" in message
+    assert "lines 4-5" in message
+
+
+@pytest.mark.requirement("edit.nearest")
+async def test_nothing_similar_shows_nothing(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("alpha\nbeta\n")
+    message = await miss(context, "zzz 123")
+    assert "---" not in message
+    assert "alpha" not in message
+
+
+@pytest.mark.requirement("edit.nearest")
+async def test_the_region_is_short_and_its_lines_are_cut() -> None:
+    text = "\n".join(f"shared line {number}" for number in range(50)) + "\n" + "y" * 5_000
+    nearest = nearest_region(Haystack(text), text.replace("line 7", "line seven"))
+    assert nearest is not None
+    assert nearest.last - nearest.first + 1 == MAX_REGION_LINES
+    nearest = nearest_region(Haystack("x\n" + "word " * 1000), "x\n" + "word " * 999)
+    assert nearest is not None
+    assert len(nearest.text) < 400
+
+
+@pytest.mark.requirement("edit.causes")
+@pytest.mark.parametrize(
+    ("content", "old", "named"),
+    [
+        ("def f():\n    return 1\n", "  12\tdef f():\n  13\t    return 1", "line-number prefixes"),
+        ("def f():\n    return 1\n", "12: def f():\n13:     return 1", "line-number prefixes"),
+        ("a\nb\n", "a\\nb", "literal \\n"),
+        ('print("a\\nb")\n', 'print("a\nb")', "two characters \\n"),
+        ("foo(a,  b)\n", "foo(a, b)", "white space"),
+        ("if a:\n\tb = 1; c\n", "if a: b = 1; c", "tabs"),
+        ("if a:\n    b\n  c\n", "if a:\n  b\nc", "white space"),
+        ("a\u00a0 b\n", "a   b\u00a0", "no-break spaces"),
+        ("it\u2019s  fine\n", "it's fine", "look alike"),
+        ("Value = 1\n", "value = 1", "upper and lower case"),
+        ("a = 2\n", "a = 1", "at line 1"),
+        ("a\n", "   \t", "nothing but white space"),
+    ],
+)
+async def test_the_cause_is_named(content: str, old: str, named: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text(content)
+    assert named in await miss(context, old, "a = 2")
+
+
+@pytest.mark.requirement("edit.causes")
+async def test_a_file_that_was_not_read_is_named_as_such(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("alpha\n")
+    assert "not read this file" in await miss(context, "beta")
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    assert "not read this file" not in await miss(context, "beta")
+
+
+@pytest.mark.requirement("edit.bounded")
+@pytest.mark.parametrize("old", ["q" * 50_000, "word other\n" * 5_000, "word" * 10_000 + "\n" + "w\n" * 1000])
+async def test_the_search_for_a_similar_region_is_bounded(old: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("word and another word in a rather long line of text\n" * 30_000)
+    assert await miss(context, old)

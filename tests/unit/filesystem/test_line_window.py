@@ -1,0 +1,167 @@
+"""Windows of lines, compared with what the whole text says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import AbortSignal, Limits
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.descriptors import identity_of
+from tools.filesystem.reading.line_window import (
+    BLOCK,
+    COUNTED_BYTES,
+    CUT_MARK,
+    FileSource,
+    MemorySource,
+    Wanted,
+    Window,
+    window,
+)
+
+ROOMY = Limits(read_chars=10_000_000, line_chars=10_000_000)
+
+
+def take(data: bytes, offset: int, limit: int, limits: Limits = ROOMY) -> Window:
+    return window(MemorySource(data), Wanted(offset, limit, limits, AbortSignal()))
+
+
+@pytest.mark.requirement("read.window")
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_window_holds_the_lines_it_names(ending: str, is_closed: bool) -> None:
+    lines = [f"line {number} \t" for number in range(7)]
+    data = (ending.join(lines) + (ending if is_closed else "")).encode()
+    for offset in range(7):
+        for limit in range(1, 9):
+            found = take(data, offset, limit)
+            expected = lines[offset : offset + limit]
+            is_last = offset + limit >= 7
+            assert found.text == ending.join(expected) + (ending if is_last and is_closed else "")
+            assert (found.first, found.count, found.total) == (offset, len(expected), 7)
+            assert found.reaches_end is is_last
+
+
+@pytest.mark.requirement("read.lines")
+@pytest.mark.parametrize(("data", "total"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"\n", 1), (b"\n\n", 2), (b"a\nb", 2)])
+def test_a_final_line_ending_starts_no_line(data: bytes, total: int) -> None:
+    assert take(data, 0, 10).total == total
+
+
+@pytest.mark.requirement("read.tail")
+@pytest.mark.parametrize(("offset", "first", "text"), [(-1, 2, "c\n"), (-2, 1, "b\nc\n"), (-9, 0, "a\nb\nc\n")])
+def test_a_negative_offset_counts_from_the_end(offset: int, first: int, text: str) -> None:
+    found = take(b"a\nb\nc\n", offset, 10)
+    assert (found.first, found.text, found.reaches_end) == (first, text, True)
+
+
+@pytest.mark.requirement("read.past_end")
+@pytest.mark.parametrize("offset", [3, 4, 100])
+def test_past_the_end_there_is_nothing_but_the_total(offset: int) -> None:
+    found = take(b"a\nb\nc\n", offset, 10)
+    assert (found.text, found.count, found.total) == ("", 0, 3)
+
+
+@pytest.mark.requirement("read.budget")
+def test_a_long_line_is_cut_and_marked_and_keeps_its_ending() -> None:
+    found = take(f"{'é' * 50}\r\nshort\r\n".encode(), 0, 10, Limits(line_chars=20))
+    assert found.text == f"{'é' * 20}{CUT_MARK}\r\nshort\r\n"
+    assert found.shortened
+    assert found.is_decodable
+
+
+@pytest.mark.requirement("read.budget")
+def test_the_window_ends_before_the_line_that_does_not_fit() -> None:
+    found = take(b"12345678\n" * 5, 0, 10, Limits(read_chars=20))
+    assert (found.text, found.count, found.reaches_end) == ("12345678\n12345678", 2, False)
+
+
+@pytest.mark.requirement("read.budget")
+def test_a_first_line_beyond_the_whole_budget_is_cut_to_it() -> None:
+    found = take(b"x" * 100 + b"\nnext\n", 0, 10, Limits(read_chars=30))
+    assert found.text == "x" * 30 + CUT_MARK
+    assert found.count == 1
+    assert not found.reaches_end
+
+
+@pytest.mark.requirement("read.large")
+def test_a_line_longer_than_many_blocks_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"x" * (3 * BLOCK) + b"\nsecond\n")
+    with path.open("rb", buffering=0) as stream:
+        source = FileSource(stream, path.stat().st_size)
+        found = window(source, Wanted(0, 10, Limits(), AbortSignal()))
+    assert found.text == "x" * 2000 + CUT_MARK + "\nsecond\n"
+    assert found.total == 2
+
+
+@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.parametrize("line", [b"caf\xe9", b"\xff\xfe\xfd", b"gr\xfc\xdfe"])
+def test_undecodable_bytes_are_shown_as_replacements(line: bytes) -> None:
+    found = take(b"ok\n" + line + b"\nok\n", 0, 10)
+    assert not found.is_decodable
+    assert found.text.split("\n")[0] == "ok"
+    assert "\ufffd" in found.text.split("\n")[1]
+
+
+@pytest.mark.requirement("read.large")
+def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    line = "{:09d}" + "." * 1013
+    count = (COUNTED_BYTES + 6 * BLOCK) // 1024
+    with path.open("w", newline="") as stream:
+        stream.writelines(line.format(number) + "\r\n" for number in range(count))
+    os.utime(path, (1, 1))
+    with path.open("rb", buffering=0) as stream:
+        source = FileSource(stream, path.stat().st_size)
+        # Only what has not changed lately is remembered.
+        identity = replace(identity_of(os.fstat(stream.fileno())), ctime_ns=1)
+
+        def numbers(offset: int, limit: int) -> tuple[list[int], Window]:
+            found = window(source, Wanted(offset, limit, ROOMY, AbortSignal()), identity)
+            return [int(text[:9]) for text in found.text.splitlines()], found
+
+        first, found = numbers(0, 3)
+        assert first == [0, 1, 2]
+        assert found.total is None
+        assert 3 < found.at_least < count
+        last, found = numbers(-3, 2)
+        assert last == [count - 3, count - 2]
+        assert (found.first, found.total, found.reaches_end) == (-3, None, False)
+        middle, found = numbers(count // 2, 3)
+        assert middle == [count // 2, count // 2 + 1, count // 2 + 2]
+        assert found.total == count
+        beyond, found = numbers(count, 3)
+        assert (beyond, found.total) == ([], count)
+        # With all lines counted the end has numbers from the beginning.
+        last, found = numbers(-1, 5)
+        assert (last, found.first) == ([count - 1], count - 1)
+
+
+@pytest.mark.requirement("read.large")
+def test_counts_of_a_file_that_changed_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "growing.log"
+
+    def last_line() -> str:
+        os.utime(path, (1, 1))
+        with path.open("rb", buffering=0) as stream:
+            info = os.fstat(stream.fileno())
+            wanted = Wanted(1, 1, ROOMY, AbortSignal())
+            return window(FileSource(stream, info.st_size), wanted, replace(identity_of(info), ctime_ns=1)).text
+
+    path.write_bytes(b"a" * BLOCK + b"\nsecond\n")
+    assert last_line() == "second\n"
+    path.write_bytes(b"a\nother\n" + b"b" * BLOCK + b"longer")
+    assert last_line() == "other"
+
+
+@pytest.mark.requirement("read.cancel")
+def test_a_cancelled_read_stops() -> None:
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(ToolError) as caught:
+        window(MemorySource(b"a\n"), Wanted(0, 1, ROOMY, signal))
+    assert caught.value.code is ToolErrorType.CANCELLED

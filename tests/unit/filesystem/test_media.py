@@ -1,0 +1,112 @@
+"""What a file is taken for, and how media reach the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tools.contract.result import FileDataPart, InlineDataPart, TextPart
+from tools.filesystem.media import MAX_INLINE_BYTES, FileKind, detect
+from tools.filesystem.reading.content import Reading, read
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+
+
+def read_file(context: ToolContext, name: str, media: MediaHandling = MediaHandling.INLINE) -> Reading:
+    location = context.workspace.locate(name)
+    with context.workspace.open_file(location) as opened:
+        return read(opened, location, offset=0, limit=None, limits=Limits(), media=media, signal=AbortSignal())
+
+
+@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.parametrize(
+    ("name", "head", "kind", "mime_type"),
+    [
+        ("a.png", PNG, FileKind.IMAGE, "image/png"),
+        ("a.txt", PNG, FileKind.IMAGE, "image/png"),
+        ("a.png", b"RIFF\x10\0\0\0WEBPVP8 ", FileKind.IMAGE, "image/webp"),
+        ("a.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF", FileKind.IMAGE, "image/jpeg"),
+        ("a.gif", b"GIF89a\x01\0\x01\0", FileKind.IMAGE, "image/gif"),
+        ("a.avif", b"\0\0\0\x1cftypavif", FileKind.IMAGE, "image/avif"),
+        ("a.bmp", b"BM\x36\0\0\0\0\0\0\0", FileKind.IMAGE, "image/bmp"),
+        ("a.wav", b"RIFF\x10\0\0\0WAVEfmt ", FileKind.AUDIO, "audio/wav"),
+        ("a.mp3", b"ID3\x03\0\0\0\0\0\0", FileKind.AUDIO, "audio/mpeg"),
+        ("a.mp3", b"\xff\xfb\x90\x64" + b"\xaa" * 20, FileKind.AUDIO, "audio/mpeg"),
+        ("a.ogg", b"OggS\0\x02", FileKind.AUDIO, "audio/ogg"),
+        ("a.flac", b"fLaC\0\0\0\x22", FileKind.AUDIO, "audio/flac"),
+        ("a.m4a", b"\0\0\0\x20ftypM4A ", FileKind.AUDIO, "audio/mp4"),
+        ("a.mp4", b"\0\0\0\x20ftypisom", FileKind.VIDEO, "video/mp4"),
+        ("a.webm", b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81\x01\x42\x82\x84webm", FileKind.VIDEO, "video/webm"),
+        ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", FileKind.PDF, "application/pdf"),
+        ("a.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>", FileKind.SVG, "image/svg+xml"),
+        ("a.ipynb", b"{}", FileKind.NOTEBOOK, "application/x-ipynb+json"),
+        ("a.zip", b"PK\x03\x04\x14\0", FileKind.BINARY, "application/octet-stream"),
+        ("a.bz2", b"BZh91AY&SY\xe2\x9a\x99\xff", FileKind.BINARY, "application/octet-stream"),
+    ],
+)
+def test_the_content_says_what_a_file_is(name: str, head: bytes, kind: FileKind, mime_type: str) -> None:
+    found = detect(head, name)
+    assert (found.kind, found.mime_type) == (kind, mime_type)
+
+
+@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.parametrize("name", ["a.ts", "a.mts", "a.cts", "a.tsx", "a.obj", "a.dat", "a.png", "a.mp3", "Makefile"])
+def test_text_is_text_whatever_its_name_says(name: str) -> None:
+    assert detect(b"const a = 1;\n", name).kind is FileKind.TEXT
+
+
+@pytest.mark.requirement("read.type_by_content")
+def test_utf_16_text_is_not_taken_for_binary() -> None:
+    assert detect(b"\xff\xfeh\0i\0", "a.txt").kind is FileKind.TEXT
+
+
+@pytest.mark.requirement("read.type_by_content")
+def test_a_picture_by_name_only_is_not_sent_as_one() -> None:
+    assert detect(b"\0\x01\x02\x03garbage", "a.png").kind is FileKind.BINARY
+
+
+@pytest.mark.requirement("read.media")
+def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolContext) -> None:
+    (root / "a b.png").write_bytes(PNG)
+    reading = read_file(context, "a b.png")
+    assert reading.parts == (InlineDataPart("image/png", PNG, (root / "a b.png").as_uri()),)
+    assert (reading.kind, reading.chars, reading.encoding) == (FileKind.IMAGE, 0, None)
+
+
+@pytest.mark.requirement("read.media_handling")
+def test_large_media_become_a_link(root: Path, context: ToolContext) -> None:
+    (root / "a.png").write_bytes(PNG + b"\0" * MAX_INLINE_BYTES)
+    text, link = read_file(context, "a.png").parts
+    assert link == FileDataPart((root / "a.png").as_uri(), "a.png", "image/png", MAX_INLINE_BYTES + len(PNG))
+    assert isinstance(text, TextPart)
+    assert "too large" in text.text
+
+
+@pytest.mark.requirement("read.media_handling")
+def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(b"%PDF-1.7\n")
+    parts = read_file(context, "a.pdf", MediaHandling.RESOURCE_LINK).parts
+    assert isinstance(parts[1], FileDataPart)
+    assert parts[1].mime_type == "application/pdf"
+
+
+@pytest.mark.requirement("read.media_handling")
+def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: ToolContext) -> None:
+    (root / "a.png").write_bytes(PNG)
+    (part,) = read_file(context, "a.png", MediaHandling.NOTICE).parts
+    assert isinstance(part, TextPart)
+    assert str(root / "a.png") in part.text
+    assert "image/png" in part.text
+
+
+@pytest.mark.requirement("read.binary")
+def test_a_binary_file_is_told_in_one_line(root: Path, context: ToolContext) -> None:
+    (root / "a.bin").write_bytes(b"\0" * 12)
+    reading = read_file(context, "a.bin")
+    (part,) = reading.parts
+    assert reading.kind is FileKind.BINARY
+    assert isinstance(part, TextPart)
+    assert "\n" not in part.text
+    assert "12 bytes" in part.text

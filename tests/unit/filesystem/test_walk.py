@@ -1,0 +1,135 @@
+"""The one walk: what it enters, what it leaves out, and what it tells of that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.finding.patterns import compile_patterns
+from tools.filesystem.finding.walk import Deadline, Everything, Filters, Selection, Walk, Without
+from tools.filesystem.ignore import HiddenBy
+from tools.filesystem.workspace import Workspace
+
+
+def walk(*roots: Path, filters: Filters | None = None, seconds: float = 60.0) -> Walk:
+    workspace = Workspace([str(root) for root in roots])
+    return Walk(workspace, filters or Filters(), Deadline(AbortSignal(), seconds))
+
+
+def found(walking: Walk, start: str = ".", selection: Selection | None = None) -> list[str]:
+    location = walking.workspace.locate(start)
+    return sorted(item.path for item in walking.files(location, selection or Everything()))
+
+
+def make(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+
+
+@pytest.mark.requirement("ignore.walk")
+def test_a_walk_prunes_and_counts_what_is_hidden(root: Path) -> None:
+    make(root, "a.py", "a.log", "dist/b.py", "src/c.py", "src/c.log", "src/private/d.py", ".git/config")
+    make(root, "node_modules/x/y.js")
+    (root / ".gitignore").write_text("*.log\ndist/\n")
+    (root / ".coretoolsignore").write_text("private/\n")
+    walking = walk(root)
+    assert found(walking) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
+    assert walking.hidden == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
+    assert walking.folders_excluded == {"node_modules": 1, ".git": 1}
+
+
+@pytest.mark.requirement("ignore.walk")
+def test_nested_ignore_files_count_below_their_folder(root: Path) -> None:
+    make(root, ".git/HEAD", "a/x.tmp", "a/b/x.tmp", "a/b/keep.tmp", "c/x.tmp")
+    (root / "a" / ".gitignore").write_text("*.tmp\n")
+    (root / "a" / "b" / ".gitignore").write_text("!keep.tmp\n")
+    assert [path for path in found(walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
+
+
+@pytest.mark.requirement("ignore.walk_named")
+def test_a_hidden_folder_that_is_named_outright_is_walked(root: Path) -> None:
+    make(root, ".git/HEAD", "dist/a.js", "dist/a.log")
+    (root / ".gitignore").write_text("dist/\n*.log\n")
+    assert found(walk(root), "dist") == ["a.js"]
+
+
+@pytest.mark.requirement("ignore.walk_links")
+def test_links_are_never_followed(root: Path) -> None:
+    make(root, "real/a.txt")
+    (root / "loop").symlink_to(root)
+    (root / "link.txt").symlink_to(root / "real" / "a.txt")
+    assert found(walk(root)) == ["real/a.txt"]
+    assert found(walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
+
+
+@pytest.mark.requirement("ignore.walk_links")
+def test_pipes_and_sockets_are_no_files(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    make(root, "a.txt")
+    assert found(walk(root)) == ["a.txt"]
+
+
+@pytest.mark.requirement("ignore.walk_roots")
+def test_a_root_below_a_root_keeps_its_own_agent_ignore_files(root: Path) -> None:
+    make(root, "inner/secret.txt", "inner/open.txt", "secret.txt")
+    (root / "inner" / ".coretoolsignore").write_text("secret.txt\n")
+    walking = walk(root, root / "inner")
+    assert "inner/secret.txt" not in found(walking)
+    assert "secret.txt" in found(walking)
+
+
+@pytest.mark.requirement("ignore.walk_budget")
+def test_a_walk_without_time_says_so(root: Path) -> None:
+    make(root, "a.txt")
+    walking = walk(root, seconds=0.0)
+    assert found(walking) == []
+    assert walking.timed_out
+
+
+@pytest.mark.requirement("ignore.walk_budget")
+def test_a_cancelled_walk_stops(root: Path) -> None:
+    make(root, "a.txt", "b/c.txt")
+    walking = walk(root)
+    items = walking.files(walking.workspace.locate("."), Everything())
+    next(items)
+    walking.deadline.signal.abort()
+    with pytest.raises(ToolError) as caught:
+        list(items)
+    assert caught.value.code is ToolErrorType.CANCELLED
+
+
+@pytest.mark.requirement("ignore.walk")
+def test_a_folder_that_cannot_be_read_is_counted(root: Path) -> None:
+    make(root, "a.txt")
+    # Deeper than a path may be long: nobody, not even root, can open it by its path.
+    descriptor = os.open(root, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=descriptor)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    walking = walk(root)
+    assert found(walking) == ["a.txt"]
+    assert walking.unreadable == 1
+
+
+@pytest.mark.requirement("ignore.walk")
+def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
+    make(root, "a.py", "a_test.py", "gen/b.py", "src/gen/c.py", "src/d.py")
+    excluded = compile_patterns(["gen/**", "*_test.py"], ignore_case=False, at_any_depth=True).start()
+    assert excluded is not None
+    assert found(walk(root), selection=Without(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
+
+
+@pytest.mark.requirement("ignore.walk_deep")
+def test_a_very_deep_tree_is_walked_to_its_end(root: Path) -> None:
+    deep = root.joinpath(*["d"] * 500)
+    deep.mkdir(parents=True)
+    (deep / "end.txt").write_text("end")
+    assert found(walk(root)) == ["d/" * 500 + "end.txt"]

@@ -1,0 +1,188 @@
+"""The one opener: containment by real path, other readings of a path, regular files only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.filesystem.descriptors import PathKind
+from tools.filesystem.workspace import Workspace, contains
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_text("secret")
+    return folder
+
+
+def code_of(workspace: Workspace, spelled: str) -> ToolErrorType:
+    with pytest.raises(ToolError) as caught, workspace.open_file(workspace.locate(spelled)):
+        pass
+    return caught.value.code
+
+
+@pytest.mark.requirement("paths.contained")
+def test_links_and_dots_that_lead_out_are_refused(root: Path, outside: Path) -> None:
+    (root / "link").symlink_to(outside)
+    (root / "file-link").symlink_to(outside / "secret.txt")
+    workspace = Workspace([str(root)])
+    for spelled in ("../outside/secret.txt", "link/secret.txt", "file-link", str(outside / "secret.txt"), "link/new"):
+        with pytest.raises(PathNotInWorkspaceError):
+            workspace.locate(spelled)
+
+
+@pytest.mark.requirement("paths.contained")
+def test_a_sibling_with_the_same_beginning_is_outside(root: Path) -> None:
+    sibling = root.with_name(root.name + "-two")
+    sibling.mkdir()
+    assert not contains(str(root), str(sibling))
+    with pytest.raises(PathNotInWorkspaceError):
+        Workspace([str(root)]).locate(str(sibling / "a"))
+
+
+@pytest.mark.requirement("paths.links_inside")
+def test_links_that_stay_inside_are_followed(root: Path) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "a.txt").write_text("a")
+    (root / "link").symlink_to(root / "real")
+    (root / "up").symlink_to(Path("real") / ".." / "real")
+    workspace = Workspace([str(root)])
+    assert workspace.locate("link/a.txt").path == str(root / "real" / "a.txt")
+    assert workspace.locate("up/a.txt").path == str(root / "real" / "a.txt")
+    assert workspace.locate("link/new.txt").path == str(root / "real" / "new.txt")
+
+
+@pytest.mark.requirement("paths.linked_root")
+def test_a_root_that_is_itself_a_link_is_resolved(root: Path, tmp_path: Path) -> None:
+    (root / "a.txt").write_text("a")
+    (tmp_path / "linked").symlink_to(root)
+    workspace = Workspace([str(tmp_path / "linked")])
+    assert workspace.locate(str(tmp_path / "linked" / "a.txt")).relative == "a.txt"
+    assert workspace.locate(str(root / "a.txt")).relative == "a.txt"
+
+
+@pytest.mark.requirement("paths.readings")
+def test_the_literal_name_comes_before_other_readings(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    (root / "my file.txt").write_text("spaced")
+    assert workspace.locate("my\\ file.txt").path == str(root / "my file.txt")
+    (root / "my\\ file.txt").write_text("literal")
+    assert workspace.locate("my\\ file.txt").path == str(root / "my\\ file.txt")
+    assert workspace.locate("  my file.txt ").path == str(root / "my file.txt")
+    assert workspace.locate("100%20done").path == str(root / "100%20done")
+
+
+@pytest.mark.requirement("paths.nested_roots")
+def test_the_innermost_root_owns_a_path(root: Path) -> None:
+    (root / "inner").mkdir()
+    workspace = Workspace([str(root), str(root / "inner")])
+    assert workspace.locate(str(root / "inner" / "a")).root == str(root / "inner")
+
+
+@pytest.mark.requirement("paths.special")
+def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    (root / "folder").mkdir()
+    (root / "loop").symlink_to("loop")
+    workspace = Workspace([str(root)])
+    assert code_of(workspace, "pipe") is ToolErrorType.READ_CONTENT_FAILURE
+    assert code_of(workspace, "folder") is ToolErrorType.TARGET_IS_DIRECTORY
+    assert code_of(workspace, "nothing") is ToolErrorType.FILE_NOT_FOUND
+    assert code_of(workspace, "loop") is ToolErrorType.READ_CONTENT_FAILURE
+    assert code_of(workspace, "x" * 5000) is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("paths.special")
+@pytest.mark.parametrize("spelled", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
+def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
+    with pytest.raises(ToolError) as caught:
+        Workspace([str(root)]).locate(spelled)
+    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("paths.no_root")
+def test_without_a_root_the_problem_is_told() -> None:
+    with pytest.raises(ToolError, match="set this") as caught:
+        Workspace([], "You have to set this.").locate("a")
+    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+
+
+@pytest.fixture
+def exchanged(root: Path, outside: Path) -> Callable[[], None]:
+    """Exchanges the folder `inside` for a link to one outside, which holds files of the same names."""
+    (root / "inside").mkdir()
+    (root / "inside" / "secret.txt").write_text("harmless")
+
+    def exchange() -> None:
+        (root / "inside").rename(root / "before")
+        (root / "inside").symlink_to(outside)
+
+    return exchange
+
+
+@pytest.mark.requirement("paths.exchanged")
+def test_a_file_whose_folder_was_exchanged_for_a_link_is_not_opened(root: Path, exchanged: Callable[[], None]) -> None:
+    workspace = Workspace([str(root)])
+    location = workspace.locate("inside/secret.txt")
+    exchanged()
+    with pytest.raises(ToolError) as caught, workspace.open_file(location):
+        pass
+    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+
+
+@pytest.mark.requirement("paths.exchanged")
+@pytest.mark.parametrize("below", ["", "/deep"], ids=["itself", "above"])
+def test_a_folder_that_was_exchanged_for_a_link_is_not_listed(
+    below: str, root: Path, outside: Path, exchanged: Callable[[], None]
+) -> None:
+    (root / "inside" / "deep").mkdir()
+    (outside / "deep").mkdir()
+    workspace = Workspace([str(root)])
+    location = workspace.locate(f"inside{below}")
+    exchanged()
+    with pytest.raises(ToolError) as caught, workspace.open_folder(location.path) as folder:
+        folder.entries()
+    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+
+
+@pytest.mark.requirement("paths.exchanged")
+def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchanged: Callable[[], None]) -> None:
+    (root / "inside" / "link").symlink_to("secret.txt")
+    workspace = Workspace([str(root)])
+    with workspace.open_folder(workspace.locate("inside").path) as folder:
+        exchanged()
+        assert sorted(folder.entries(), key=lambda entry: entry[0]) == [
+            ("link", PathKind.LINK),
+            ("secret.txt", PathKind.FILE),
+        ]
+        info = folder.stat("secret.txt")
+        assert info is not None
+        assert info.st_size == len("harmless")
+        assert folder.link_target("link") == "secret.txt"
+        assert folder.stat("missing") is None
+
+
+@pytest.mark.requirement("paths.nested_roots")
+def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
+    (root / "inner").mkdir()
+    workspace = Workspace([str(root), str(root / "inner")])
+    outer, inner = workspace.root_locations()
+    assert (outer.root, inner.root) == (str(root), str(root / "inner"))
+    assert workspace.below(outer, "inner/a.txt").root == str(root / "inner")
+    assert workspace.below(outer, "a.txt").root == str(root)
+
+
+@pytest.mark.requirement("paths.contained")
+def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outside: Path) -> None:
+    (root / "link").symlink_to(outside)
+    workspace = Workspace([str(root)])
+    (folder,) = workspace.root_locations()
+    assert workspace.has(folder, "link")
+    assert not workspace.has(folder, "link/secret.txt")
+    assert not workspace.has(folder, "missing")

@@ -1,0 +1,420 @@
+"""The tool `write_file`: what is asked, what is written, and what is told of it."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tools.contract.confirmation import Answer, Decision, EditConfirmation
+from tools.contract.context import ClientState, ToolContext
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.ledger import SeenFile
+from tools.contract.result import FileDiff, ToolResult
+from tools.filesystem.descriptors import identity_of
+from tools.filesystem.read_file import ReadFileTool
+from tools.filesystem.write_file import WriteFileTool
+
+pytestmark = pytest.mark.anyio
+
+
+ONE_TWO = hashlib.sha256(b"one\ntwo\n").hexdigest()
+
+
+async def ask(context: ToolContext, **arguments: Any) -> EditConfirmation:
+    tool = WriteFileTool()
+    details = await tool.should_confirm_execute(tool.validate_tool_params(arguments), context)
+    assert isinstance(details, EditConfirmation)
+    return details
+
+
+async def write(context: ToolContext, answer: str | None = None, **arguments: Any) -> ToolResult:
+    """Ask and execute, as a call does; the person answers with a text or simply agrees."""
+    tool = WriteFileTool()
+    params = tool.validate_tool_params(arguments)
+    await tool.should_confirm_execute(params, context)
+    if answer is not None:
+        context = replace(context, answer=Answer(Decision.ONCE, content=answer))
+    result = await tool.execute(params, context)
+    assert tool.output_schema is not None
+    assert result.structured is not None
+    jsonschema.validate(result.structured, tool.output_schema)
+    return result
+
+
+def facts(result: ToolResult) -> dict[str, Any]:
+    assert result.structured is not None
+    return dict(result.structured)
+
+
+async def refusal(context: ToolContext, **arguments: Any) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        await write(context, **arguments)
+    return caught.value
+
+
+@pytest.mark.requirement("write.create")
+async def test_a_new_file_is_created_with_its_folders(root: Path, context: ToolContext) -> None:
+    result = await write(context, file_path="deep/er/a.py", content="x = 1\ny = 2\n")
+    path = root / "deep" / "er" / "a.py"
+    assert path.read_bytes() == b"x = 1\ny = 2\n"
+    assert result.llm_content == f"Created the new file {path}: 2 lines, 12 bytes, utf-8, lf."
+    assert facts(result) == {
+        "path": str(path),
+        "created": True,
+        "changed": True,
+        "added": 2,
+        "removed": 0,
+        "lines": 2,
+        "bytes": 12,
+        "encoding": "utf-8",
+        "eol": "lf",
+        "sha256": hashlib.sha256(b"x = 1\ny = 2\n").hexdigest(),
+        "links_broken": 0,
+        "user_modified": False,
+        "notes": [],
+        "diff": "",
+    }
+
+
+@pytest.mark.requirement("write.create")
+async def test_an_empty_file_can_be_written(root: Path, context: ToolContext) -> None:
+    result = await write(context, file_path="empty.txt", content="")
+    assert (root / "empty.txt").read_bytes() == b""
+    assert (facts(result)["lines"], facts(result)["eol"]) == (0, None)
+
+
+@pytest.mark.requirement("write.overwrite")
+async def test_overwriting_tells_the_lines_gained_and_lost(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("one\ntwo\nthree\n")
+    result = await write(context, file_path="a.txt", content="one\nTWO\n")
+    assert str(result.llm_content).startswith(f"Overwrote {root / 'a.txt'}: +1 -2 lines; now 2 lines")
+    assert (facts(result)["added"], facts(result)["removed"], facts(result)["created"]) == (1, 2, False)
+    display = result.return_display
+    assert isinstance(display, FileDiff)
+    assert (display.file_name, display.added, display.removed, display.is_new_file) == ("a.txt", 1, 2, False)
+    assert "--- a.txt\tOriginal\n+++ a.txt\tWritten\n" in display.file_diff
+    assert "-two\n-three\n+TWO\n" in display.file_diff
+
+
+@pytest.mark.requirement("write.literal")
+@pytest.mark.parametrize("content", ['a\\nb\\t\\"c', "\\frac{1}{2}\n", "trailing  \t\n\n", "é\x00\x1b世界", "&lt;"])
+async def test_the_content_is_written_byte_for_byte(content: str, root: Path, context: ToolContext) -> None:
+    await write(context, file_path="a.txt", content=content)
+    assert (root / "a.txt").read_bytes() == content.encode()
+
+
+@pytest.mark.requirement("write.no_echo")
+async def test_the_result_does_not_repeat_the_content(context: ToolContext) -> None:
+    result = await write(context, file_path="a.txt", content="needle\n" * 100)
+    assert "needle" not in str(result.llm_content)
+    assert "needle" not in str(result.structured)
+
+
+@pytest.mark.requirement("write.idempotent")
+async def test_writing_what_is_there_touches_nothing(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("same\n")
+    before = identity_of(path.stat())
+    result = await write(context, file_path="a.txt", content="same\n")
+    assert identity_of(path.stat()) == before
+    assert facts(result)["changed"] is False
+    assert "nothing was written" in str(result.llm_content)
+
+
+@pytest.mark.requirement("write.encoding")
+@pytest.mark.parametrize(
+    ("mark", "codec", "name"),
+    [
+        (b"", "utf-8", "utf-8"),
+        (codecs.BOM_UTF8, "utf-8", "utf-8-bom"),
+        (codecs.BOM_UTF16_LE, "utf-16-le", "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be", "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le", "utf-32-le"),
+    ],
+)
+async def test_encoding_and_mark_are_kept(mark: bytes, codec: str, name: str, root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(mark + "old\n".encode(codec))
+    result = await write(context, file_path="a.txt", content="neu: 世界\n")
+    assert (root / "a.txt").read_bytes() == mark + "neu: 世界\n".encode(codec)
+    assert facts(result)["encoding"] == name
+
+
+@pytest.mark.requirement("write.encoding")
+@pytest.mark.parametrize("old", ["caf\u00e9\n".encode("latin-1"), b"\0\x01binary", codecs.BOM_UTF16_LE + b"\0\xd8!"])
+async def test_what_was_no_known_text_becomes_utf_8_and_it_is_told(
+    old: bytes, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(old)
+    result = await write(context, file_path="a.txt", content="é\n")
+    assert (root / "a.txt").read_bytes() == "é\n".encode()
+    assert len(facts(result)["notes"]) == 1
+    assert facts(result)["notes"][0] in str(result.llm_content)
+
+
+@pytest.mark.requirement("write.encoding")
+async def test_half_a_surrogate_pair_is_refused(root: Path, context: ToolContext) -> None:
+    error = await refusal(context, file_path="a.txt", content="a\ud83d")
+    assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert "U+D83D" in error.message
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("write.eol")
+@pytest.mark.parametrize(
+    ("old", "content", "new"),
+    [
+        (b"a\r\nb\r\n", "x\ny\n", b"x\r\ny\r\n"),
+        (b"a\r\nb\r\nc\n", "x\ny\n", b"x\r\ny\r\n"),
+        (b"a\nb\nc\r\n", "x\ny\n", b"x\ny\n"),
+        (b"a\rb\r", "x\ny\n", b"x\ry\r"),
+        (b"a\r\nb\r\n", "x\r\ny\n", b"x\r\ny\n"),
+        (b"a\nb\n", "x\r\ny\r\n", b"x\r\ny\r\n"),
+        (b"no ending", "x\ny\n", b"x\ny\n"),
+    ],
+)
+async def test_plain_line_feeds_become_the_usual_ending_of_the_file(
+    old: bytes, content: str, new: bytes, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(old)
+    await write(context, file_path="a.txt", content=content)
+    assert (root / "a.txt").read_bytes() == new
+
+
+@pytest.mark.requirement("write.placeholder")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "// rest of code ...",
+        "(rest of methods ...)",
+        "  # unchanged code ...",
+        "Rest of ....",
+        "/* rest of code ... */",
+    ],
+)
+async def test_a_placeholder_for_left_out_text_is_refused(line: str, root: Path, context: ToolContext) -> None:
+    error = await refusal(context, file_path="a.py", content=f"x = 1\n{line}\ny = 2\n")
+    assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert line.strip() in error.message
+    assert not (root / "a.py").exists()
+
+
+@pytest.mark.requirement("write.placeholder")
+@pytest.mark.parametrize(
+    "line",
+    ['x = "// rest of code ..."', "a = 1  // rest of code ...", "the rest of the day ...", "rest of code", "..."],
+)
+async def test_text_that_only_resembles_a_placeholder_is_written(line: str, root: Path, context: ToolContext) -> None:
+    await write(context, file_path="a.py", content=line)
+    assert (root / "a.py").read_text() == line
+
+
+@pytest.mark.requirement("write.placeholder")
+async def test_a_placeholder_that_the_file_holds_already_may_stay(root: Path, context: ToolContext) -> None:
+    (root / "a.md").write_text("// rest of code ...\n")
+    await write(context, file_path="a.md", content="# Title\n// rest of code ...\n")
+    assert (root / "a.md").read_text() == "# Title\n// rest of code ...\n"
+
+
+@pytest.mark.requirement("write.stale")
+async def test_a_file_changed_since_it_was_read_is_not_overwritten(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("read\n")
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    path.write_text("changed by somebody\n")
+    error = await refusal(context, file_path="a.txt", content="mine\n")
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert path.read_text() == "changed by somebody\n"
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    await write(context, file_path="a.txt", content="mine\n")
+    assert path.read_text() == "mine\n"
+
+
+@pytest.mark.requirement("write.stale")
+async def test_a_touched_file_with_the_same_content_is_fresh(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("same\n")
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    os.utime(path, (1, 1))
+    await write(context, file_path="a.txt", content="mine\n")
+    assert path.read_text() == "mine\n"
+
+
+@pytest.mark.requirement("write.stale")
+async def test_without_a_digest_a_changed_fingerprint_is_stale(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("same\n")
+    assert context.client.reads is not None
+    context.client.reads.record(str(path), SeenFile(identity_of(path.stat()), None))
+    os.utime(path, (1, 1))
+    assert (await refusal(context, file_path="a.txt", content="x")).code is ToolErrorType.FILE_CHANGED_SINCE_READ
+
+
+@pytest.mark.requirement("write.stale")
+async def test_a_file_never_read_and_one_just_written_may_be_overwritten(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("never read\n")
+    await write(context, file_path="a.txt", content="first\n")
+    await write(context, file_path="a.txt", content="second\n")
+    assert (root / "a.txt").read_text() == "second\n"
+
+
+@pytest.mark.requirement("write.expected_sha256")
+async def test_an_expected_digest_decides(root: Path, context: ToolContext) -> None:
+    anonymous = replace(context, client=ClientState(key="", reads=None))
+    path = root / "a.txt"
+    path.write_text("old\n")
+    digest = hashlib.sha256(b"old\n").hexdigest()
+    result = await write(anonymous, file_path="a.txt", content="new\n", expected_sha256=digest.upper())
+    assert facts(result)["sha256"] == hashlib.sha256(b"new\n").hexdigest()
+    error = await refusal(anonymous, file_path="a.txt", content="other\n", expected_sha256=digest)
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert path.read_text() == "new\n"
+    error = await refusal(anonymous, file_path="missing.txt", content="x", expected_sha256=digest)
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    with pytest.raises(InvalidToolParamsError, match="expected_sha256"):
+        await write(anonymous, file_path="a.txt", content="x", expected_sha256="abc")
+
+
+@pytest.mark.requirement("write.confirm")
+async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: Path, context: ToolContext) -> None:
+    (root / "src").mkdir()
+    path = root / "src" / "a.txt"
+    path.write_text("one\ntwo\n")
+    details = await ask(context, file_path="src/a.txt", content="one\n2\n")
+    assert details.title == "Confirm Write: src/a.txt"
+    assert details.file_path == str(path)
+    assert "--- a.txt\tCurrent\n+++ a.txt\tProposed\n" in details.file_diff
+    assert "-two\n+2\n" in details.file_diff
+    assert (details.added, details.removed) == (1, 1)
+    assert details.state == f"{ONE_TWO} {details.file_path}"
+    assert details.editable == "one\n2\n"
+    assert path.read_text() == "one\ntwo\n"
+
+
+@pytest.mark.requirement("write.confirm")
+async def test_the_question_for_a_new_file_shows_all_of_it(context: ToolContext) -> None:
+    details = await ask(context, file_path="new.txt", content="one\ntwo")
+    assert details.state == f"absent {details.file_path}"
+    assert "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n" in details.file_diff
+    long = await ask(context, file_path="new.txt", content="é" * 9_000)
+    assert long.editable is None
+
+
+@pytest.mark.requirement("write.confirm")
+async def test_a_write_that_cannot_succeed_is_not_asked_about(root: Path, context: ToolContext) -> None:
+    (root / "folder").mkdir()
+    with pytest.raises(ToolError) as caught:
+        await ask(context, file_path="folder", content="x")
+    assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
+
+
+@pytest.mark.requirement("write.user_text")
+async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("old\n")
+    result = await write(context, answer="user's\n", file_path="a.txt", content="model's\n")
+    assert (root / "a.txt").read_text() == "user's\n"
+    assert facts(result)["user_modified"] is True
+    assert "-old\n+user's\n" in facts(result)["diff"]
+    assert "The user changed" in str(result.llm_content)
+    assert "-old\n+user's\n" in str(result.llm_content)
+
+
+@pytest.mark.requirement("write.user_text")
+@pytest.mark.parametrize("answer", ["", "model's\ntext\n", "model's\r\ntext\r\n"])
+async def test_an_empty_or_unchanged_answer_leaves_the_models_text(
+    answer: str, root: Path, context: ToolContext
+) -> None:
+    result = await write(context, answer=answer, file_path="a.txt", content="model's\ntext\n")
+    assert (root / "a.txt").read_bytes() == b"model's\ntext\n"
+    assert facts(result)["user_modified"] is False
+
+
+@pytest.mark.requirement("write.recheck")
+async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("one\n")
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "content": "mine\n"})
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    await tool.should_confirm_execute(params, context)
+    path.write_text("changed while the question was open\n")
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, context)
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert path.read_text() == "changed while the question was open\n"
+
+
+@pytest.mark.requirement("write.policy")
+async def test_a_hard_link_is_broken_and_a_link_inside_is_written_through(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("old\n")
+    os.link(root / "a.txt", root / "b.txt")
+    (root / "link.txt").symlink_to("a.txt")
+    result = await write(context, file_path="link.txt", content="new\n")
+    assert (root / "link.txt").is_symlink()
+    assert ((root / "a.txt").read_text(), (root / "b.txt").read_text()) == ("new\n", "old\n")
+    assert facts(result)["links_broken"] == 1
+    assert "hard links" in str(result.llm_content)
+    assert facts(result)["path"] == str(root / "a.txt")
+
+
+@pytest.mark.requirement("write.policy")
+async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Path, context: ToolContext) -> None:
+    (root / "out").symlink_to(tmp_path)
+    for path in (str(tmp_path / "x.txt"), "../x.txt", "out/x.txt"):
+        with pytest.raises(PathNotInWorkspaceError):
+            await write(context, file_path=path, content="x")
+    assert not (tmp_path / "x.txt").exists()
+
+
+@pytest.mark.requirement("write.refusals")
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"content": "x"}, "file_path"),
+        ({"file_path": "a.txt"}, "content"),
+        ({"file_path": "a.txt", "content": None}, "content"),
+        ({"file_path": " ", "content": "x"}, "file_path"),
+        ({"file_path": "folder/", "content": "x"}, "folder/"),
+        ({"absolute_path": "a.txt", "content": "x"}, "absolute_path"),
+        ({"file_path": "a.txt", "content": 5}, "content"),
+    ],
+)
+async def test_wrong_parameters_are_named(arguments: dict[str, Any], named: str, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError, match=named):
+        await write(context, **arguments)
+
+
+@pytest.mark.requirement("write.refusals")
+async def test_a_file_in_the_place_of_a_folder_is_named(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("x")
+    error = await refusal(context, file_path="a.txt/b.txt", content="x")
+    assert error.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert "is a file" in error.message
+
+
+@pytest.mark.requirement("write.agent_ignore")
+async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, context: ToolContext) -> None:
+    (root / ".qwenignore").write_text("*.env\n")
+    (root / "a.env").write_text("KEY=secret\nOTHER=x\n")
+    result = await write(context, file_path="a.env", content="KEY=new\n")
+    assert (root / "a.env").read_text() == "KEY=new\n"
+    assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
+
+
+@pytest.mark.requirement("write.description")
+async def test_the_description_names_the_file(context: ToolContext) -> None:
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"path": "src/a.py", "content": "x"})
+    assert tool.get_description(params, context) == "Write src/a.py"
+    assert tool.behaviour.destructive
+    assert tool.behaviour.idempotent
+    assert not tool.behaviour.read_only

@@ -1,0 +1,94 @@
+"""The writer: whole or not at all, mode kept, links broken openly."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.descriptors import identity_of
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.writer import exclusive, replace_file
+
+
+@pytest.mark.requirement("write.atomic")
+def test_mode_is_kept_and_set_id_bits_are_dropped(root: Path) -> None:
+    path = root / "tool.sh"
+    path.write_text("old")
+    path.chmod(0o4751)
+    location = Workspace([str(root)]).locate("tool.sh")
+    replace_file(location, b"new", identity_of(path.stat()))
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o751
+
+
+@pytest.mark.requirement("write.atomic")
+def test_nothing_is_left_beside_the_file(root: Path) -> None:
+    location = Workspace([str(root)]).locate("deep/er/new.txt")
+    replace_file(location, b"x", None)
+    assert os.listdir(root / "deep" / "er") == ["new.txt"]
+
+
+@pytest.mark.requirement("write.expected")
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_file_that_is_not_as_expected_is_not_written(exists: bool, root: Path) -> None:
+    path = root / "a.txt"
+    path.write_text("old")
+    expected = None if exists else identity_of(path.stat())
+    if not exists:
+        path.unlink()
+    with pytest.raises(ToolError) as caught:
+        replace_file(Workspace([str(root)]).locate("a.txt"), b"new", expected)
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert os.listdir(root) == (["a.txt"] if exists else [])
+
+
+@pytest.mark.requirement("write.hard_links")
+def test_another_name_of_the_file_keeps_the_old_content(root: Path) -> None:
+    path, other = root / "a.txt", root / "b.txt"
+    path.write_text("old")
+    os.link(path, other)
+    written = replace_file(Workspace([str(root)]).locate("a.txt"), b"new", identity_of(path.stat()))
+    assert written.links_broken == 1
+    assert (path.read_text(), other.read_text()) == ("new", "old")
+
+
+@pytest.mark.requirement("write.errors")
+def test_a_folder_in_the_way_is_named(root: Path) -> None:
+    (root / "folder").mkdir()
+    (root / "file").write_text("x")
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError) as caught:
+        replace_file(workspace.locate("folder"), b"x", None)
+    assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
+    with pytest.raises(ToolError) as caught:
+        replace_file(workspace.locate("file/below"), b"x", None)
+    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
+
+
+@pytest.mark.requirement("write.waiting")
+def test_waiting_for_another_writer_ends_when_the_call_is_cancelled(root: Path) -> None:
+    location = Workspace([str(root)]).locate("a.txt")
+    signal = AbortSignal()
+    outcome: list[ToolErrorType] = []
+
+    def wait() -> None:
+        try:
+            with exclusive(location, signal):
+                pass
+        except ToolError as error:
+            outcome.append(error.code)
+
+    with exclusive(location, AbortSignal()):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        signal.abort()
+        waiting.join()
+    assert outcome == [ToolErrorType.CANCELLED]
+    with exclusive(location, AbortSignal()):
+        assert outcome == [ToolErrorType.CANCELLED]

@@ -1,0 +1,338 @@
+"""Glob patterns: from what a model writes to a matcher that a walk can follow folder by folder.
+
+`*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists under its
+literal name is that name, so `app/[id]/(group)/page.tsx` finds what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tools.filesystem.finding.wildcards import MalformedPatternError, is_literal, segment_regex, tokenize
+
+MAX_ALTERNATIVES = 256
+"""Patterns that braces may stand for."""
+
+MAX_PATTERN_CHARS = 4_096
+"""As long as a path may be."""
+
+_EXTENDED = re.compile(r"[@?]\(([^()/]*)\)")
+_UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*\)|[+*]\([^()/]*\|[^()/]*\)")
+_RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
+
+Names = Callable[[str], bool]
+"""Whether one name between slashes fits, or a path of several."""
+
+
+class PatternRefusedError(ValueError):
+    """A pattern that is not accepted; the text is a sentence for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """`**`: any number of folders."""
+
+
+_TREE = _Tree()
+_Step = Names | _Tree
+
+
+@dataclass(slots=True)
+class Position:
+    """Where in a pattern a folder is: what may come next. Folders of equal standing share one position.
+
+    Args:
+        steps: For each place in the pattern that was reached: what it wants, the place behind it, whether that ends
+            the pattern.
+        pattern: Whose places they are.
+    """
+
+    steps: tuple[tuple[_Step, int, bool], ...]
+    pattern: PathPattern
+
+    def accepts(self, name: str) -> bool:
+        """Whether a file of this name in the folder fits the pattern."""
+        return any(is_last and (isinstance(step, _Tree) or step(name)) for step, _, is_last in self.steps)
+
+    def enter(self, name: str) -> Position | None:
+        """The position of a folder below, or `None` if nothing in it can fit."""
+        reached: set[int] = set()
+        for step, behind, _ in self.steps:
+            if isinstance(step, _Tree):
+                reached.update(self.pattern.reach(behind - 1))
+            elif step(name):
+                reached.update(self.pattern.reach(behind))
+        return self.pattern.position(frozenset(reached))
+
+    def covers(self, name: str) -> bool:
+        """Whether a folder of this name fits itself, or everything in it does: an exclusion prunes it."""
+        if self.accepts(name):
+            return True
+        below = self.enter(name)
+        return below is not None and any(is_last and isinstance(step, _Tree) for step, _, is_last in below.steps)
+
+
+@dataclass(slots=True)
+class PathPattern:
+    """A pattern for paths below one folder; also several patterns, of which one has to fit.
+
+    Args:
+        alternatives: Each a list of steps; a path fits if it fits one of them.
+        literals: The names the pattern holds literally, in lower case.
+    """
+
+    alternatives: Sequence[Sequence[_Step]]
+    literals: frozenset[str]
+    _places: list[_Step | None] = field(default_factory=list["_Step | None"])
+    _positions: dict[frozenset[int], Position] = field(default_factory=dict[frozenset[int], Position])
+    _starts: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        starts: set[int] = set()
+        first_places: list[int] = []
+        for steps in self.alternatives:
+            first_places.append(len(self._places))
+            self._places.extend(steps)
+            self._places.append(None)
+        for place in first_places:
+            starts.update(self.reach(place))
+        self._starts = frozenset(starts)
+
+    def start(self) -> Position | None:
+        """The position of the folder that the pattern starts from; `None` if nothing can fit."""
+        return self.position(self._starts)
+
+    def reach(self, place: int) -> Iterator[int]:
+        """The place itself, and those behind it that are reached because `**` may stand for no folder."""
+        while self._places[place] is not None:
+            yield place
+            if not isinstance(self._places[place], _Tree):
+                return
+            place += 1
+
+    def position(self, places: frozenset[int]) -> Position | None:
+        """The shared position for a set of places."""
+        if not places:
+            return None
+        if places not in self._positions:
+            steps: list[tuple[_Step, int, bool]] = []
+            for place in sorted(places):
+                step = self._places[place]
+                if step is not None:
+                    steps.append((step, place + 1, self._places[place + 1] is None))
+            self._positions[places] = Position(tuple(steps), self)
+        return self._positions[places]
+
+    def matches(self, path: str) -> bool:
+        """Whether a relative path of a file, with forward slashes, fits."""
+        *folders, name = path.split("/")
+        position = self.start()
+        for folder in folders:
+            position = position and position.enter(folder)
+        return position is not None and position.accepts(name)
+
+
+def compile_patterns(
+    patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
+) -> PathPattern:
+    """Compile patterns of which one has to fit.
+
+    Args:
+        patterns: As a model writes them, relative, with forward slashes.
+        ignore_case: Whether upper and lower case are the same.
+        exists: Whether a relative path exists below the folder they start from; such parts are taken literally.
+        at_any_depth: Whether a pattern without a slash fits a name in any folder, as in ignore files.
+
+    Raises:
+        PatternRefusedError: One of them is blank, leaves the folder, or uses something that is not supported.
+    """
+    alternatives: list[list[_Step]] = []
+    literals: set[str] = set()
+    for pattern in patterns:
+        for parts, literal_parts in _alternatives(pattern, exists):
+            steps = [_step(part, ignore_case=ignore_case, literal=n < literal_parts) for n, part in enumerate(parts)]
+            if at_any_depth and len(parts) == 1:
+                steps.insert(0, _TREE)
+            alternatives.append(steps)
+            literals.update(part.lower() for n, part in enumerate(parts) if n < literal_parts or is_literal(part))
+            if len(alternatives) > MAX_ALTERNATIVES:
+                raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+    return PathPattern(alternatives, frozenset(literals))
+
+
+def _alternatives(pattern: str, exists: Names | None) -> Iterator[tuple[list[str], int]]:
+    """The parts of each pattern that braces stand for, and how many at the front exist literally."""
+    whole = _parts(pattern)
+    if exists is not None and _literal_parts(exists, whole) == len(whole):
+        yield whole, len(whole)
+        return
+    unknown = _UNKNOWN_EXTENDED.search(pattern)
+    if unknown:
+        raise PatternRefusedError(f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}")
+    plain = _EXTENDED.sub(_to_braces, pattern)
+    for expanded in expand_braces(plain):
+        parts = _parts(expanded)
+        yield parts, _literal_parts(exists, parts) if exists is not None else 0
+
+
+def _parts(pattern: str) -> list[str]:
+    if not pattern.strip():
+        raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise PatternRefusedError(f"it is longer than {MAX_PATTERN_CHARS} characters")
+    if "\0" in pattern:
+        raise PatternRefusedError("it holds a NUL character; no file name does")
+    slashed = pattern.replace("\\", "/") if os.sep == "\\" else pattern
+    if slashed.startswith("/") or os.path.isabs(pattern):
+        raise PatternRefusedError("it is absolute; give the folder as the path and a pattern relative to it")
+    parts = [part for part in slashed.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise PatternRefusedError("it leads out of the folder with '..'; give the folder to search as the path instead")
+    if slashed.endswith("/") or not parts:
+        parts.append("**")
+    return [part for n, part in enumerate(parts) if not (part == "**" and n > 0 and parts[n - 1] == "**")]
+
+
+def _literal_parts(exists: Names, parts: Sequence[str]) -> int:
+    """How many parts from the front on name something that exists."""
+    for count in range(len(parts)):
+        if not exists("/".join(parts[: count + 1])):
+            return count
+    return len(parts)
+
+
+def _to_braces(match: re.Match[str]) -> str:
+    choices = match.group(1).replace(",", "\\,").split("|")
+    if match.group().startswith("?"):
+        choices.insert(0, "")
+    return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
+
+    Raises:
+        PatternRefusedError: There are too many.
+    """
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+        current = waiting.pop()
+        found = _first_braces(current)
+        if found is None:
+            done.append(current)
+        else:
+            start, end, choices = found
+            waiting.extend(current[:start] + choice + current[end:] for choice in reversed(choices))
+    return list(dict.fromkeys(done))
+
+
+def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
+    """Where the first braces that mean something begin and end, and what they stand for."""
+    start = pattern.find("{")
+    while start >= 0:
+        if not _is_escaped(pattern, start):
+            inside = _split_braces(pattern, start)
+            if inside is not None:
+                end, choices = inside
+                if len(choices) > 1:
+                    return start, end, choices
+                if found := _RANGE.fullmatch(choices[0]):
+                    return start, end, _range(found)
+        start = pattern.find("{", start + 1)
+    return None
+
+
+def _is_escaped(pattern: str, index: int) -> bool:
+    before = pattern[:index]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def _split_braces(pattern: str, start: int) -> tuple[int, list[str]] | None:
+    """The end of the braces that open at `start`, and the parts between their own commas."""
+    depth = 0
+    cuts = [start]
+    index = start
+    while index < len(pattern):
+        character = pattern[index]
+        if character == "\\":
+            index += 1
+        elif character == "{":
+            depth += 1
+        elif character == "," and depth == 1:
+            cuts.append(index)
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                ends = [*cuts[1:], index]
+                return index + 1, [pattern[cut + 1 : end] for cut, end in zip(cuts, ends, strict=True)]
+        index += 1
+    return None
+
+
+def _range(found: re.Match[str]) -> list[str]:
+    if found[1] is not None:
+        first, last = int(found[1]), int(found[2])
+    else:
+        first, last = ord(found[3]), ord(found[4])
+    step = 1 if first <= last else -1
+    if abs(last - first) >= MAX_ALTERNATIVES:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+    values = range(first, last + step, step)
+    return [str(value) if found[1] is not None else chr(value) for value in values]
+
+
+def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
+    """What one part between slashes wants. A name equal to the part always fits, brackets or not."""
+    if part == "**" and not literal:
+        return _TREE
+    same = part.lower() if ignore_case else part
+    if literal or is_literal(part):
+        return _LowerEquals(same).fits if ignore_case else same.__eq__
+    if part == "*":
+        return _any_name
+    if part.startswith("*") and is_literal(part[1:]):
+        return _Ending(same[1:], ignore_case=ignore_case).fits
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    try:
+        expression = re.compile(segment_regex(tokenize(part)), flags)
+    except MalformedPatternError:
+        # A bracket that is not closed, or a backslash at the end, is a plain character here.
+        plain = part.replace("\\", "\\\\").replace("[", "\\[")
+        expression = re.compile(segment_regex(tokenize(plain)), flags)
+    return _Expression(expression, part).fits
+
+
+def _any_name(name: str) -> bool:
+    return bool(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _LowerEquals:
+    text: str
+
+    def fits(self, name: str) -> bool:
+        return name.lower() == self.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    text: str
+    ignore_case: bool
+
+    def fits(self, name: str) -> bool:
+        return (name.lower() if self.ignore_case else name).endswith(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    expression: re.Pattern[str]
+    part: str
+
+    def fits(self, name: str) -> bool:
+        return name == self.part or self.expression.fullmatch(name) is not None
