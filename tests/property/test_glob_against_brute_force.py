@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.contract.context import AbortSignal
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.finding.walk import Deadline, Filters, Walk
+from tools.filesystem.finding.walk import Filters, Walk
 from tools.filesystem.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "[a]", "(g)", "a{b}", ".h", "x y"]

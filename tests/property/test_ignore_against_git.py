@@ -132,7 +132,8 @@ def test_exactly_what_git_ignores_is_ignored(tree: Tree, top: str, exclude: str,
 @given(tree=TREES, top=RULE_FILES)
 def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
     from tools.contract.context import AbortSignal
-    from tools.filesystem.finding.walk import Deadline, Everything, Filters, Walk
+    from tools.filesystem.finding.deadline import Deadline
+    from tools.filesystem.finding.walk import Everything, Filters, Walk
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()

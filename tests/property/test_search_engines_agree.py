@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.contract.context import AbortSignal
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.dialect import parse_pattern
 from tools.filesystem.search.engines.engine import Engine, Query
 from tools.filesystem.search.engines.in_process import InProcessEngine

@@ -17,22 +17,12 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import PathKind
-from tools.filesystem.finding.options import (
-    OPTIONS,
-    FileFilteringOptions,
-    Start,
-    brief,
-    count,
-    excluded_folders,
-    fitting,
-    gather_options,
-    one_line,
-    respects,
-    search_starts,
-    walk_notes,
-)
+from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
+from tools.filesystem.finding.listing_text import brief, count, fitting, one_line, page_end, walk_notes
+from tools.filesystem.finding.options import OPTIONS, FileFilteringOptions, gather_options, respects
 from tools.filesystem.finding.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Filters, Walk
+from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
+from tools.filesystem.finding.walk import Filters, Walk
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.workspace import Location, Workspace, contains, explain
@@ -218,10 +208,7 @@ def _result(
     end = params.offset + len(page)
     left = max(0, total - end)
     text = [*head, *lines[: len(page)]]
-    if total and not page:
-        text.append(f"(offset {params.offset} lies past the end)")
-    if left:
-        text += ["---", f"[{count(left, 'more file')} not shown; continue with offset={end}]"]
+    text += page_end(total, params.offset, len(page), "file")
     notes = walk_notes(walk)
     if notes:
         text += ["", " ".join(notes)]

@@ -15,19 +15,12 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
-from tools.filesystem.finding.options import (
-    OPTIONS,
-    Start,
-    brief,
-    count,
-    excluded_folders,
-    gather_options,
-    one_line,
-    search_starts,
-    walk_notes,
-)
+from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
+from tools.filesystem.finding.listing_text import brief, count, one_line, walk_notes
+from tools.filesystem.finding.options import OPTIONS, gather_options
 from tools.filesystem.finding.patterns import PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Everything, Filters, Selection, Walk, Without
+from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
+from tools.filesystem.finding.walk import Everything, Filters, Selection, Walk, Without
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.search.dialect import PatternError, literal_pattern, parse_pattern
 from tools.filesystem.search.engines.engine import Query

@@ -18,18 +18,9 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import Folder, PathKind
-from tools.filesystem.finding.options import (
-    MAX_PATTERNS,
-    FileFilteringOptions,
-    ShortPattern,
-    count,
-    fitting,
-    gather_options,
-    hidden_note,
-    one_line,
-    refuse_hidden,
-    respects,
-)
+from tools.filesystem.finding.listing_text import count, fitting, hidden_note, one_line, page_end
+from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
+from tools.filesystem.finding.starts import refuse_hidden
 from tools.filesystem.finding.wildcards import base_name_regex
 from tools.filesystem.ignore import HiddenBy, scope_of
 from tools.filesystem.paths import FOLDER_ALIASES, shown
@@ -232,10 +223,7 @@ def _result(
     end = offset + len(page)
     left = max(0, total - end)
     text = [*head, *lines[: len(page)]]
-    if total and not page:
-        text.append(f"(offset {offset} lies past the end)")
-    if left:
-        text += ["---", f"[{count(left, 'more item')} not shown; continue with offset={end}]"]
+    text += page_end(total, offset, len(page), "item")
     if note:
         text += ["", f"({note}; file_filtering_options can show them)"]
     summary = f"Listed {count(total, 'item')}" + (f" ({note})" if note else "") + (" (truncated)" if left else "")

@@ -17,20 +17,12 @@ from tools.contract.ledger import SeenFile
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.finding.options import (
-    MAX_PATTERNS,
-    FileFilteringOptions,
-    ShortPattern,
-    brief,
-    count,
-    gather_options,
-    one_line,
-    respects,
-    walk_notes,
-)
+from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
+from tools.filesystem.finding.listing_text import brief, count, one_line, walk_notes
+from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.filesystem.finding.patterns import PatternRefusedError
 from tools.filesystem.finding.selection import Candidate, FileSelection
-from tools.filesystem.finding.walk import SEARCH_SECONDS, Deadline, Filters, Walk
+from tools.filesystem.finding.walk import Filters, Walk
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.media import FileKind, detect
 from tools.filesystem.reading.content import read

@@ -130,13 +130,12 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a whole file, mark included; a mark that the text itself begins with is not doubled.
+    """The bytes of a whole file, mark included; a mark that the text itself begins with is kept beside it.
 
     Raises:
         UnicodeEncodeError: The encoding cannot hold the text.
     """
-    body = text.removeprefix("\ufeff") if encoding.bom else text
-    return encoding.bom + body.encode(encoding.codec)
+    return encoding.bom + text.encode(encoding.codec)
 
 
 @dataclass(frozen=True, slots=True)

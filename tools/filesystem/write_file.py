@@ -108,7 +108,8 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
                 f"the line '{omission}' stands for text that was left out; writing it would delete that text. "
                 "Give the complete content, or use edit to change only a part.",
             )
-        new = proposal.text
+        # The mark of the present file stays; one that the content brings along would be a second.
+        new = proposal.text.removeprefix("\ufeff") if encoding.bom else proposal.text
         ending = line_endings(old).majority if old and "\r" in old and "\r" not in new else None
         if ending is not None:
             new = new.replace("\n", ending)

@@ -16,7 +16,7 @@ import pytest
 
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.grep_search import GrepTool
 from tools.filesystem.search.cost import bounds, required_text
 from tools.filesystem.search.dialect import literal_pattern, parse_pattern

@@ -9,7 +9,6 @@ import pytest
 from tools.filesystem.text import (
     UNKNOWN_8BIT,
     UTF_8,
-    Encoding,
     decode,
     encode,
     eol_style,
@@ -51,9 +50,12 @@ def test_utf_32_is_not_taken_for_utf_16() -> None:
 
 
 @pytest.mark.requirement("read.encodings")
-def test_a_mark_is_not_doubled() -> None:
-    encoding = Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8)
-    assert encode("\ufeffa", encoding) == codecs.BOM_UTF8 + b"a"
+def test_a_second_mark_is_text_and_kept() -> None:
+    data = codecs.BOM_UTF8 * 2 + b"a"
+    decoded = decode(data)
+    assert decoded is not None
+    assert decoded.text == "\ufeffa"
+    assert encode(decoded.text, decoded.encoding) == data
 
 
 @pytest.mark.requirement("read.unknown_encoding")

@@ -418,3 +418,11 @@ async def test_the_description_names_the_file(context: ToolContext) -> None:
     assert tool.behaviour.destructive
     assert tool.behaviour.idempotent
     assert not tool.behaviour.read_only
+
+
+@pytest.mark.requirement("write.encoding")
+async def test_a_mark_that_the_content_brings_along_is_not_doubled(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes(codecs.BOM_UTF8 + b"old")
+    tool = WriteFileTool()
+    await tool.execute(tool.validate_tool_params({"file_path": "a.txt", "content": "\ufeffa"}), context)
+    assert (root / "a.txt").read_bytes() == codecs.BOM_UTF8 + b"a"

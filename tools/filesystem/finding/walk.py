@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from tools.contract.context import AbortSignal
 from tools.contract.errors import PathNotInWorkspaceError
 from tools.filesystem.descriptors import Entry, Folder, PathKind
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.ignore import HiddenBy, Scope, scope_of
 from tools.filesystem.workspace import Location, Workspace
 
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 """Folders of other people's code and of version control that searches leave out (both seeds' five)."""
-
-SEARCH_SECONDS = 30.0
-"""How long one search may take before it returns what it has."""
 
 CHECK_EVERY = 2_000
 """Entries of one folder between two looks at the clock and the signal."""
@@ -97,36 +93,6 @@ class Without:
         wanted = None if self.excluded.covers(name) else self.wanted.enter(name)
         excluded = self.excluded.enter(name)
         return Without(wanted, excluded) if wanted is not None and excluded is not None else wanted
-
-
-class Deadline:
-    """The time budget of one call, and its cancellation.
-
-    Args:
-        signal: Set when the call is cancelled.
-        seconds: The budget, from now on.
-    """
-
-    __slots__ = ("_end", "seconds", "signal")
-
-    def __init__(self, signal: AbortSignal, seconds: float) -> None:
-        self.signal = signal
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the budget is used up."""
-        return time.monotonic() >= self._end
-
-    def check(self) -> bool:
-        """Whether the budget is used up.
-
-        Raises:
-            ToolError: `cancelled`.
-        """
-        self.signal.raise_if_aborted()
-        return self.is_over
 
 
 @dataclass(frozen=True, slots=True)

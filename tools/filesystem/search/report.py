@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.finding.options import one_line
+from tools.filesystem.finding.listing_text import one_line
 from tools.filesystem.search.match_lines import Neighbours, excerpt, is_searchable
 from tools.filesystem.search.run import FileHits
 

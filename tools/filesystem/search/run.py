@@ -14,8 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.options import Start
-from tools.filesystem.finding.walk import Deadline, Selection, Walk
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.starts import Start
+from tools.filesystem.finding.walk import Selection, Walk
 from tools.filesystem.search.engines.engine import Engine, EngineFailedError, Hits, Query
 from tools.filesystem.search.engines.in_process import InProcessEngine
 from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.engine import EngineFailedError
 
 WATCH_SECONDS = 0.05

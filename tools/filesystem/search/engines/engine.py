@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.cost import bounds, required_text
 from tools.filesystem.search.tree import Pattern
 

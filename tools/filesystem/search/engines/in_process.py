@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.engine import EngineFailedError, Hits, Query
 from tools.filesystem.search.engines.scan import Scanner
 from tools.filesystem.workspace import Location, Workspace

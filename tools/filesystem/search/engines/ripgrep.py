@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Generator, Iterator, Sequence
 
-from tools.filesystem.finding.walk import Deadline
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.child import Child, running
 from tools.filesystem.search.engines.engine import EngineFailedError, Hits, Query
 from tools.filesystem.workspace import contains
