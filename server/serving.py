@@ -18,7 +18,7 @@ from server.settings import SettingsReport
 from server.transports.listening import HttpOptions, ListenError, open_socket
 from server.transports.stdio import stdio_transport
 
-__all__ = ["ListenError", "Transport", "leave", "serve"]
+__all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
 
 logger = logging.getLogger(__name__)
 

@@ -72,11 +72,6 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def one_line(text: str) -> str:
-    """The text on one line, for titles and lists."""
-    return " ".join(text.split())
-
-
 def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
 

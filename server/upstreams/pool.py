@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
 import anyio
@@ -12,8 +11,6 @@ from server.settings import UpstreamSettings
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tools.registry import ToolRegistry
-
-logger = logging.getLogger(__name__)
 
 
 class UpstreamPool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shlex
 import signal
@@ -316,28 +317,32 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def stubborn(pid_file: Path) -> dict[str, Any]:
-    """An upstream that ignores the end of its input and a polite signal, and tells its process id."""
-    return {"command": sys.executable, "args": [str(PEERS / "stubborn.py"), str(pid_file)]}
+STUBBORN = {"command": sys.executable, "args": [str(PEERS / "stubborn.py")]}
+"""An upstream that ignores the end of its input and a polite signal, and tells its process id on standard error."""
+
+
+def read_until(stream: IO[bytes], pattern: bytes) -> re.Match[bytes]:
+    """Read lines until one matches; a stream that ends before is a failure."""
+    for line in stream:
+        match = re.search(pattern, line)
+        if match is not None:
+            return match
+    raise AssertionError(f"the stream ended without {pattern!r}")
 
 
 @pytest.mark.requirement("stdio.end")
 @pytest.mark.parametrize(("transport", "signals"), [("stdio", 2), ("http", 1)])
 def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int, root: Path, tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    config = write_config(tmp_path, {"mcpServers": {"stubborn": stubborn(pid_file)}})
+    config = write_config(tmp_path, {"mcpServers": {"stubborn": STUBBORN}, "log": {"level": "info"}})
     options = ("--transport", "http", "--port", "0") if transport == "http" else ()
     with running(root, config, *options) as server:
         if transport == "stdio":
             server.send(INITIALIZE, INITIALIZED)
-        for _ in range(400):
-            if pid_file.exists() and pid_file.read_text():
-                break
-            select.select([], [], [], 0.05)
-        pid = int(pid_file.read_text())
-        for _ in range(signals):
+        pid = int(read_until(server.stderr, rb"stubborn process (\d+)").group(1))
+        server.process.send_signal(signal.SIGTERM)
+        read_until(server.stderr, rb"stopping on SIGTERM")
+        if signals > 1:
             server.process.send_signal(signal.SIGTERM)
-            select.select([], [], [], 0.2)
         assert server.process.wait(30) == 0
         assert not is_alive(pid)
 
