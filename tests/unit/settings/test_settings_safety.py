@@ -9,53 +9,10 @@ from typing import Any
 
 import pytest
 
-from server.settings import SettingsError, SettingsReport, load_settings
-from server.settings.reference import Described, described_keys
+from server.settings import SettingsError, load_settings
 from server.settings.section import NotEnforced, NotUsed
+from tests.settings_cases import KEYS, at, load, refusal, write
 from tools.contract.context import ApprovalMode
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment whose home folder is empty."""
-    home = tmp_path / "home"
-    home.mkdir()
-    return {"HOME": str(home)}
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where a test writes its settings file."""
-    return tmp_path / "mcp.json"
-
-
-def write(path: Path, content: str | Mapping[str, Any]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return str(path)
-
-
-def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
-    return load_settings([write(path, content)], overrides, environ)
-
-
-def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    with pytest.raises(SettingsError) as caught:
-        load(path, content, environ)
-    return caught.value.message
-
-
-def at(key: Described, value: Any) -> dict[str, Any]:
-    """The settings that give one key a value."""
-    *sections, last = key.path.replace("NAME", "chosen").split(".")
-    tree: dict[str, Any] = {last: value}
-    for section in reversed(sections):
-        tree = {section: tree}
-    return tree
-
-
-KEYS = list(described_keys())
-every_key = pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
 
 SECRETS = [
     {"mcpServers": {"a": "hunter2"}},

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings import SettingsError, load_settings
 from server.settings.files import MAX_FILE_BYTES, user_file
+from tests.settings_cases import load, refusal, write
 from tools.contract.context import MediaHandling
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment whose home folder is empty."""
-    home = tmp_path / "home"
-    home.mkdir()
-    return {"HOME": str(home)}
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where a test writes its settings file."""
-    return tmp_path / "mcp.json"
-
-
-def write(path: Path, content: str | Mapping[str, Any]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return str(path)
-
-
-def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
-    return load_settings([write(path, content)], overrides, environ)
-
-
-def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    with pytest.raises(SettingsError) as caught:
-        load(path, content, environ)
-    return caught.value.message
 
 
 @pytest.mark.requirement("settings.user-file")

@@ -16,12 +16,6 @@ from server.settings import SettingsError, SettingsReport, UpstreamSettings, loa
 from server.settings.upstreams import alias_of
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where a test writes its settings file."""
-    return tmp_path / "mcp.json"
-
-
 def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsReport:
     file.write_text(json.dumps(content), encoding="utf-8")
     return load_settings([str(file)], {}, {"HOME": str(file.parent / "home"), **environ})

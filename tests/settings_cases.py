@@ -1,0 +1,42 @@
+"""Writing and loading settings files in tests, and the list of all keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings.reference import Described, described_keys
+
+
+def write(path: Path, content: str | Mapping[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str], **overrides: Any) -> SettingsReport:
+    return load_settings([write(path, content)], overrides, environ)
+
+
+def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(path, content, environ)
+    return caught.value.message
+
+
+def at(key: Described, value: Any) -> dict[str, Any]:
+    """The settings that give one key a value."""
+    *sections, last = key.path.replace("NAME", "chosen").split(".")
+    tree: dict[str, Any] = {last: value}
+    for section in reversed(sections):
+        tree = {section: tree}
+    return tree
+
+
+KEYS = list(described_keys())
+every_key = pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
