@@ -56,7 +56,10 @@ DISK_MODULES = {
     "ignore.py",
     "search/engines/child.py",
     "search/engines/ripgrep.py",
+    "link_free.py",
     "search/engines/scan.py",
+    "temporary.py",
+    "true_names.py",
     "workspace.py",
     "writer.py",
 }

@@ -9,19 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import BinaryIO, cast
+from io import FileIO
+from typing import Self
 
 from tools.contract.context import AbortSignal
 from tools.contract.ledger import FileIdentity
+from tools.filesystem.link_free import CAN_STEP, JUST_LOOK, open_link_free
 
 BLOCK_BYTES = 1 << 20
 """Read at a time where a whole file is read."""
-
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-"""The flag that refuses a link in place of a file."""
 
 _OPEN_FLAGS = (
     os.O_RDONLY
@@ -30,24 +30,27 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-FOLDER_FLAGS = _OPEN_FLAGS | NO_LINK | getattr(os, "O_DIRECTORY", 0)
-"""To open a folder, and nothing else."""
-
-CAN_OPEN_FOLDERS = os.scandir in os.supports_fd
-"""Windows opens no folder as a descriptor; there it is read by its path."""
+_PLACE_FLAGS = JUST_LOOK | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
+_FOLDER_FLAGS = _OPEN_FLAGS | _PLACE_FLAGS & ~JUST_LOOK
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A regular file, open for reading.
+    """A regular file, open for reading; closed at the end of its `with`.
 
     Args:
         stream: Unbuffered; read it in large blocks.
         info: Its `fstat`.
     """
 
-    stream: BinaryIO
+    stream: FileIO
     info: os.stat_result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
 
     @property
     def identity(self) -> FileIdentity:
@@ -94,16 +97,29 @@ Entry = tuple[str, PathKind]
 class Folder:
     """An open folder. What is asked about its entries is asked of this very folder, wherever its path leads by now.
 
+    Closed at the end of its `with`. An entry that is a link is never followed.
+
     Args:
-        path: Its path when it was opened.
+        path: Its real path when it was opened.
         descriptor: Its descriptor, or `None` where the system has none for folders.
     """
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_path", "descriptor")
 
     def __init__(self, path: str, descriptor: int | None) -> None:
         self._path = path
-        self._descriptor = descriptor
+        self.descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+    def named(self, name: str) -> str:
+        """How an entry is called in a call that is given `descriptor` as its `dir_fd`."""
+        return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def entries(self) -> list[Entry]:
         """Everything in it, in no order.
@@ -111,26 +127,94 @@ class Folder:
         Raises:
             OSError: It cannot be read.
         """
-        with os.scandir(self._path if self._descriptor is None else self._descriptor) as found:
+        with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
             return [(entry.name, _kind_of_entry(entry)) for entry in found]
 
+    def names(self) -> list[str]:
+        """The names of everything in it, in no order.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        return os.listdir(self._path if self.descriptor is None else self.descriptor)
+
     def stat(self, name: str) -> os.stat_result | None:
-        """The stat of an entry, a link not followed; `None` if it cannot be looked at."""
+        """The stat of an entry; `None` if it cannot be looked at."""
         try:
-            if self._descriptor is None:
-                return os.lstat(os.path.join(self._path, name))
-            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+            return os.stat(self.named(name), dir_fd=self.descriptor, follow_symlinks=False)
         except OSError:
             return None
 
     def link_target(self, name: str) -> str:
         """What is written in a link; empty if it cannot be read."""
         try:
-            if self._descriptor is None:
-                return os.readlink(os.path.join(self._path, name))
-            return os.readlink(name, dir_fd=self._descriptor)
+            return os.readlink(self.named(name), dir_fd=self.descriptor)
         except OSError:
             return ""
+
+
+def open_folder(path: str, *, to_list: bool = True) -> Folder:
+    """Open the folder at a real path.
+
+    Args:
+        path: A real path, not held against any root.
+        to_list: Whether its entries will be listed; else a folder that may not be listed is opened all the same.
+
+    Raises:
+        OSError: It is no folder, or cannot be opened; `ELOOP` if a part of its path is a link by now.
+    """
+    if not CAN_STEP:
+        return Folder(path, None)
+    try:
+        return Folder(path, open_link_free(path, _FOLDER_FLAGS))
+    except PermissionError:
+        if to_list or not JUST_LOOK:
+            raise
+        return Folder(path, open_link_free(path, _PLACE_FLAGS))
+
+
+def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
+    """Open the folder at a real path, and make it and the folders above it as far as they are missing.
+
+    Args:
+        path: The folder.
+        above: A folder above it, or itself, that is never made.
+
+    Returns:
+        The folder, and the paths of those that were made, the deepest last.
+
+    Raises:
+        OSError: One cannot be made or opened.
+    """
+    missing: list[str] = []
+    while True:
+        try:
+            folder = open_folder(path, to_list=False)
+            break
+        except FileNotFoundError:
+            if path == above:
+                raise
+            path, name = os.path.split(path)
+            missing.append(name)
+    made: list[str] = []
+    for name in reversed(missing):
+        path = os.path.join(path, name)
+        with folder:
+            try:
+                os.mkdir(folder.named(name), dir_fd=folder.descriptor)
+                made.append(path)
+            except FileExistsError:
+                pass  # somebody else has made it meanwhile
+        folder = open_folder(path, to_list=False)
+    return folder, made
+
+
+def remove_folders(paths: Sequence[str]) -> None:
+    """Remove folders that were made for nothing, the last first; what is in use by now stays."""
+    for path in reversed(paths):
+        above, name = os.path.split(path)
+        with suppress(OSError), open_folder(above, to_list=False) as folder:
+            os.rmdir(folder.named(name), dir_fd=folder.descriptor)
 
 
 def _kind_of_entry(entry: os.DirEntry[str]) -> PathKind:
@@ -158,23 +242,23 @@ class NotRegularError(OSError):
         self.kind = kind
 
 
-def open_regular(path: str, flags: int = 0) -> OpenedFile:
-    """Open a regular file for reading, never blocking. The caller closes its stream.
+def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
+    """Open a regular file for reading, never blocking. The caller closes it.
 
     Args:
-        path: Not held against any root.
-        flags: `NO_LINK`, where a link in its place is refused.
+        path: A real path, not held against any root; or any path, if links may be followed.
+        through_links: Whether links are followed.
 
     Raises:
         NotRegularError: It is a folder, a device, a pipe or a socket.
-        OSError: It cannot be opened.
+        OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
     """
-    descriptor = os.open(path, _OPEN_FLAGS | flags)
+    descriptor = os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS)
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         raise NotRegularError(kind_of_mode(info.st_mode))
-    return OpenedFile(cast("BinaryIO", os.fdopen(descriptor, "rb", buffering=0)), info)
+    return OpenedFile(FileIO(descriptor), info)
 
 
 def identity_of(info: os.stat_result) -> FileIdentity:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tools.filesystem.descriptors import NO_LINK, NotRegularError, open_regular
+from tools.filesystem.descriptors import NotRegularError, open_regular
 from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text, parse_rules
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ class Scope:
         if git is None:
             return self
         if GIT_FOLDER in names and (exclude := _exclude_file(os.path.join(folder, GIT_FOLDER))) is not None:
-            git = (_layer(exclude, len(self.prefix), HiddenBy.GIT),)
+            git = (_layer(exclude, len(self.prefix), HiddenBy.GIT, through_links=True),)
         if git and GIT_IGNORE_FILE in names:
-            own = _layer(os.path.join(folder, GIT_IGNORE_FILE), len(self.prefix), HiddenBy.GIT, NO_LINK)
+            own = _layer(os.path.join(folder, GIT_IGNORE_FILE), len(self.prefix), HiddenBy.GIT)
             git = (*git, own)
         return replace(self, git=git)
 
@@ -210,28 +210,33 @@ def _exclude_file(git_folder: str) -> str | None:
 
 def _exclude_of_worktree(git_file: str) -> str:
     """The excludes of a linked worktree or submodule, whose `.git` is a file that names the real folder."""
-    named = _read(git_file, NO_LINK).decode("utf-8", "surrogateescape").partition("\n")[0]
+    named = _read(git_file).decode("utf-8", "surrogateescape").partition("\n")[0]
     folder = os.path.join(os.path.dirname(git_file), named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
-    common = _read(os.path.join(folder, "commondir")).decode("utf-8", "surrogateescape").strip().replace("\0", "")
+    common = (
+        _read(os.path.join(folder, "commondir"), through_links=True)
+        .decode("utf-8", "surrogateescape")
+        .strip()
+        .replace("\0", "")
+    )
     return os.path.join(folder, common, "info", "exclude")
 
 
 def _agent_layers(root: str, base: int) -> Iterator[_Layer]:
     for name in AGENT_IGNORE_FILES:
-        layer = _layer(os.path.join(root, name), base, HiddenBy.AGENT)
+        layer = _layer(os.path.join(root, name), base, HiddenBy.AGENT, through_links=True)
         if layer.rules:
             yield layer
 
 
-def _layer(path: str, base: int, hidden_by: HiddenBy, flags: int = 0) -> _Layer:
-    return _Layer(parse_rules(_read(path, flags)), base, os.path.basename(path), hidden_by)
+def _layer(path: str, base: int, hidden_by: HiddenBy, *, through_links: bool = False) -> _Layer:
+    return _Layer(parse_rules(_read(path, through_links=through_links)), base, os.path.basename(path), hidden_by)
 
 
-def _read(path: str, flags: int = 0) -> bytes:
+def _read(path: str, *, through_links: bool = False) -> bytes:
     """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
     try:
-        with open_regular(path, flags).stream as stream:
-            return stream.read(MAX_IGNORE_FILE_BYTES)
+        with open_regular(path, through_links=through_links) as opened:
+            return opened.stream.read(MAX_IGNORE_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""
     except OSError as error:

@@ -1,7 +1,8 @@
 """The one way to a file: a path as somebody spelled it becomes a location inside a root, or an error.
 
-Containment is decided on the real path, every link resolved, component by component, and checked again on the
-opened descriptor. Only regular files are opened, never blocking. Every tool reaches the disk through here.
+Containment is decided on the real path, every link resolved, by components; and what is at a real path is opened
+without following any link, so it cannot lead elsewhere by then. Only regular files are opened, never blocking. Every
+tool reaches the disk through here; what changes a file does so through `tools.filesystem.writer`.
 """
 
 from __future__ import annotations
@@ -9,23 +10,25 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, shown_path
 from tools.filesystem.descriptors import (
-    CAN_OPEN_FOLDERS,
-    FOLDER_FLAGS,
-    NO_LINK,
     Folder,
     NotRegularError,
     OpenedFile,
     PathKind,
     kind_of_mode,
+    make_folders,
+    open_folder,
     open_regular,
+    remove_folders,
 )
+from tools.filesystem.link_free import look, real_path
+from tools.filesystem.true_names import ignores_case, truly_named
 
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 """A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
@@ -70,6 +73,8 @@ class Workspace:
         problem: Why there is no root, as a sentence that says what to do; used when `roots` is empty.
         respect_git_ignore: Whether discovery leaves out what git ignores, unless a call says otherwise.
         respect_agent_ignore: Whether the agent-ignore files count, unless a call says otherwise.
+        ignore_case: Whether names in another case lead to the same file below the roots; found out where it is not
+            given.
     """
 
     def __init__(
@@ -79,11 +84,13 @@ class Workspace:
         *,
         respect_git_ignore: bool = True,
         respect_agent_ignore: bool = True,
+        ignore_case: bool | None = None,
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._problem = problem
+        self._ignore_case = ignore_case
 
     @property
     def first_root(self) -> str:
@@ -116,14 +123,28 @@ class Workspace:
             )
         if "\0" in spelled:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
-        literal = os.path.join(base, spelled)
-        if not os.path.lexists(literal):
-            literal = next((path for path in _other_readings(base, spelled) if os.path.lexists(path)), literal)
         try:
-            real = os.path.realpath(literal)
+            real = real_path(self._reading(base, spelled))
         except (OSError, ValueError) as error:
             raise explain(error, spelled) from None
-        return Location(self._root_of(real, spelled), real, spelled)
+        root = self._root_of(real, spelled)
+        if root in self._roots_without_case:
+            real = truly_named(real, root)
+            root = self._root_of(real, spelled)
+        return Location(root, real, spelled)
+
+    @cached_property
+    def _roots_without_case(self) -> frozenset[str]:
+        if self._ignore_case is None:
+            return frozenset(root for root in self.roots if ignores_case(root))
+        return frozenset(self.roots) if self._ignore_case else frozenset()
+
+    def _reading(self, base: str, spelled: str) -> str:
+        """The literal path if it exists, else the first other reading that does, else the literal path."""
+        literal = os.path.join(base, spelled)
+        if os.path.lexists(literal):
+            return literal
+        return next((path for path in _other_readings(base, spelled) if os.path.lexists(path)), literal)
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in.
@@ -156,11 +177,11 @@ class Workspace:
             ToolError: It cannot be looked at.
         """
         try:
-            return os.lstat(location.path)
+            return look(location.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise explain(error, location.spelled) from None
+            raise self.explain(error, location) from None
 
     def kind_of(self, location: Location) -> PathKind | None:
         """What is there, or `None` where nothing can be seen."""
@@ -174,46 +195,38 @@ class Workspace:
 
     def has(self, folder: Location, relative: str) -> bool:
         """Whether something is below a folder under exactly this name, a link that leads out not followed."""
-        path = os.path.join(folder.path, relative)
-        if not os.path.lexists(path):
+        above, name = os.path.split(os.path.join(folder.path, relative))
+        try:
+            real = real_path(above)
+            if not any(contains(root, real) for root in self.roots):
+                return False
+            look(os.path.join(real, name))
+        except (OSError, ValueError):
             return False
-        above = os.path.realpath(os.path.dirname(path))
-        return any(contains(root, above) for root in self.roots)
+        return True
 
     def _looked_at(self, location: Location) -> os.stat_result | None:
         try:
-            return os.lstat(location.path)
+            return look(location.path)
         except (OSError, ValueError):
             return None
 
-    @contextmanager
-    def open_file(self, location: Location) -> Generator[OpenedFile]:
-        """Open a regular file for reading.
+    def open_file(self, location: Location) -> OpenedFile:
+        """Open a regular file for reading; closed at the end of its `with`.
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
-                regular file), `path_not_in_workspace` (the path was exchanged while it was opened).
+                regular file), `path_not_in_workspace` (the path was exchanged for a link that leads out).
         """
         try:
-            opened = open_regular(location.path, NO_LINK)
+            return open_regular(location.path)
         except NotRegularError as error:
             raise _not_a_file(error, location) from None
-        except OSError as error:
-            raise explain(error, location.spelled) from None
-        with opened.stream:
-            self._check_opened(opened.stream.fileno(), location.spelled)
-            yield opened
+        except (OSError, ValueError) as error:
+            raise self.explain(error, location) from None
 
-    def _check_opened(self, descriptor: int, spelled: str) -> None:
-        """Hold what was really opened against the roots: a folder above it may have been exchanged for a link."""
-        if sys.platform == "linux":
-            opened = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
-            if not any(contains(root, opened) for root in self.roots):
-                raise PathNotInWorkspaceError(spelled, self.roots)
-
-    @contextmanager
-    def open_folder(self, path: str) -> Generator[Folder]:
-        """Open a folder to see what is in it.
+    def open_folder(self, path: str) -> Folder:
+        """Open a folder to see what is in it; closed at the end of its `with`.
 
         Args:
             path: Its real path.
@@ -222,21 +235,45 @@ class Workspace:
             OSError: It cannot be opened; a walker decides what that means.
             PathNotInWorkspaceError: It lies outside every root, or was exchanged for a link that leads there.
         """
-        if not any(contains(root, path) for root in self.roots):
-            raise PathNotInWorkspaceError(path, self.roots)
-        if not CAN_OPEN_FOLDERS:
-            yield Folder(path, None)
-            return
+        self._root_of(path, path)
         try:
-            descriptor = os.open(path, FOLDER_FLAGS)
+            return open_folder(path)
         except OSError:
-            self._root_of(os.path.realpath(path), path)
+            self._root_of(real_path(path), path)
             raise
+
+    @contextmanager
+    def folder_to_write_in(self, location: Location) -> Generator[Folder]:
+        """Open the folder that a file is to be written in; what is missing of it is made.
+
+        What was made goes again if an error leaves the `with`.
+
+        Raises:
+            OSError: It cannot be opened or made; `explain` says why.
+        """
+        folder, made = make_folders(os.path.dirname(location.path), location.root)
         try:
-            self._check_opened(descriptor, path)
-            yield Folder(path, descriptor)
-        finally:
-            os.close(descriptor)
+            with folder:
+                yield folder
+        except BaseException:
+            remove_folders(made)
+            raise
+
+    def explain(
+        self,
+        error: OSError | ValueError,
+        location: Location,
+        otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE,
+    ) -> ToolError:
+        """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            try:
+                self._root_of(real_path(location.path), location.spelled)
+            except PathNotInWorkspaceError as outside:
+                return outside
+            except OSError:
+                pass  # a circle
+        return explain(error, location.spelled, otherwise)
 
 
 def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
@@ -260,7 +297,7 @@ def _other_readings(base: str, spelled: str) -> Iterator[str]:
         yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
 
 
-_CODES = {
+_CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENOENT: (ToolErrorType.FILE_NOT_FOUND, "does not exist"),
     errno.ENOTDIR: (
         ToolErrorType.FILE_NOT_FOUND,
@@ -278,6 +315,9 @@ _CODES = {
         "is a link that leads in a circle or was exchanged meanwhile",
     ),
     errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
+    errno.EBUSY: (None, "is in use by another program; try again"),
+    errno.EFBIG: (None, "would be larger than the system allows"),
+    errno.EIO: (None, "cannot be used: the disk reports an error"),
 }
 
 
@@ -289,4 +329,4 @@ def explain(
     code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
     symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""
     hint = " Use list_directory or glob to see what is there." if code is ToolErrorType.FILE_NOT_FOUND else ""
-    return ToolError(code, f"'{shown_path(spelled)}' {why}{symbol}.{hint}")
+    return ToolError(code or otherwise, f"'{shown_path(spelled)}' {why}{symbol}.{hint}")

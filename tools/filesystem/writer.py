@@ -1,28 +1,28 @@
 """The one way to change a file: the whole new content, beside the old one, then a rename.
 
-A reader sees the old or the new content, never a mixture. Mode and owner are kept, set-id bits are dropped.
+A reader sees the old or the new content, never a mixture. Mode, owner and extended attributes are kept, set-id bits
+are dropped. All of it happens in one folder that is held open, so nothing can lead it elsewhere.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
 import stat
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from weakref import WeakValueDictionary
 
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.workspace import Location, explain
-
-TEMPORARY_PREFIX = ".coretools-"
-"""How the temporary file beside the target is called; a leftover of a killed process is recognised by it."""
+from tools.filesystem.descriptors import Folder, identity_of
+from tools.filesystem.temporary import Temporary, alone_in, take_over, temporary_in
+from tools.filesystem.workspace import Location, Workspace
 
 NEW_FILE_MODE = 0o666
 """Mode of a created file before the umask."""
@@ -32,6 +32,8 @@ PRIVATE_MODE = 0o600
 
 LOOK_SECONDS = 0.05
 """How often a call that waits for another one's write looks whether it was cancelled."""
+
+_RENAME_NOREPLACE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,99 +79,150 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
         lock.release()
 
 
-def replace_file(location: Location, content: bytes, expected: FileIdentity | None) -> Written:
+def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
+    """Rename within a folder.
+
+    Args:
+        folder: The folder.
+        source: The present name.
+        target: The new name.
+        replacing: Whether something may be there already; where the system can tell, nothing else is replaced.
+
+    Raises:
+        OSError: It cannot be renamed; `EEXIST` if something is there that must not be replaced.
+    """
+    rename_new = None if replacing or folder.descriptor is None else _rename_new()
+    if rename_new is None or not rename_new(folder.descriptor, source, target):
+        os.replace(
+            folder.named(source), folder.named(target), src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor
+        )
+
+
+@cache
+def _rename_new() -> Callable[[int | None, str, str], bool] | None:
+    """The system's rename that replaces nothing; it tells whether the file system knows it."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # noqa: PLC0415 - only needed once a file is made; starting is quicker without
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+
+    def rename(folder: int | None, source: str, target: str) -> bool:
+        if call(folder, os.fsencode(source), folder, os.fsencode(target), _RENAME_NOREPLACE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
+            return False
+        raise OSError(number, os.strerror(number))
+
+    return rename
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a write asks of the disk, and what may fail there at any time.
+
+    Args:
+        write: Writes some of the bytes to a descriptor and tells how many.
+        sync: Brings a descriptor's content to the disk.
+        rename: As `rename_in`.
+    """
+
+    write: Callable[[int, memoryview], int] = os.write
+    sync: Callable[[int], None] = os.fsync
+    rename: Callable[[Folder, str, str, bool], None] = rename_in
+
+
+REAL_DISK = Disk()
+
+
+def replace_file(
+    workspace: Workspace,
+    location: Location,
+    content: bytes,
+    expected: FileIdentity | None,
+    disk: Disk = REAL_DISK,
+) -> Written:
     """Write a whole file.
 
     Args:
-        location: The target; missing parent folders are created.
+        workspace: Opens its folder.
+        location: The target; missing folders above it are made.
         content: The new bytes.
         expected: The fingerprint of the file that this content was made from, or `None` for a new file.
+        disk: Does the writing.
 
     Raises:
         ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
-            failed. The old content is whole in every case.
+            failed. The old content is whole in every case, and nothing is left beside it.
     """
-    parent = os.path.dirname(location.path)
-    temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp")
     try:
-        _make_folder(parent, location)
-        _write_temporary(temporary, content, NEW_FILE_MODE if expected is None else PRIVATE_MODE)
-        try:
-            before = _check_expected(location, expected)
-            if before is not None:
-                _keep_mode_and_owner(temporary, before)
-            os.replace(temporary, location.path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-        _sync_folder(parent)
-        after = os.lstat(location.path)
-    except OSError as error:
-        raise explain(error, location.spelled, ToolErrorType.FILE_WRITE_FAILURE) from None
-    return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
-
-
-def _make_folder(folder: str, location: Location) -> None:
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
+        with workspace.folder_to_write_in(location) as folder:
+            return _replace(folder, location, content, expected, disk)
+    except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
             f"'{location.spelled}' cannot be written: a part of the path is a file, not a folder. "
             "Use another path; list_directory shows what is there.",
         ) from None
+    except OSError as error:
+        raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
 
 
-def _write_temporary(path: str, content: bytes, mode: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, mode)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(path)
-        raise
-    finally:
-        os.close(descriptor)
+def _replace(folder: Folder, location: Location, content: bytes, expected: FileIdentity | None, disk: Disk) -> Written:
+    name = os.path.basename(location.path)
+    with temporary_in(folder, NEW_FILE_MODE if expected is None else PRIVATE_MODE) as temporary:
+        _write(temporary, content, disk)
+        with alone_in(folder):
+            before = _check_expected(folder, name, location, expected)
+            if before is not None:
+                take_over(temporary, folder, name, before)
+            if os.name == "nt":
+                temporary.close()  # an open file cannot be renamed there
+            try:
+                disk.rename(folder, temporary.name, name, before is not None)
+            except FileExistsError:
+                raise _changed(location) from None
+        after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
+    _sync_folder(folder, disk)
+    return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
 
 
-def _check_expected(location: Location, expected: FileIdentity | None) -> os.stat_result | None:
-    try:
-        now = os.lstat(location.path)
-    except FileNotFoundError:
-        now = None
+def _write(temporary: Temporary, content: bytes, disk: Disk) -> None:
+    descriptor = temporary.descriptor
+    assert descriptor is not None  # noqa: S101 - nobody has closed it yet
+    left = memoryview(content)
+    while left:
+        left = left[disk.write(descriptor, left) :]
+    disk.sync(descriptor)
+
+
+def _check_expected(
+    folder: Folder, name: str, location: Location, expected: FileIdentity | None
+) -> os.stat_result | None:
+    now = folder.stat(name)
     if now is not None and stat.S_ISDIR(now.st_mode):
         raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.spelled}' is a directory, not a file.")
     if now is not None and not stat.S_ISREG(now.st_mode):
         raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.spelled}' is not a regular file.")
     if (identity_of(now) if now is not None else None) != expected:
-        raise ToolError(
-            ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{location.spelled}' was changed by somebody else in this very moment; nothing was written. "
-            "Read it again and repeat the change on what it holds now.",
-        )
+        raise _changed(location)
     return now
 
 
-def _keep_mode_and_owner(temporary: str, before: os.stat_result) -> None:
-    if sys.platform != "win32":
-        info = os.stat(temporary)
-        if (info.st_uid, info.st_gid) != (before.st_uid, before.st_gid):
-            with suppress(PermissionError):
-                os.chown(temporary, before.st_uid, before.st_gid)
-    os.chmod(temporary, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+def _changed(location: Location) -> ToolError:
+    return ToolError(
+        ToolErrorType.FILE_CHANGED_SINCE_READ,
+        f"'{location.spelled}' was changed by somebody else in this very moment; nothing was written. "
+        "Read it again and repeat the change on what it holds now.",
+    )
 
 
-def _sync_folder(folder: str) -> None:
-    if os.name != "posix":
-        return
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync_folder(folder: Folder, disk: Disk) -> None:
+    """Bring the new name to the disk too; where that fails the file is whole all the same."""
+    if folder.descriptor is not None:
+        with suppress(OSError):
+            disk.sync(folder.descriptor)

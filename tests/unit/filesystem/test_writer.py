@@ -21,16 +21,16 @@ def test_mode_is_kept_and_set_id_bits_are_dropped(root: Path) -> None:
     path = root / "tool.sh"
     path.write_text("old")
     path.chmod(0o4751)
-    location = Workspace([str(root)]).locate("tool.sh")
-    replace_file(location, b"new", identity_of(path.stat()))
+    workspace = Workspace([str(root)])
+    replace_file(workspace, workspace.locate("tool.sh"), b"new", identity_of(path.stat()))
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
 
 
 @pytest.mark.requirement("write.atomic")
 def test_nothing_is_left_beside_the_file(root: Path) -> None:
-    location = Workspace([str(root)]).locate("deep/er/new.txt")
-    replace_file(location, b"x", None)
+    workspace = Workspace([str(root)])
+    replace_file(workspace, workspace.locate("deep/er/new.txt"), b"x", None)
     assert os.listdir(root / "deep" / "er") == ["new.txt"]
 
 
@@ -42,8 +42,9 @@ def test_a_file_that_is_not_as_expected_is_not_written(exists: bool, root: Path)
     expected = None if exists else identity_of(path.stat())
     if not exists:
         path.unlink()
+    workspace = Workspace([str(root)])
     with pytest.raises(ToolError) as caught:
-        replace_file(Workspace([str(root)]).locate("a.txt"), b"new", expected)
+        replace_file(workspace, workspace.locate("a.txt"), b"new", expected)
     assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert os.listdir(root) == (["a.txt"] if exists else [])
 
@@ -53,7 +54,8 @@ def test_another_name_of_the_file_keeps_the_old_content(root: Path) -> None:
     path, other = root / "a.txt", root / "b.txt"
     path.write_text("old")
     os.link(path, other)
-    written = replace_file(Workspace([str(root)]).locate("a.txt"), b"new", identity_of(path.stat()))
+    workspace = Workspace([str(root)])
+    written = replace_file(workspace, workspace.locate("a.txt"), b"new", identity_of(path.stat()))
     assert written.links_broken == 1
     assert (path.read_text(), other.read_text()) == ("new", "old")
 
@@ -64,10 +66,10 @@ def test_a_folder_in_the_way_is_named(root: Path) -> None:
     (root / "file").write_text("x")
     workspace = Workspace([str(root)])
     with pytest.raises(ToolError) as caught:
-        replace_file(workspace.locate("folder"), b"x", None)
+        replace_file(workspace, workspace.locate("folder"), b"x", None)
     assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
     with pytest.raises(ToolError) as caught:
-        replace_file(workspace.locate("file/below"), b"x", None)
+        replace_file(workspace, workspace.locate("file/below"), b"x", None)
     assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
 
 

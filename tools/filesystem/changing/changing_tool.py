@@ -136,7 +136,7 @@ def commit(location: Location, content: bytes, snapshot: Snapshot, context: Tool
     links_broken = 0
     identity = snapshot.identity
     if identity is None or content != snapshot.data:
-        written = replace_file(location, content, identity)
+        written = replace_file(context.workspace, location, content, identity)
         identity, links_broken = written.identity, written.links_broken
     if context.client.reads is not None:
         context.client.reads.record(location.path, SeenFile(identity, digest))

@@ -1,0 +1,30 @@
+"""The opener where the kernel cannot do it in one call: the same behaviour, folder by folder."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import PEERS, ROOT
+
+OPENER_TESTS = [
+    "tests/unit/filesystem/test_workspace.py",
+    "tests/unit/filesystem/test_writer.py",
+    "tests/unit/filesystem/test_walk.py",
+    "tests/hostile/test_folder_swaps.py",
+]
+
+
+@pytest.mark.requirement("paths.fallback")
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM], ids=["unknown", "forbidden"])
+def test_the_opener_behaves_the_same_without_openat2(error: int) -> None:
+    command = [sys.executable, "-P", str(PEERS / "without_openat2.py"), str(error), "-q", "-p", "no:cacheprovider"]
+    command += ["-p", "no:xdist", "-m", "not long", *OPENER_TESTS]
+    # By steps a path may be longer than the kernel takes in one call.
+    command += ["--deselect", "tests/unit/filesystem/test_walk.py::test_a_folder_that_cannot_be_read_is_counted"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert " passed" in ended.stdout

@@ -1,0 +1,170 @@
+"""Writers that are killed, disks that fail, folders that nobody may write to: the old content or the new, whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import PEERS
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.descriptors import Folder, identity_of
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.writer import REAL_DISK, Disk, replace_file
+
+WRITERS = 240
+"""Of whom a few live on purpose: at least 200 are killed."""
+LENGTH = 8 * 4096
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    (root / "file.txt").write_bytes(b"old")
+    return Workspace([str(root)])
+
+
+def write(workspace: Workspace, path: str, content: bytes, disk: Disk = REAL_DISK) -> None:
+    location = workspace.locate(path)
+    info = workspace.stat(location)
+    replace_file(workspace, location, content, identity_of(info) if info else None, disk)
+
+
+@pytest.mark.requirement("write.killed")
+def test_a_writer_killed_at_any_step_leaves_whole_content_and_the_next_one_removes_its_leftovers(
+    root: Path, workspace: Workspace
+) -> None:
+    (root / "file.txt").write_bytes(b"a" * LENGTH)
+    command = [sys.executable, "-P", str(PEERS / "killed_writer.py"), str(root), str(WRITERS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        ends: list[bytes] = []
+        for end in process.stdout:
+            ends.append(end.strip())
+            content = (root / "file.txt").read_bytes()
+            assert len(content) == LENGTH
+            assert len(set(content)) == 1
+    assert len(ends) == WRITERS
+    assert ends.count(b"killed") >= 200
+    assert ends.count(b"wrote") > 0
+    write(workspace, "file.txt", b"last")
+    assert os.listdir(root) == ["file.txt"]
+
+
+@pytest.mark.requirement("write.leftovers")
+def test_a_leftover_is_removed_by_the_next_write_in_its_folder_only(root: Path, workspace: Workspace) -> None:
+    (root / "other").mkdir()
+    leftover = ".coretools-0123456789abcdef.tmp"
+    for folder in (root, root / "other"):
+        (folder / leftover).write_bytes(b"half")
+    (root / ".coretools-mine.tmp").write_bytes(b"not ours")
+    write(workspace, "file.txt", b"new")
+    assert sorted(os.listdir(root)) == [".coretools-mine.tmp", "file.txt", "other"]
+    assert os.listdir(root / "other") == [leftover]
+
+
+@pytest.mark.requirement("write.leftovers")
+def test_the_temporary_file_of_a_living_writer_is_left_alone(root: Path, workspace: Workspace) -> None:
+    seen: list[int] = []
+
+    def write_another(descriptor: int, data: memoryview) -> int:
+        write(workspace, f"other-{len(seen)}.txt", b"meanwhile")
+        seen.append(len([name for name in os.listdir(root) if name.startswith(".coretools-")]))
+        return os.write(descriptor, data)
+
+    write(workspace, "file.txt", b"new", Disk(write=write_another))
+    assert seen == [1]
+    assert (root / "file.txt").read_bytes() == b"new"
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise OSError(number, "made up")
+
+    return fail
+
+
+def full_after(room: int) -> Callable[[int, memoryview], int]:
+    """A disk on which only so many bytes fit."""
+    left = [room]
+
+    def write_some(descriptor: int, data: memoryview) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "made up")
+        written = os.write(descriptor, data[: left[0]])
+        left[0] -= written
+        return written
+
+    return write_some
+
+
+def no_rename(folder: Folder, source: str, target: str, replacing: bool) -> None:
+    del folder, source, target, replacing
+    raise OSError(errno.EIO, "made up")
+
+
+@pytest.mark.requirement("write.disk_faults")
+@pytest.mark.parametrize("path", ["file.txt", "new.txt", "made/for/it.txt"])
+@pytest.mark.parametrize(
+    ("disk", "code"),
+    [
+        pytest.param(Disk(write=failing(errno.ENOSPC)), ToolErrorType.NO_SPACE_LEFT, id="full"),
+        pytest.param(Disk(write=failing(errno.EDQUOT)), ToolErrorType.NO_SPACE_LEFT, id="quota"),
+        pytest.param(Disk(write=failing(errno.EFBIG)), ToolErrorType.FILE_WRITE_FAILURE, id="size limit"),
+        pytest.param(Disk(write=failing(errno.EIO)), ToolErrorType.FILE_WRITE_FAILURE, id="error in writing"),
+        pytest.param(Disk(sync=failing(errno.EIO)), ToolErrorType.FILE_WRITE_FAILURE, id="error in syncing"),
+        pytest.param(Disk(rename=no_rename), ToolErrorType.FILE_WRITE_FAILURE, id="error in renaming"),
+        pytest.param(Disk(write=failing(errno.EROFS)), ToolErrorType.PERMISSION_DENIED, id="read-only"),
+    ],
+)
+def test_a_fault_of_the_disk_leaves_the_old_content_and_nothing_else(
+    path: str, disk: Disk, code: ToolErrorType, root: Path, workspace: Workspace
+) -> None:
+    with pytest.raises(ToolError) as caught:
+        write(workspace, path, b"new content", disk)
+    assert caught.value.code is code
+    assert "made up" not in caught.value.message
+    assert os.listdir(root) == ["file.txt"]
+    assert (root / "file.txt").read_bytes() == b"old"
+
+
+@pytest.mark.requirement("write.disk_faults")
+def test_a_disk_that_fills_up_half_way_leaves_the_old_content_and_nothing_else(
+    root: Path, workspace: Workspace
+) -> None:
+    with pytest.raises(ToolError) as caught:
+        write(workspace, "file.txt", b"x" * 1000, Disk(write=full_after(400)))
+    assert caught.value.code is ToolErrorType.NO_SPACE_LEFT
+    assert os.listdir(root) == ["file.txt"]
+    assert (root / "file.txt").read_bytes() == b"old"
+
+
+@pytest.mark.requirement("write.disk_faults")
+def test_a_disk_that_takes_little_at_a_time_gets_it_all(root: Path, workspace: Workspace) -> None:
+    write(workspace, "file.txt", bytes(range(256)), Disk(write=lambda to, data: os.write(to, data[:7])))
+    assert (root / "file.txt").read_bytes() == bytes(range(256))
+
+
+@pytest.mark.requirement("write.expected")
+def test_a_file_that_appears_while_a_new_one_is_written_is_not_replaced(root: Path, workspace: Workspace) -> None:
+    def rename_late(folder: Folder, source: str, target: str, replacing: bool) -> None:
+        (root / target).write_bytes(b"somebody else's")
+        REAL_DISK.rename(folder, source, target, replacing)
+
+    with pytest.raises(ToolError) as caught:
+        write(workspace, "new.txt", b"ours", Disk(rename=rename_late))
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert (root / "new.txt").read_bytes() == b"somebody else's"
+    assert sorted(os.listdir(root)) == ["file.txt", "new.txt"]
+
+
+@pytest.mark.requirement("write.attributes")
+def test_extended_attributes_are_kept(root: Path, workspace: Workspace) -> None:
+    os.setxattr(root / "file.txt", "user.note", b"kept")
+    write(workspace, "file.txt", b"new")
+    assert os.getxattr(root / "file.txt", "user.note") == b"kept"

@@ -1,0 +1,70 @@
+"""Forks writers of one file, one after the other, and each kills itself at another moment of its write.
+
+python killed_writer.py ROOT WRITERS     prints, for each writer, how it ended: `killed` or `wrote`
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.filesystem.descriptors import Folder, identity_of
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.writer import Disk, rename_in, replace_file
+
+PIECE = 4096
+STEPS = 14
+"""A write has twelve, so a few writers live."""
+
+
+class DeadlyDisk:
+    """Writes in small pieces and dies at one of its steps."""
+
+    def __init__(self, last_step: int) -> None:
+        self.left = last_step
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self.step()
+        return os.write(descriptor, data[:PIECE])
+
+    def sync(self, descriptor: int) -> None:
+        self.step()
+        os.fsync(descriptor)
+
+    def rename(self, folder: Folder, source: str, target: str, replacing: bool) -> None:
+        self.step()
+        rename_in(folder, source, target, replacing)
+        self.step()
+
+
+def write(root: Path, number: int, last_step: int) -> NoReturn:
+    workspace = Workspace([str(root)])
+    disk = DeadlyDisk(last_step)
+    content = bytes([ord("a") + number % 26]) * (8 * PIECE)
+    expected = identity_of((root / "file.txt").stat())
+    replace_file(workspace, workspace.locate("file.txt"), content, expected, Disk(disk.write, disk.sync, disk.rename))
+    os._exit(0)
+
+
+def main() -> None:
+    root, writers = Path(sys.argv[1]), int(sys.argv[2])
+    for number in range(writers):
+        pid = os.fork()
+        if pid == 0:
+            write(root, number, number % STEPS)
+        _, status = os.waitpid(pid, 0)
+        print("killed" if os.WIFSIGNALED(status) else "wrote", flush=True)  # noqa: T201 - read by the test
+
+
+if __name__ == "__main__":
+    main()

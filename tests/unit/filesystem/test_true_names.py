@@ -1,0 +1,45 @@
+"""File systems on which `.ENV` opens `.env`: one file keeps one name."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.true_names import ignores_case
+from tools.filesystem.workspace import Workspace
+
+
+@pytest.mark.requirement("paths.case")
+@pytest.mark.parametrize("spelled", [".ENV", ".Env", ".env"])
+def test_another_case_of_a_protected_name_is_protected(spelled: str, root: Path) -> None:
+    (root / ".env").write_text("secret")
+    (root / ".geminiignore").write_text(".env\n")
+    workspace = Workspace([str(root)], ignore_case=True)
+    location = workspace.locate(spelled)
+    assert location.path == str(root / ".env")
+    assert agent_ignore_file(workspace, location) == ".geminiignore"
+
+
+@pytest.mark.requirement("paths.case")
+def test_each_folder_of_a_path_gets_its_true_name_and_what_is_missing_keeps_the_given_one(root: Path) -> None:
+    name = unicodedata.normalize("NFD", "Café")
+    (root / "Source" / name).mkdir(parents=True)
+    (root / "Source" / name / "A.txt").write_text("a")
+    workspace = Workspace([str(root)], ignore_case=True)
+    composed = unicodedata.normalize("NFC", "café")
+    assert workspace.locate(f"source/{composed}/a.TXT").path == str(root / "Source" / name / "A.txt")
+    assert workspace.locate("SOURCE/New/b.txt").path == str(root / "Source" / "New" / "b.txt")
+    assert workspace.locate(".").path == str(root)
+
+
+@pytest.mark.requirement("paths.case")
+def test_where_case_counts_names_are_taken_as_they_are(root: Path) -> None:
+    (root / ".env").write_text("secret")
+    (root / ".ENV").write_text("another")
+    assert not ignores_case(str(root))
+    workspace = Workspace([str(root)])
+    assert workspace.locate(".ENV").path == str(root / ".ENV")
+    assert workspace.locate(".Env").path == str(root / ".Env")

@@ -1,0 +1,193 @@
+"""The file in which new content waits beside the one that it replaces; what a killed writer left is removed.
+
+Whoever writes holds a lock on its temporary file. A lock ends with its process, so a temporary file that can be locked
+is a leftover.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from tools.filesystem.descriptors import Folder
+
+PREFIX = ".coretools-"
+SUFFIX = ".tmp"
+_LEFTOVER = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{16}}{re.escape(SUFFIX)}")
+
+BUSY_SECONDS = 5.0
+"""How long another process may keep a folder to itself; ours do it for less than a millisecond."""
+
+POLL_SECONDS = 0.001
+
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_DROPPED_ATTRIBUTE = "security.capability"
+"""Rights of a program, which new content must not have; it goes as the set-id bits do."""
+
+
+class Temporary:
+    """A file that nobody else knows of, open for writing and locked.
+
+    Args:
+        folder: Where it is.
+        name: Its name there.
+        descriptor: Its descriptor.
+    """
+
+    __slots__ = ("_folder", "descriptor", "name")
+
+    def __init__(self, folder: Folder, name: str, descriptor: int) -> None:
+        self._folder = folder
+        self.name = name
+        self.descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Close it, if it is not closed yet."""
+        if self.descriptor is not None:
+            descriptor, self.descriptor = self.descriptor, None
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Remove it."""
+        if os.name == "nt":
+            self.close()  # an open file cannot be removed there
+        with suppress(OSError):
+            os.unlink(self._folder.named(self.name), dir_fd=self._folder.descriptor)
+
+
+@contextmanager
+def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
+    """Make a file in a folder; it is removed if an error leaves the `with`, else it must have been renamed.
+
+    Args:
+        folder: Where; leftovers there are removed.
+        mode: Before the umask.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    name = f"{PREFIX}{secrets.token_hex(8)}{SUFFIX}"
+    with alone_in(folder):
+        _remove_leftovers(folder)
+        descriptor = os.open(folder.named(name), _MAKE, mode, dir_fd=folder.descriptor)
+        _try_lock(descriptor)
+    temporary = Temporary(folder, name, descriptor)
+    try:
+        yield temporary
+    except BaseException:
+        temporary.remove()
+        raise
+    finally:
+        temporary.close()
+
+
+@contextmanager
+def alone_in(folder: Folder) -> Generator[None]:
+    """Keep other processes of this server from making and renaming files in a folder, for a moment.
+
+    Where the file system has no locks they are not kept away.
+
+    Raises:
+        OSError: `EBUSY`: another process has kept it for `BUSY_SECONDS`.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    locked = _try_lock(folder.descriptor)
+    while locked is False:
+        if time.monotonic() > end:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        time.sleep(POLL_SECONDS)
+        locked = _try_lock(folder.descriptor)
+    try:
+        yield
+    finally:
+        if locked:
+            _unlock(folder.descriptor)
+
+
+def _try_lock(descriptor: int | None) -> bool | None:
+    """Whether it is ours now; `None` where there are no locks."""
+    if sys.platform == "win32" or descriptor is None:
+        return None
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _unlock(descriptor: int | None) -> None:
+    if sys.platform != "win32" and descriptor is not None:
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _remove_leftovers(folder: Folder) -> None:
+    """Remove what killed writers left in a folder."""
+    try:
+        names = folder.names()
+    except OSError:
+        return  # a folder to put things into, not to look at
+    for name in names:
+        if not _LEFTOVER.fullmatch(name):
+            continue
+        with suppress(OSError):
+            descriptor = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor):
+                    os.unlink(folder.named(name), dir_fd=folder.descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
+    """Give a temporary file the owner, the mode and the attributes of the file that it replaces.
+
+    Args:
+        temporary: The new file.
+        folder: Where both are.
+        name: The old file.
+        before: Its stat.
+
+    Raises:
+        OSError: The mode cannot be set.
+    """
+    mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    descriptor = temporary.descriptor
+    if sys.platform == "win32" or descriptor is None:
+        os.chmod(folder.named(temporary.name), mode)
+        return
+    info = os.fstat(descriptor)
+    if (info.st_uid, info.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+    os.fchmod(descriptor, mode)
+    if sys.platform == "linux":
+        with suppress(OSError):
+            old = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
+            try:
+                _copy_attributes(old, descriptor)
+            finally:
+                os.close(old)
+
+
+def _copy_attributes(old: int, new: int) -> None:
+    """Extended attributes, access lists among them, as far as they may be read and set."""
+    if sys.platform == "linux":
+        for attribute in os.listxattr(old):
+            if attribute != _DROPPED_ATTRIBUTE:
+                with suppress(OSError):
+                    os.setxattr(new, attribute, os.getxattr(old, attribute))
