@@ -20,8 +20,9 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 
 from server.approval import Approval, ApprovalPolicy
-from server.clients import ClientTable, RequestContext
+from server.clients import Client, ClientTable, RequestContext
 from server.exposure import complete, result_to_wire, tool_to_wire
+from server.file_features import FileFeatures
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.upstreams.pool import UpstreamPool
@@ -30,6 +31,7 @@ from tools.contract.confirmation import Question
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.result import FunctionCall, ToolResult
+from tools.filesystem.workspace import Workspace
 from tools.flow import Flow
 from tools.permissions.policy import PermissionPolicy
 from tools.registry import ToolRegistry
@@ -58,6 +60,24 @@ class CoreServer(Server[dict[str, Any]]):
         """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> types.ServerCapabilities:
+        """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
+        capabilities = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        if capabilities.prompts is not None:
+            capabilities.prompts = types.PromptsCapability(list_changed=False)
+        if capabilities.resources is not None:
+            capabilities.resources = types.ResourcesCapability(subscribe=False, list_changed=False)
+        return capabilities
 
 
 class App:
@@ -113,6 +133,7 @@ class App:
                 on_roots_list_changed=self._on_roots_list_changed,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
+        FileFeatures(self._flow, self._context_of, self._approval).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
         return server
@@ -179,13 +200,7 @@ class App:
             workspace = self._workspaces.workspace(client.roots)
         else:
             workspace = await self._workspaces.workspace_of(client, ctx)
-        context = ToolContext(
-            workspace=workspace,
-            limits=self._limits,
-            client=client.state,
-            media=self._settings.media,
-            progress=_progress_of(ctx),
-        )
+        context = self._context(ctx, client, workspace)
         call = FunctionCall(params.name, params.arguments or {})
         confirmer = self._approval.confirmer(ctx, params, client.state.key)
         try:
@@ -199,6 +214,21 @@ class App:
         if isinstance(outcome, Question):
             return self._approval.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
+
+    async def _context_of(self, ctx: RequestContext) -> ToolContext:
+        """What a request for files acts in; the client's roots are waited for as for a call."""
+        self.start_upstreams()
+        client = self.clients.of(ctx)
+        return self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
+
+    def _context(self, ctx: RequestContext, client: Client, workspace: Workspace) -> ToolContext:
+        return ToolContext(
+            workspace=workspace,
+            limits=self._limits,
+            client=client.state,
+            media=self._settings.media,
+            progress=_progress_of(ctx),
+        )
 
 
 def _instructions(report: SettingsReport) -> str:

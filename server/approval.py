@@ -65,7 +65,7 @@ class Approval:
         self._codec = AESGCMRequestStateCodec([os.urandom(32)])
         self._spent: dict[str, float] = {}
 
-    def confirmer(self, ctx: RequestContext, params: types.CallToolRequestParams, client_key: str) -> Confirmer:
+    def confirmer(self, ctx: RequestContext, params: types.InputResponseRequestParams, client_key: str) -> Confirmer:
         """The way to ask the person behind one request."""
         if not _can_be_asked(ctx.session.client_capabilities):
             return _NobodyToAsk(self.policy.when_unavailable)
@@ -154,7 +154,7 @@ class _LiveQuestion:
 @dataclass(frozen=True, slots=True)
 class _AnswerOfRetry:
     approval: Approval
-    params: types.CallToolRequestParams
+    params: types.InputResponseRequestParams
     client_key: str
 
     async def ask(self, question: Question) -> Answer | Pending:

@@ -6,7 +6,7 @@ Results are built as wire mappings, since the SDK validates and shapes them for 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -83,6 +83,75 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if meta:
         wire["_meta"] = meta
     return wire
+
+
+def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
+    """What a tool read as `prompts/get` returns it.
+
+    A message holds one block, and Qwen Code and Gemini CLI take only the first message, and that as text. So all text
+    stands there, with a line in it where a picture or a sound belongs; these follow in messages of their own.
+
+    Args:
+        description: What the prompt holds, in a line.
+        name: The tool's name.
+        result: What it returned; not failed.
+        protocol_version: The client's revision.
+    """
+    texts: list[str] = []
+    blocks: list[dict[str, Any]] = []
+    for part in package(name, result).parts:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+            continue
+        if isinstance(part, InlineDataPart):
+            texts.append(f"[{part.uri} ({part.mime_type}) is attached to this text.]\n\n")
+        blocks.append(_block(part, protocol_version))
+    blocks.insert(0, {"type": "text", "text": encodable("".join(texts))})
+    wire: dict[str, Any] = {
+        "description": description,
+        "messages": [{"role": "user", "content": block} for block in blocks],
+    }
+    if result.facts:
+        wire["_meta"] = {FACTS_KEY: _encodable_tree(result.facts)}
+    return complete(wire, protocol_version)
+
+
+def contents_to_wire(uri: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
+    """What was read of one file as `resources/read` returns it.
+
+    Args:
+        uri: The file's URI.
+        result: One part, text or bytes; for text the fact `mime_type` says what it is.
+        protocol_version: The client's revision.
+    """
+    facts = dict(result.facts)
+    text_type = facts.pop("mime_type", "text/plain")
+    contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
+    parts = package("", result).parts
+    data = next((part for part in parts if isinstance(part, InlineDataPart)), None)
+    if data is not None:
+        contents["mimeType"] = data.mime_type
+        contents["blob"] = base64.b64encode(data.data).decode("ascii")
+    else:
+        contents["mimeType"] = text_type
+        contents["text"] = encodable("".join(part.text for part in parts if isinstance(part, TextPart)))
+    # The file may change at any time.
+    return complete({"contents": [contents], "ttlMs": 0, "cacheScope": "private"}, protocol_version)
+
+
+def completion_to_wire(values: Sequence[str], total: int | None, *, has_more: bool, version: str) -> dict[str, Any]:
+    """What may complete an argument, as `completion/complete` returns it.
+
+    Args:
+        values: At most 100.
+        total: How many there are, where that is known.
+        has_more: Whether there are more.
+        version: The client's revision.
+    """
+    completion: dict[str, Any] = {"values": [encodable(value) for value in values], "hasMore": has_more}
+    if total is not None:
+        completion["total"] = total
+    return complete({"completion": completion}, version)
 
 
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -17,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.clients import Client, ClientRoots, RequestContext
+from server.file_uris import UriRefusedError, path_of_uri
 from tools.filesystem.workspace import Workspace, contains
 
 logger = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ ROOTS_WAIT_SECONDS = 1.0
 """How long a file call waits for the client's answer to `roots/list`."""
 
 
-MAX_ROOTS = 100
-"""Roots of one client that are looked at; no project has more."""
+MAX_ROOTS = 1_000
+"""Roots of one client that are looked at; every path is held against each of them."""
 
 MAX_KEPT_WORKSPACES = 1_000
 """Workspaces kept by the roots of their clients; clients of one project share one."""
@@ -136,6 +137,12 @@ def _working_folder() -> tuple[Sequence[str], str]:
     )
 
 
+class _Listed(types.Result):
+    """The answer to `roots/list`; the SDK's model would drop all roots for one that is no `file://`."""
+
+    roots: list[dict[str, Any]]
+
+
 async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> None:
     """Ask a client for its roots, once, where it announced that it has some.
 
@@ -151,11 +158,11 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> No
     metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
     try:
         with anyio.fail_after(ROOTS_WAIT_SECONDS):
-            listed = await ctx.session.send_request(types.ListRootsRequest(), types.ListRootsResult, metadata=metadata)
+            listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
     except (TimeoutError, MCPError, ValidationError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return
-    uris = [str(root.uri) for root in listed.roots[:MAX_ROOTS]]
+    uris = [str(root.get("uri")) for root in listed.roots[:MAX_ROOTS]]
     folders = tuple(path for uri in uris if (path := _folder(uri)) is not None)
     if len(folders) < len(listed.roots):
         logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
@@ -164,12 +171,10 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> No
 
 def _folder(uri: str) -> str | None:
     """The real path of a `file://` root that is an existing folder, else `None`."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+    try:
+        path = path_of_uri(uri, may_go_up=True)
+    except UriRefusedError:
         return None
-    path = unquote(parts.path)
-    if os.name == "nt":
-        path = path.lstrip("/")
-    if "\0" in path or not os.path.isabs(path) or not os.path.isdir(path):
+    if not os.path.isabs(path) or not os.path.isdir(path):
         return None
     return os.path.realpath(path)

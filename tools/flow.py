@@ -1,7 +1,7 @@
 """The flow: the one place where a call runs.
 
     1 receive the call      2 find the tool        3 validate the parameters
-    4 refuse or go on       5 decide by details    6 confirm with a person
+    4 settle, or go on      5 decide by details    6 confirm with a person
     7 execute               8 package for the model   9 display for a person
 
 Steps 1 to 6 have no side effect, so a call that has to pause for an answer simply runs again from the top
@@ -88,12 +88,12 @@ class Flow:
     ) -> ToolResult | Question:
         params = tool.validate_tool_params(arguments)
         mode = context.client.approval_mode
-        refusal = self.policy.refuse(tool, arguments, mode)
-        if refusal is not None:
-            raise ExecutionDeniedError(refusal.reason)
-        details = await tool.should_confirm_execute(params, context)
+        details: ConfirmationDetails | None = None
+        permission = self.policy.settle(tool, mode)
+        if permission is None:
+            details = await tool.should_confirm_execute(params, context)
+            permission = self.policy.decide(tool, details, mode)
         description = tool.get_description(params, context)
-        permission = self.policy.decide(tool, details, mode)
         match permission.verdict:
             case Verdict.ALLOW:
                 pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +21,15 @@ OPENER_TESTS = [
 
 @pytest.mark.requirement("paths.fallback")
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM], ids=["unknown", "forbidden"])
-def test_the_opener_behaves_the_same_without_openat2(error: int) -> None:
-    command = [sys.executable, "-P", str(PEERS / "without_openat2.py"), str(error), "-q", "-p", "no:cacheprovider"]
+def test_the_opener_behaves_the_same_without_openat2(error: int, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-P",
+        str(PEERS / "without_openat2.py"),
+        str(error),
+        "-q",
+        f"--basetemp={tmp_path / 'inner'}",
+    ]
     command += ["-p", "no:xdist", "-m", "not long", *OPENER_TESTS]
     # By steps a path may be longer than the kernel takes in one call.
     command += ["--deselect", "tests/unit/filesystem/test_walk.py::test_a_folder_that_cannot_be_read_is_counted"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.packaging.building import run
+from tests.pdf_files import document, lines
 from tools.builtins import builtin_tools
 
 TRAPS = (
@@ -116,6 +117,16 @@ def test_the_search_worker_imports_nothing_of_the_workspace(installed: Path, wor
     command = [installed / "coretools-mcp", "call", "grep_search", "pattern=(n|m).*d.*thread", "glob=*.txt"]
     found = run(*command, cwd=workspace, env=environment)
     assert "needle and thread" in found
+    assert not (tmp_path / SPRUNG).exists()
+
+
+@pytest.mark.requirement("project.launcher-traps")
+def test_the_pdf_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "pypdf.py").write_text((workspace / "anyio.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (workspace / "notes.pdf").write_bytes(document(lines("needle and thread")))
+    command = [installed / "coretools-mcp", "call", "read_file", "file_path=notes.pdf"]
+    found = run(*command, cwd=workspace, env=_environment(tmp_path, "."))
+    assert "--- Page 1 of 1 ---\n\nneedle and thread" in found
     assert not (tmp_path / SPRUNG).exists()
 
 

@@ -41,7 +41,7 @@ def texts(draw: st.DrawFn) -> str:
 def edited(data: bytes, old: str, new: str) -> bytes:
     decoded = decode(data)
     assert decoded is not None
-    haystack = Haystack(decoded.text, is_unknown=not decoded.encoding.is_known)
+    haystack = Haystack(decoded.text, decoded.encoding)
     match = find_match(haystack, old)
     assert match is not None
     assert match.strategy is Strategy.EXACT

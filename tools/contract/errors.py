@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from tools.contract.names import shown_path, shown_whole_path
+
 
 class ToolErrorType(StrEnum):
     """Stable codes, those of `ToolErrorType` in Qwen Code and Gemini CLI where they have one."""
@@ -91,23 +93,11 @@ class ExecutionDeniedError(ToolError):
         super().__init__(ToolErrorType.EXECUTION_DENIED, message)
 
 
-MAX_SHOWN_PATH = 200
-"""Characters of a path that an error repeats."""
-
-
-def shown_path(spelled: str) -> str:
-    """A path as an error repeats it: a very long one is cut in the middle."""
-    if len(spelled) <= MAX_SHOWN_PATH:
-        return spelled
-    half = MAX_SHOWN_PATH // 2
-    return f"{spelled[:half]}...{spelled[-half:]}"
-
-
 class PathNotInWorkspaceError(ToolError):
     """The path, with every link resolved, lies outside every root."""
 
     def __init__(self, spelled: str, roots: tuple[str, ...]) -> None:
-        where = "', '".join(roots[:5])
+        where = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
             f"Path '{shown_path(spelled)}' is outside the workspace, links resolved. "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from tools.filesystem.link_free import CAN_STEP, JUST_LOOK, open_link_free
 
 BLOCK_BYTES = 1 << 20
 """Read at a time where a whole file is read."""
+
+WHOLE_BLOCK_BYTES = 16 << 20
+"""Read at a time where the content is kept anyway."""
 
 _OPEN_FLAGS = (
     os.O_RDONLY
@@ -58,9 +62,13 @@ class OpenedFile:
         return identity_of(self.info)
 
     def head(self, size: int) -> bytes:
-        """The first bytes; afterwards the file is at its beginning."""
+        """The first bytes, wherever the file is read otherwise."""
+        # A file that seems empty may be one that the kernel makes up, so its size is no bound.
+        wanted = min(size, self.info.st_size + 1) if self.info.st_size else size
+        if sys.platform != "win32":
+            return os.pread(self.stream.fileno(), wanted, 0)
         self.stream.seek(0)
-        data = self.stream.read(size)
+        data = self.stream.read(wanted)
         self.stream.seek(0)
         return data
 
@@ -78,6 +86,24 @@ class OpenedFile:
             if not block:
                 return
             yield block
+
+    def whole(self, signal: AbortSignal) -> bytes:
+        """The whole content, by as few reads as it takes.
+
+        Raises:
+            OSError: It cannot be read.
+            ToolError: `cancelled`, looked at before each block.
+        """
+        self.stream.seek(0)
+        pieces: list[bytes] = []
+        wanted = self.info.st_size + 1
+        while True:
+            signal.raise_if_aborted()
+            piece = self.stream.read(min(wanted, WHOLE_BLOCK_BYTES))
+            if not piece:
+                return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+            pieces.append(piece)
+            wanted = max(wanted - len(piece), BLOCK_BYTES)
 
 
 class PathKind(Enum):
@@ -128,7 +154,11 @@ class Folder:
             OSError: It cannot be read.
         """
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
-            return [(entry.name, _kind_of_entry(entry)) for entry in found]
+            # Most entries are files, and a call for each would be felt.
+            return [
+                (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else _kind_of_other(entry))
+                for entry in found
+            ]
 
     def names(self) -> list[str]:
         """The names of everything in it, in no order.
@@ -197,15 +227,19 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
             path, name = os.path.split(path)
             missing.append(name)
     made: list[str] = []
-    for name in reversed(missing):
-        path = os.path.join(path, name)
-        with folder:
-            try:
-                os.mkdir(folder.named(name), dir_fd=folder.descriptor)
-                made.append(path)
-            except FileExistsError:
-                pass  # somebody else has made it meanwhile
-        folder = open_folder(path, to_list=False)
+    try:
+        for name in reversed(missing):
+            path = os.path.join(path, name)
+            with folder:
+                try:
+                    os.mkdir(folder.named(name), dir_fd=folder.descriptor)
+                    made.append(path)
+                except FileExistsError:
+                    pass  # somebody else has made it meanwhile
+            folder = open_folder(path, to_list=False)
+    except OSError:
+        remove_folders(made)
+        raise
     return folder, made
 
 
@@ -217,9 +251,8 @@ def remove_folders(paths: Sequence[str]) -> None:
             os.rmdir(folder.named(name), dir_fd=folder.descriptor)
 
 
-def _kind_of_entry(entry: os.DirEntry[str]) -> PathKind:
-    if entry.is_file(follow_symlinks=False):
-        return PathKind.FILE
+def _kind_of_other(entry: os.DirEntry[str]) -> PathKind:
+    """What an entry is that is no regular file."""
     if entry.is_dir(follow_symlinks=False):
         return PathKind.FOLDER
     return PathKind.LINK if entry.is_symlink() else PathKind.OTHER

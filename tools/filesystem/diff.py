@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tools.contract.names import shown_name
 from tools.filesystem.text import count_lines
 
 CONTEXT_LINES = 3
@@ -67,7 +68,12 @@ class Diff:
         """
         if not self.hunks:
             return ""
+        name = shown_name(name)
         return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
+
+
+_NO_ENDING = "\n\\ No newline at end of file"
+"""Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
     tail = _lines(before[old_stop : _lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
     changes = [change.moved(len(lead)) for change in changes]
     base = before.count(separator, 0, first)
-    hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base)
+    hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base, separator)
     return _cut(hunks, added, removed)
 
 
@@ -188,10 +194,13 @@ def _lines_on(text: str, line_start: int, lines: int, separator: str) -> int:
 
 
 def _lines(text: str, separator: str) -> list[str]:
-    """Lines with their endings."""
-    lines = [f"{line}{separator}" for line in text.split(separator)]
-    last = lines.pop()[:-1]
-    return [*lines, last] if last else lines
+    """Lines without their endings; a last line that has none says so."""
+    lines = text.split(separator)
+    if lines[-1]:
+        lines[-1] += _NO_ENDING
+    else:
+        lines.pop()
+    return lines
 
 
 def _aligned(old: list[str], new: list[str]) -> Iterator[_Change]:
@@ -277,18 +286,18 @@ def _gap(
             yield _Change(old_start + first, old_start + last, new_start + new_first, new_start + new_last)
 
 
-def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int) -> Iterator[str]:
+def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
     group: list[_Change] = []
     for change in changes:
         if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
-            yield from _hunk(group, old, new, base)
+            yield from _hunk(group, old, new, base, separator)
             group = []
         group.append(change)
     if group:
-        yield from _hunk(group, old, new, base)
+        yield from _hunk(group, old, new, base, separator)
 
 
-def _hunk(group: list[_Change], old: list[str], new: list[str], base: int) -> Iterator[str]:
+def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
     first, last = group[0], group[-1]
     before = min(CONTEXT_LINES, first.old_start)
     after = min(CONTEXT_LINES, len(old) - last.old_end)
@@ -296,11 +305,11 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int) -> It
     yield f"@@ -{old_range} +{_range(first.new_start - before + base, last.new_end + after + base)} @@\n"
     position = first.old_start - before
     for change in group:
-        yield from _marked(" ", old[position : change.old_start])
-        yield from _marked("-", old[change.old_start : change.old_end])
-        yield from _marked("+", new[change.new_start : change.new_end])
+        yield from _marked(" ", old[position : change.old_start], separator)
+        yield from _marked("-", old[change.old_start : change.old_end], separator)
+        yield from _marked("+", new[change.new_start : change.new_end], separator)
         position = change.old_end
-    yield from _marked(" ", old[position : position + after])
+    yield from _marked(" ", old[position : position + after], separator)
 
 
 def _range(start: int, stop: int) -> str:
@@ -310,14 +319,10 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str]) -> Iterator[str]:
+def _marked(mark: str, lines: list[str], separator: str) -> Iterator[str]:
+    ending = "\n" if separator == "\n" else f"{separator}\n"
     for line in lines:
-        if line.endswith("\n"):
-            yield f"{mark}{line}"
-        elif line.endswith("\r"):
-            yield f"{mark}{line}\n"
-        else:
-            yield f"{mark}{line}\n\\ No newline at end of file\n"
+        yield f"{mark}{line}\n" if line.endswith(_NO_ENDING) else f"{mark}{line}{ending}"
 
 
 def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
@@ -327,8 +332,8 @@ def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int
 
     def pieces() -> Iterator[str]:
         yield f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
-        yield from _marked("-", heads[0])
-        yield from _marked("+", heads[1])
+        yield from _marked("-", heads[0], separator)
+        yield from _marked("+", heads[1], separator)
 
     return _cut(pieces(), added, removed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import Field
@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from tools.contract.base import Behaviour
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names import one_line, shown_whole_path
 from tools.contract.parameters import ToolParams, coerce
 from tools.filesystem.changing.changed_regions import regions
 from tools.filesystem.changing.changing_tool import (
@@ -29,12 +30,13 @@ from tools.filesystem.changing.changing_tool import (
     encode_or_refuse,
     output_schema,
 )
-from tools.filesystem.changing.failures import Missed, check_count, not_found
+from tools.filesystem.changing.failures import Missed, check_count, check_number, not_found
 from tools.filesystem.changing.omission import first_new_omission
 from tools.filesystem.changing.replacing import apply_edit
 from tools.filesystem.changing.snapshot import MAX_CHANGED_BYTES, Snapshot, check_fresh, take_snapshot
 from tools.filesystem.diff import unified_diff
 from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.legacy_encoding import Guess, check_fits, decode_as_named, guess
 from tools.filesystem.matching import Haystack, Match, Span, find_match
 from tools.filesystem.paths import FILE_ALIASES, check_spelling, shown
 from tools.filesystem.text import UTF_8, Decoded, decode, looks_binary, marked_encoding
@@ -62,6 +64,12 @@ class EditParams(ToolParams):
         default=None,
         pattern=SHA256_PATTERN,
         description="Edit only if the file's present content has this SHA-256 digest.",
+    )
+    encoding: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Encoding of a file that is not UTF-8 and has no mark, such as 'windows-1252' or 'shift_jis'; "
+        "needed to replace or insert other than ASCII text in it.",
     )
     expected_replacements: SkipJsonSchema[int | None] = Field(default=None, ge=1)
 
@@ -172,14 +180,14 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         if not params.old_string:
             raise ToolError(
                 ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-                f"'{location.spelled}' exists already, so it was not created. Give the text to replace as old_string, "
+                f"'{location.shown}' exists already, so it was not created. Give the text to replace as old_string, "
                 "or use write_file to replace the whole content.",
             )
         check_fresh(location, snapshot, context.client.reads, params.expected_sha256)
-        old = _decoded(location, snapshot.data, params.old_string, new_string)
+        old = _decoded(location, snapshot.data, params, new_string)
         context.signal.raise_if_aborted()
         hidden_by = agent_ignore_file(context.workspace, location)
-        haystack = Haystack(old.text, is_unknown=not old.encoding.is_known)
+        haystack = Haystack(old.text, old.encoding)
         match = find_match(haystack, params.old_string)
         if match is None or not match.spans:
             is_read = context.client.reads is None or context.client.reads.get(location.path) is not None
@@ -187,6 +195,7 @@ class EditTool(ChangingTool[EditParams, _Edit]):
                 params.old_string, params.new_string, match.skipped if match is not None else 0, is_read=is_read
             )
             raise not_found(haystack, missed, location, is_hidden=hidden_by is not None)
+        check_number(params.old_string, match, old.text, location)
         lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
         check_count(params.expected_replacements, match, lines, location, is_for_all=params.replace_all)
         _check_size(params, match, old.text, location)
@@ -194,7 +203,7 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         if edited.text == old.text:
             raise ToolError(
                 ToolErrorType.EDIT_NO_CHANGE,
-                f"The edit would leave '{location.spelled}' as it is: what it puts in place of old_string is there "
+                f"The edit would leave '{location.shown}' as it is: what it puts in place of old_string is there "
                 "already. Nothing was written.",
             )
         return _Edit(
@@ -213,6 +222,7 @@ class EditTool(ChangingTool[EditParams, _Edit]):
     def report(self, change: _Edit, committed: Committed, final_diff: str) -> Report:
         """What was replaced, how it was found, and the changed places as they are now."""
         notes = list(committed.notes)
+        path = shown_whole_path(change.location.path)
         match, diff, count = change.match, change.diff, len(change.spans)
         if match is not None and match.strategy.is_relaxed:
             how = match.strategy.value.replace("_", " ")
@@ -220,10 +230,10 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         if match is not None and match.skipped:
             notes.append(f"{match.skipped} other places may begin inside a character and were left alone.")
         if change.is_new:
-            sentence = f"Created the new file {change.location.path}: {diff.added} lines, {change.form}."
+            sentence = f"Created the new file {path}: {diff.added} lines, {change.form}."
         else:
             what = "1 replacement" if count == 1 else f"{count} replacements"
-            sentence = f"Edited {change.location.path}: {what}, +{diff.added} -{diff.removed} lines; now {change.form}."
+            sentence = f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {change.form}."
         changed = [] if final_diff or change.hidden_by is not None else _shown_regions(change)
         return Report(
             sentence,
@@ -241,7 +251,7 @@ class EditTool(ChangingTool[EditParams, _Edit]):
 def _brief(text: str) -> str:
     line = text.strip().partition("\n")[0].rstrip()
     short = line[:MAX_DESCRIBED_CHARS]
-    return short if short == text else f"{short}..."
+    return one_line(short if short == text else f"{short}...")
 
 
 def _check_size(params: EditParams, match: Match, text: str, location: Location) -> None:
@@ -250,7 +260,7 @@ def _check_size(params: EditParams, match: Match, text: str, location: Location)
     if len(text) + growth > MAX_CHANGED_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"The edit would make '{location.spelled}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
+            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
             f"found {len(match.spans):,} times, and new_string has {len(params.new_string):,} characters. "
             "Nothing was written.",
         )
@@ -260,7 +270,7 @@ def _creation(params: EditParams, location: Location, snapshot: Snapshot, new_st
     if params.old_string:
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"'{location.spelled}' does not exist, so nothing in it can be replaced. Check the path with "
+            f"'{location.shown}' does not exist, so nothing in it can be replaced. Check the path with "
             "list_directory or glob; to create the file, give an empty old_string or use write_file.",
         )
     check_fresh(location, snapshot, None, params.expected_sha256)
@@ -274,23 +284,38 @@ def _creation(params: EditParams, location: Location, snapshot: Snapshot, new_st
     )
 
 
-def _decoded(location: Location, data: bytes, old_string: str, new_string: str) -> Decoded:
+def _decoded(location: Location, data: bytes, params: EditParams, new_string: str) -> Decoded:
     """The text of the file, if it can be changed without touching a byte that does not belong to the change."""
     decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
     if decoded is None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.spelled}' is no text that can be edited: it is binary, or damaged UTF-16 or UTF-32. "
+            f"'{location.shown}' is no text that can be edited: it is binary, or damaged UTF-16 or UTF-32. "
             "Nothing was written.",
         )
-    if not decoded.encoding.is_known and not (old_string.isascii() and new_string.isascii()):
+    if params.encoding is not None:
+        decoded = decode_as_named(data, params.encoding, decoded, location.shown)
+        check_fits(new_string, decoded.encoding, "new_string")
+        return decoded
+    if decoded.encoding.is_known:
+        return decoded
+    guessed = guess(data)
+    if not (params.old_string.isascii() and new_string.isascii()):
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.spelled}' is in an encoding that is not known here (no UTF-8), so only ASCII text in it can "
-            "be replaced, and only by ASCII text. Choose an old_string and a new_string without other characters, "
-            "or convert the file to UTF-8 first. Nothing was written.",
+            f"'{location.shown}' is in an encoding that it does not say (no UTF-8), so other than ASCII text is "
+            f"replaced in it only if you name the encoding. {_proposal(guessed)} Nothing was written.",
         )
-    return decoded
+    shown_as = guessed.decoded.encoding.codec if guessed is not None else decoded.encoding.shown_as
+    return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
+
+
+def _proposal(guessed: Guess | None) -> str:
+    if guessed is None:
+        return "It seems to be UTF-8 in which some bytes are damaged; repair them first, or replace only ASCII text."
+    return (
+        f"It may be {guessed.name} ({guessed.how}): if it reads right so, repeat this with encoding='{guessed.name}'."
+    )
 
 
 def _shown_regions(change: _Edit) -> list[dict[str, Any]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +13,12 @@ from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import PathKind
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
-from tools.filesystem.finding.listing_text import brief, count, fitting, one_line, page_end, walk_notes
+from tools.filesystem.finding.listing_text import count, fitting, page_end, walk_notes
 from tools.filesystem.finding.options import OPTIONS, FileFilteringOptions, gather_options, respects
 from tools.filesystem.finding.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
 from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
@@ -53,12 +53,6 @@ class GlobParams(ToolParams):
     )
     limit: int | None = Field(default=None, ge=1, description="Most files to return; 100 by default.")
     offset: int = Field(default=0, ge=0, description="Files to skip, to continue a list that was cut.")
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: str
-    mtime: float
 
 
 class GlobTool(BuiltinTool[GlobParams]):
@@ -106,7 +100,7 @@ class GlobTool(BuiltinTool[GlobParams]):
 
     def get_description(self, params: GlobParams, context: ToolContext) -> str:
         """The pattern, and where."""
-        where = f" within {one_line(shown(params.path, context.workspace))}" if params.path else ""
+        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Find '{brief(params.pattern)}'{where}"
 
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
@@ -124,19 +118,17 @@ class GlobTool(BuiltinTool[GlobParams]):
         if starts[0].is_file:
             raise ToolError(
                 ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-                f"'{params.path}' is a file; give the folder to search as path and the name as pattern.",
+                f"'{starts[0].location.shown}' is a file; give the folder to search as path and the name as pattern.",
             )
         patterns = [self._compile(params.pattern, params, partial(workspace.has, start.location)) for start in starts]
         named = frozenset[str]().union(*(pattern.literals for pattern in patterns))
         filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, named), links=True, stats=True)
         walk = Walk(workspace, filters, Deadline(context.signal, self.seconds))
         try:
-            files = list(_files(walk, starts, patterns))
+            files = _files(walk, starts, patterns, recent=context.clock() - RECENT_SECONDS)
         except OSError as error:
-            raise explain(error, params.path or starts[0].location.path, ToolErrorType.GLOB_EXECUTION_ERROR) from None
-        recent = context.clock() - RECENT_SECONDS
-        files.sort(key=lambda file: (0, -file.mtime, file.path) if file.mtime > recent else (1, 0.0, file.path))
-        return _result(params, context, starts, [file.path for file in files], walk)
+            raise explain(error, starts[0].location.shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
+        return _result(params, context, starts, files, walk)
 
     def _compile(self, pattern: str, params: GlobParams, exists: Names | None) -> PathPattern:
         try:
@@ -154,26 +146,34 @@ def _inside_root(params: GlobParams, workspace: Workspace) -> GlobParams:
     if not contains(base, place.path) or base == place.path:
         raise InvalidToolParamsError(
             "glob",
-            f"the pattern '{params.pattern[:200]}' is absolute and lies outside '{base}', the folder to search; "
-            "give a pattern relative to it.",
+            f"the pattern '{brief(params.pattern)}' is absolute and lies outside '{shown_path(base)}', "
+            "the folder to search; give a pattern relative to it.",
         )
     relative = os.path.relpath(place.path, base).replace(os.sep, "/")
     return params.model_copy(update={"path": base, "pattern": relative})
 
 
-def _files(walk: Walk, starts: Sequence[Start], patterns: Sequence[PathPattern]) -> Iterator[_File]:
+def _files(walk: Walk, starts: Sequence[Start], patterns: Sequence[PathPattern], *, recent: float) -> list[str]:
+    """The files that fit: those changed since a time, the newest first, then the others by path."""
     roots = [start.location.path for start in starts]
+    changed: list[tuple[float, str]] = []
+    others: list[str] = []
     for start, pattern in zip(starts, patterns, strict=True):
         position = pattern.start()
         if position is None:
             continue
         base = os.path.join(start.location.path, "")
-        for found in walk.files(start.location, position, roots):
-            if found.info is None:
+        for below, is_link, info in walk.files(start.location, position, roots):
+            if info is None:
                 continue  # it has gone meanwhile
-            path = base + found.path.replace("/", os.sep)
-            if not found.is_link or _is_reachable(walk, path):
-                yield _File(path, found.info.st_mtime)
+            path = base + below.replace("/", os.sep)
+            if is_link and not _is_reachable(walk, path):
+                continue
+            if info.st_mtime > recent:
+                changed.append((-info.st_mtime, path))
+            else:
+                others.append(path)
+    return [path for _, path in sorted(changed)] + sorted(others)
 
 
 def _is_reachable(walk: Walk, path: str) -> bool:
@@ -188,7 +188,7 @@ def _is_reachable(walk: Walk, path: str) -> bool:
 
 def _where(params: GlobParams, starts: Sequence[Start]) -> str:
     if params.path:
-        return f"within {starts[0].location.path}"
+        return f"within {shown_whole_path(starts[0].location.path)}"
     return "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
 
 
@@ -203,7 +203,7 @@ def _result(
         head = [f'No files found matching pattern "{one_line(params.pattern)}" {where}.']
         head += _hint(params, context.workspace, starts)
     page = files[params.offset : params.offset + (params.limit or context.limits.list_entries)]
-    lines = [one_line(path) for path in page]
+    lines = [shown_whole_path(path) for path in page]
     page = page[: fitting(lines, head)]
     end = params.offset + len(page)
     left = max(0, total - end)
@@ -218,7 +218,7 @@ def _result(
         llm_content="\n".join(text),
         return_display=summary + (f" ({ignored} ignored)" if ignored else "") + (" (truncated)" if left else ""),
         structured={
-            "files": list(page),
+            "files": [sendable_name(path) for path in page],
             "total": total,
             "ignored": ignored,
             "partial": walk.timed_out,
@@ -229,11 +229,12 @@ def _result(
 
 def _hint(params: GlobParams, workspace: Workspace, starts: Sequence[Start]) -> list[str]:
     """What else may have been meant by a pattern that found nothing."""
+    pattern = one_line(params.pattern)
     for start in starts:
         if _is_folder(workspace, start.location, params.pattern):
-            return [f"It names a folder: use '{params.pattern.rstrip('/')}/**' for the files in it, or list_directory."]
+            return [f"It names a folder: use '{pattern.rstrip('/')}/**' for the files in it, or list_directory."]
     if "/" not in params.pattern and "*" in params.pattern:
-        return [f"Only files directly in that folder were looked at; '**/{params.pattern}' searches folders below."]
+        return [f"Only files directly in that folder were looked at; '**/{pattern}' searches folders below."]
     return []
 
 

@@ -13,10 +13,11 @@ from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.names import brief, one_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
-from tools.filesystem.finding.listing_text import brief, count, one_line, walk_notes
+from tools.filesystem.finding.listing_text import count, walk_notes
 from tools.filesystem.finding.options import OPTIONS, gather_options
 from tools.filesystem.finding.patterns import PathPattern, PatternRefusedError, compile_patterns
 from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
@@ -24,9 +25,10 @@ from tools.filesystem.finding.walk import Everything, Filters, Selection, Walk, 
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.search.dialect import PatternError, literal_pattern, parse_pattern
 from tools.filesystem.search.engines.engine import Query
+from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
 from tools.filesystem.search.match_lines import Neighbours
 from tools.filesystem.search.report import MatchReport, ReportOptions
-from tools.filesystem.search.run import MAX_FILE_BYTES, Listing, Search, list_files
+from tools.filesystem.search.run import Kept, Search, parts_of
 from tools.filesystem.workspace import explain
 
 MAX_LIMIT = 1_000_000
@@ -94,6 +96,9 @@ class GrepTool(BuiltinTool[GrepParams]):
         "max_results": "limit",
     }
 
+    def __init__(self) -> None:
+        self._kept = Kept()
+
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the option of the other tools that says the same as `no_ignore`."""
         gathered = gather_options(arguments)
@@ -113,28 +118,30 @@ class GrepTool(BuiltinTool[GrepParams]):
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
         """The pattern, and where."""
         files = f" in {brief(params.glob)}" if params.glob else ""
-        where = f" within {one_line(shown(params.path, context.workspace))}" if params.path else ""
+        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Search '{brief(params.pattern)}'{files}{where}"
 
     async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
         """Search in one thread hop."""
         return await run_blocking(context.signal, lambda: self._search(params, context))
 
-    def _query(self, pattern: str, params: GrepParams, spelled: str, *, fixed: bool = False) -> Query:
+    def _query(
+        self, pattern: str, params: GrepParams, spelled: str, *, fixed: bool = False, most: int | None = None
+    ) -> Query:
         try:
             read = literal_pattern(pattern) if fixed else parse_pattern(pattern)
         except PatternError as error:
             hint = "" if fixed else " To search for it as literal text set fixed_strings to true."
             raise InvalidToolParamsError(
-                self.name, f"'{spelled}' {pattern[:200]!r} cannot be used: {error}.{hint}"
+                self.name, f"'{spelled}' '{brief(pattern)}' cannot be used: {error}.{hint}"
             ) from None
-        return Query(read, ignore_case=read.ignore_case or not params.case_sensitive)
+        return Query(read, read.ignore_case or not params.case_sensitive, most)
 
     def _filter(self, glob: str) -> PathPattern:
         try:
             return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
         except PatternRefusedError as error:
-            raise InvalidToolParamsError(self.name, f"'glob' {glob[:200]!r} cannot be used: {error}.") from None
+            raise InvalidToolParamsError(self.name, f"'glob' '{brief(glob)}' cannot be used: {error}.") from None
 
     def _search(self, params: GrepParams, context: ToolContext) -> ToolResult:
         workspace = context.workspace
@@ -146,24 +153,22 @@ class GrepTool(BuiltinTool[GrepParams]):
             git=workspace.respect_git_ignore and not params.no_ignore,
             agent=agent,
             folders=excluded_folders(starts, named, folders),
-            stats=True,
         )
         deadline = Deadline(context.signal, self.seconds)
         walk = Walk(workspace, filters, deadline)
-        try:
-            listing = list_files(walk, starts, selection)
-        except OSError as error:
-            raise explain(error, params.path or starts[0].location.path, ToolErrorType.GREP_EXECUTION_ERROR) from None
-        search = Search(workspace, deadline)
+        search = Search(workspace, deadline, self._kept)
         report = MatchReport(context, _options(params, context, absolute=len(starts) > 1))
-        query = self._query(params.pattern, params, "pattern", fixed=params.fixed_strings)
+        query = self._query(params.pattern, params, "pattern", fixed=params.fixed_strings, most=report.options.most)
         exclude = params.exclude_pattern
         excluded = self._query(exclude, params, "exclude_pattern") if exclude is not None else None
-        with closing(search.find(listing, query, excluded, report.options.most)) as found:
-            for hits in found:
-                if not report.add(hits):
-                    break
-        return _result(params, starts, _Done(report, walk, search, listing))
+        try:
+            with closing(search.find(parts_of(walk, starts, selection), query, excluded)) as found:
+                for hits in found:
+                    if not report.add(hits):
+                        break
+        except OSError as error:
+            raise explain(error, starts[0].location.shown, ToolErrorType.GREP_EXECUTION_ERROR) from None
+        return _result(params, starts, _Done(report, walk, search))
 
     def _selection(self, glob: str | None) -> tuple[Selection, frozenset[str]]:
         """What the file filter wants, and the folders it names."""
@@ -180,12 +185,12 @@ class GrepTool(BuiltinTool[GrepParams]):
 
 def _where(params: GrepParams, starts: Sequence[Start]) -> str:
     if params.path:
-        where = f"within {starts[0].location.path}"
+        where = f"within {shown_whole_path(starts[0].location.path)}"
     elif len(starts) == 1:
-        where = f"in the workspace directory {starts[0].location.path}"
+        where = f"in the workspace directory {shown_whole_path(starts[0].location.path)}"
     else:
         where = f"across {len(starts)} workspace directories"
-    return where + (f' (filter: "{params.glob}")' if params.glob else "")
+    return where + (f' (filter: "{one_line(params.glob)}")' if params.glob else "")
 
 
 def _options(params: GrepParams, context: ToolContext, *, absolute: bool) -> ReportOptions:
@@ -208,7 +213,6 @@ class _Done:
     report: MatchReport
     walk: Walk
     search: Search
-    listing: Listing
 
     @property
     def timed_out(self) -> bool:
@@ -221,7 +225,7 @@ def _result(params: GrepParams, starts: Sequence[Start], done: _Done) -> ToolRes
     noun, plural = ("file with matches", "files with matches") if params.names_only else ("match", "matches")
     states = {"limited": report.limited, "truncated": report.cut, "timed out": done.timed_out}
     what = f'for pattern "{one_line(params.pattern)}" {_where(params, starts)}'
-    searched = sum(len(part.files) for part in done.listing.lists)
+    searched = done.search.tally.searched
     if report.matches:
         number = ("at least " if any(states.values()) else "") + count(report.matches, noun, plural)
         text = [f"Found {number} {what}:", "---", *report.blocks]
@@ -239,7 +243,7 @@ def _result(params: GrepParams, starts: Sequence[Start], done: _Done) -> ToolRes
             "complete": not told,
             "timed_out": done.timed_out,
             "engines": sorted(done.search.used),
-            "skipped": {"binary": report.binary, "huge": done.listing.huge},
+            "skipped": {"binary": report.binary, "huge": done.search.tally.huge},
             "hidden": {by.value: number for by, number in done.walk.hidden.items()},
         },
     )
@@ -268,7 +272,9 @@ def _notes(params: GrepParams, done: _Done) -> list[str]:
         notes.append(f"[At most {params.max_matches_per_file:,} matches of each file were wanted; there may be more.]")
     skipped = [
         f"{count(report.binary, 'binary file')} with matches" if report.binary else "",
-        f"{count(done.listing.huge, 'file')} over {MAX_FILE_BYTES // 1_000_000} MB" if done.listing.huge else "",
+        f"{count(done.search.tally.huge, 'file')} over {MAX_FILE_BYTES // 1_000_000} MB"
+        if done.search.tally.huge
+        else "",
     ]
     if any(skipped):
         notes.append(f"[Not shown or searched: {', '.join(filter(None, skipped))}.]")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.descriptors import NotRegularError, open_regular
 from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text, parse_rules
 
@@ -79,6 +80,8 @@ class Scope:
         """Whether an entry of this folder is left out, and whose rule says so."""
         if self.git is not None and name == GIT_FOLDER:
             return HiddenBy.GIT
+        if not self.agent and not self.git:
+            return None
         layer = self.deciding(name, is_folder=is_folder)
         return layer.hidden_by if layer else None
 
@@ -127,11 +130,11 @@ def scope_of(location: Location, *, git: bool, agent: bool) -> Scope:
     top = (_repository_above(location.root) if git else None) or location.root
     base = len(_below(top, location.root))
     layers = tuple(_agent_layers(location.root, base)) if agent else ()
-    scope = Scope("", () if git else None, layers).with_own_rules(top, _Present(top))
+    scope = Scope("", () if git else None, layers).with_own_rules(top, PresentNames(top))
     folder = top
     for name in _names_below(top, location.path):
         folder = os.path.join(folder, name)
-        scope = scope.enter(folder, _Present(folder))
+        scope = scope.enter(folder, PresentNames(folder))
     return scope
 
 
@@ -157,7 +160,27 @@ def agent_ignore_file(workspace: Workspace, location: Location) -> str | None:
     return None
 
 
-class _Present:
+def refuse_hidden(workspace: Workspace, location: Location, done: str) -> None:
+    """Do not touch what an agent-ignore file hides.
+
+    Args:
+        workspace: Whether it respects these files.
+        location: What was named.
+        done: What would be done with it: `read`, `searched`.
+
+    Raises:
+        ToolError: `path_ignored`.
+    """
+    hidden_by = agent_ignore_file(workspace, location)
+    if hidden_by is not None:
+        raise ToolError(
+            ToolErrorType.PATH_IGNORED,
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it is not {done}. "
+            "If it is needed, ask the user to change that file.",
+        )
+
+
+class PresentNames:
     """The names in a folder, each looked up when asked for."""
 
     __slots__ = ("_folder",)

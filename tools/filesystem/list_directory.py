@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,21 +14,24 @@ from pydantic import Field
 
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
-from tools.contract.context import ToolContext
+from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names import sendable_name, shown_name, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
-from tools.filesystem.descriptors import Folder, PathKind
-from tools.filesystem.finding.listing_text import count, fitting, hidden_note, one_line, page_end
+from tools.filesystem.descriptors import Entry, Folder, PathKind
+from tools.filesystem.finding.listing_text import count, fitting, hidden_note, page_end
 from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
-from tools.filesystem.finding.starts import refuse_hidden
 from tools.filesystem.finding.wildcards import base_name_regex
-from tools.filesystem.ignore import HiddenBy, scope_of
+from tools.filesystem.ignore import HiddenBy, Scope, refuse_hidden, scope_of
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.workspace import Location, Workspace, explain
 
 _TYPES = {PathKind.FOLDER: "directory", PathKind.FILE: "file", PathKind.LINK: "link", PathKind.OTHER: "other"}
 """What the result calls each kind."""
+
+CHECK_EVERY = 1_000
+"""Entries between two looks at the signal."""
 
 
 class LSParams(ToolParams):
@@ -70,14 +74,19 @@ class _Entry:
     def line(self) -> str:
         """The entry in the text."""
         mark = "[DIR] " if self.type == "directory" else ""
-        target = f" -> {one_line(self.target)}" if self.target is not None else ""
+        target = f" -> {shown_whole_path(self.target)}" if self.target is not None else ""
         size = f" ({self.size} bytes)" if self.size is not None else ""
-        return f"{mark}{one_line(self.name)}{target}{size}{self.note}"
+        return f"{mark}{shown_name(self.name)}{target}{size}{self.note}"
 
     @property
     def structured(self) -> dict[str, Any]:
         """The entry for programs."""
-        return {"name": self.name, "type": self.type, "size": self.size, "target": self.target}
+        return {
+            "name": sendable_name(self.name),
+            "type": self.type,
+            "size": self.size,
+            "target": None if self.target is None else sendable_name(self.target),
+        }
 
 
 class LSTool(BuiltinTool[LSParams]):
@@ -135,7 +144,7 @@ class LSTool(BuiltinTool[LSParams]):
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
         """The folder, as short as it can be said."""
-        return f"List {one_line(shown(params.path, context.workspace))}"
+        return f"List {shown(params.path, context.workspace)}"
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
         """List in one thread hop."""
@@ -147,25 +156,42 @@ def _list(params: LSParams, context: ToolContext) -> ToolResult:
     location = workspace.locate(params.path)
     git, agent = respects(workspace, params.file_filtering_options)
     if agent:
-        refuse_hidden(workspace, location)
+        refuse_hidden(workspace, location, "listed")
     ignored = base_name_regex(params.ignore or ())
-    hidden: Counter[HiddenBy] = Counter()
-    entries: list[_Entry] = []
     with _opened(workspace, location) as folder:
         scope = scope_of(location, git=git, agent=agent)
-        for number, (name, kind) in enumerate(folder.entries()):
-            if number % 1000 == 0:
-                context.signal.raise_if_aborted()
-            hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
-            if hidden_by is not None:
-                hidden[hidden_by] += 1
-            elif ignored is None or not ignored.fullmatch(name):
-                link = _link(workspace, location, folder, name) if kind is PathKind.LINK else None
-                entries.append(link or _Entry(name, _TYPES[kind]))
-        entries.sort(key=lambda item: (item.type != "directory", item.name.casefold(), item.name))
+        kept, hidden = _without_hidden(folder.entries(), scope, ignored, context.signal)
+        links = {name: _link(workspace, location, folder, name) for name, kind in kept if kind is PathKind.LINK}
+        folders = {name for name, link in links.items() if link.type == "directory"}
+        # Folders first, then by name whatever its case. Plain tuples, since a folder may hold very many entries.
+        order = [
+            (kind is not PathKind.FOLDER and name not in folders, name.casefold(), name, kind) for name, kind in kept
+        ]
+        order.sort()  # names differ, so kinds are never compared
         limit = params.limit or context.limits.list_entries
-        page = [_with_size(workspace, folder, item) for item in entries[params.offset : params.offset + limit]]
-    return _result(location, entries, page, hidden, params.offset)
+        page = [
+            _with_size(workspace, folder, links.get(name) or _Entry(name, _TYPES[kind]))
+            for _, _, name, kind in order[params.offset : params.offset + limit]
+        ]
+    return _result(location, len(order), page, hidden, params.offset)
+
+
+def _without_hidden(
+    entries: Sequence[Entry], scope: Scope, ignored: re.Pattern[str] | None, signal: AbortSignal
+) -> tuple[list[Entry], Counter[HiddenBy]]:
+    """The entries that neither rules nor the call leave out, and how many the rules hide."""
+    hidden: Counter[HiddenBy] = Counter()
+    kept: list[Entry] = []
+    for number, entry in enumerate(entries):
+        if number % CHECK_EVERY == 0:
+            signal.raise_if_aborted()
+        name, kind = entry
+        hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
+        if hidden_by is not None:
+            hidden[hidden_by] += 1
+        elif ignored is None or not ignored.fullmatch(name):
+            kept.append(entry)
+    return kept, hidden
 
 
 @contextmanager
@@ -174,14 +200,21 @@ def _opened(workspace: Workspace, location: Location) -> Generator[Folder]:
         with workspace.open_folder(location.path) as folder:
             yield folder
     except NotADirectoryError:
-        if workspace.kind_of(location) is None:
-            raise explain(FileNotFoundError(2, ""), location.spelled) from None
+        kind = workspace.kind_of(location)
+        if kind is None:
+            raise explain(FileNotFoundError(2, ""), location.shown) from None
+        if kind is PathKind.OTHER:
+            raise ToolError(
+                ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
+                f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
+                "it is never opened.",
+            ) from None
         raise ToolError(
             ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
-            f"'{location.spelled}' is a file, not a directory. Use read_file to see what is in it.",
+            f"'{location.shown}' is a file, not a directory. Use read_file to see what is in it.",
         ) from None
     except OSError as error:
-        raise explain(error, location.spelled, ToolErrorType.LS_EXECUTION_ERROR) from None
+        raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
 
 def _link(workspace: Workspace, location: Location, folder: Folder, name: str) -> _Entry:
@@ -211,13 +244,13 @@ def _with_size(workspace: Workspace, folder: Folder, entry: _Entry) -> _Entry:
 
 
 def _result(
-    location: Location, entries: Sequence[_Entry], page: Sequence[_Entry], hidden: Counter[HiddenBy], offset: int
+    location: Location, total: int, page: Sequence[_Entry], hidden: Counter[HiddenBy], offset: int
 ) -> ToolResult:
-    total = len(entries)
-    head = [f"Listed {count(total, 'item')} in {location.path}:", "---"]
+    where = shown_whole_path(location.path)
+    head = [f"Listed {count(total, 'item')} in {where}:", "---"]
     note = hidden_note(hidden)
     if not total:
-        head = [f"Directory {location.path} is empty." if not note else f"Nothing to list in {location.path}."]
+        head = [f"Directory {where} is empty." if not note else f"Nothing to list in {where}."]
     lines = [entry.line for entry in page]
     page = page[: fitting(lines, head)]
     end = offset + len(page)
@@ -231,7 +264,7 @@ def _result(
         llm_content="\n".join(text),
         return_display=summary,
         structured={
-            "path": location.path,
+            "path": sendable_name(location.path),
             "entries": [entry.structured for entry in page],
             "total": total,
             "hidden": {by.value: hidden[by] for by in HiddenBy},

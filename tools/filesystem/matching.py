@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 
-from tools.filesystem.text import LineEndings, line_endings, split_lines, to_lf
+from tools.filesystem.text import UTF_8, Encoding, LineEndings, line_endings, split_lines, to_lf
 
 BLANKS = " \t"
 """The white space that is forgiven; other characters that look like it are look-alikes."""
@@ -24,6 +24,12 @@ _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 LOOK_ALIKES = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
 """Characters that models write in their ASCII form, one for one (Qwen Code's list)."""
+
+MAX_MATCHES = 200_000
+"""Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second."""
+
+PIECE_CHARS = 1 << 16
+"""Searched at once: some milliseconds at worst, when both texts repeat themselves."""
 
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 """ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5."""
@@ -74,12 +80,13 @@ class Haystack:
 
     Args:
         text: As it is in the file.
-        is_unknown: Its encoding is not known: one character for each byte, only ASCII to be relied on.
+        encoding: Of the file. In one that is not known there is one character for each byte, and only ASCII can be
+            relied on.
     """
 
-    def __init__(self, text: str, *, is_unknown: bool = False) -> None:
+    def __init__(self, text: str, encoding: Encoding = UTF_8) -> None:
         self.text = text
-        self.is_unknown = is_unknown
+        self.encoding = encoding
 
     @cached_property
     def endings(self) -> LineEndings:
@@ -138,7 +145,7 @@ def find_match(haystack: Haystack, old: str) -> Match | None:
     for strategy, search in _SEARCHES.items():
         spans = search(haystack, old)
         if spans:
-            safe = tuple(span for span in spans if not haystack.is_unknown or _begins_character(haystack.text, span))
+            safe = tuple(span for span in spans if haystack.encoding.is_known or _begins_character(haystack.text, span))
             return Match(strategy, safe, len(spans) - len(safe))
     return None
 
@@ -230,15 +237,34 @@ _SEARCHES: dict[Strategy, Callable[[Haystack, str], list[Span]]] = {
 
 
 def _has_no_look_alikes(haystack: Haystack, old: str) -> bool:
-    return haystack.is_unknown or (old.isascii() and haystack.text.isascii())
+    return not haystack.encoding.is_known or (old.isascii() and haystack.text.isascii())
+
+
+def find_text(text: str, wanted: str, start: int = 0) -> int:
+    """Like `text.find`, but piece by piece: one search through a large text would hold up everybody else.
+
+    Args:
+        text: Where to look.
+        wanted: What to look for; not empty.
+        start: Where to begin.
+
+    Returns:
+        The place, or -1.
+    """
+    while start <= len(text) - len(wanted):
+        found = text.find(wanted, start, start + PIECE_CHARS + len(wanted))
+        if found >= 0:
+            return found
+        start += PIECE_CHARS
+    return -1
 
 
 def _occurrences(text: str, wanted: str) -> list[Span]:
     spans: list[Span] = []
-    position = text.find(wanted)
-    while position >= 0:
+    position = find_text(text, wanted)
+    while position >= 0 and len(spans) <= MAX_MATCHES:
         spans.append(Span(position, position + len(wanted)))
-        position = text.find(wanted, position + len(wanted))
+        position = find_text(text, wanted, position + len(wanted))
     return spans
 
 
@@ -277,8 +303,8 @@ def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
     spans: list[Span] = []
     framed, needle = f"\n{text}\n", f"\n{core}\n"
     line = counted = 0
-    position = framed.find(needle)
-    while position >= 0:
+    position = find_text(framed, needle)
+    while position >= 0 and len(spans) <= MAX_MATCHES:
         line += framed.count("\n", counted, position)
         counted = position
         after = line + count
@@ -286,5 +312,5 @@ def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
             spans.append(Span(haystack.starts[line], haystack.starts[after - 1] + len(haystack.bodies[after - 1])))
         elif after < len(haystack.bodies):
             spans.append(Span(haystack.starts[line], haystack.starts[after]))
-        position = framed.find(needle, position + len(needle) - 1)
+        position = find_text(framed, needle, position + len(needle) - 1)
     return spans

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tools.contract.context import AbortSignal, MediaHandling
+from tools.contract.names import shown_whole_path
 from tools.contract.result import FileDataPart, InlineDataPart, Part, TextPart
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.text import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
@@ -128,11 +129,12 @@ def detect(head: bytes, path: str) -> FileType:
         path: Its name is looked at last.
     """
     suffix = os.path.splitext(path)[1].lower()
-    mime = None if marked_encoding(head) else _by_signature(head, suffix)
-    if mime is not None:
-        return _of_mime(mime)
-    if marked_encoding(head) is None and _is_no_text(head, suffix):
-        return _of_mime(_NAMED[suffix]) if suffix in _NAMED else BINARY
+    if marked_encoding(head) is None:
+        mime = _by_signature(head, suffix)
+        if mime is not None:
+            return _of_mime(mime)
+        if _is_no_text(head, suffix):
+            return _of_mime(_NAMED[suffix]) if suffix in _NAMED else BINARY
     if suffix == ".svg":
         return FileType(FileKind.SVG, "image/svg+xml")
     if suffix == ".ipynb":
@@ -184,13 +186,13 @@ def media_parts(
     """
     size = opened.info.st_size
     if file_type.kind is FileKind.BINARY:
-        return (TextPart(f"Binary file, not shown: {location.path} ({size:,} bytes)."),)
-    label = f"{_LABELS[file_type.kind]} {location.path} ({file_type.mime_type}, {size:,} bytes)"
+        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.path)} ({size:,} bytes)."),)
+    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.path)} ({file_type.mime_type}, {size:,} bytes)"
     uri = Path(location.path).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
     if handling is MediaHandling.INLINE and size <= MAX_INLINE_BYTES:
-        return (InlineDataPart(file_type.mime_type, b"".join(opened.blocks(signal)), uri),)
+        return (InlineDataPart(file_type.mime_type, opened.whole(signal), uri),)
     reason = "too large to be sent inline" if handling is MediaHandling.INLINE else "setting: media"
     link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
     return (TextPart(f"{label}: given as a link ({reason})."), link)

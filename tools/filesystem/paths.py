@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names import MAX_BRIEF_CHARS, one_line, shown_path
 from tools.filesystem.workspace import Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
@@ -12,9 +13,6 @@ FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
 
 FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
 """Other spellings of the parameter that names a file to change."""
-
-MAX_SHOWN_PATH = 80
-"""Characters of a path in a description; a longer one is shortened in the middle (as both seeds do)."""
 
 
 def check_spelling(tool: str, path: str, spelled: str) -> None:
@@ -32,23 +30,24 @@ def check_spelling(tool: str, path: str, spelled: str) -> None:
     if not stripped:
         raise InvalidToolParamsError(tool, f"'{spelled}' is empty; give the path of a file.")
     if stripped.endswith(("/", os.sep)):
-        raise InvalidToolParamsError(tool, f"'{spelled}' must name a file, got the folder '{path}'.")
-    if spelled == "absolute_path" and not os.path.isabs(stripped) and not stripped.startswith("~"):
+        raise InvalidToolParamsError(tool, f"'{spelled}' must name a file, got the folder '{shown_path(path)}'.")
+    if spelled == "absolute_path" and not os.path.isabs(stripped):
         raise InvalidToolParamsError(
             tool,
-            f"'absolute_path' must be absolute, got '{path}'. Start it at the file system's root; "
+            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Start it at the file system's root; "
             "a path relative to the workspace may be given as 'file_path'.",
         )
 
 
 def shown(path: str, workspace: Workspace) -> str:
-    """A path for people: below a root without the root, long ones shortened in the middle."""
+    """A path for people, on one line: below a root without the root, long ones shortened in the middle."""
     short = path.strip()
     for root in workspace.roots:
         if short != root and contains(root, short):
             short = os.path.relpath(short, root)
             break
-    if len(short) <= MAX_SHOWN_PATH:
+    short = one_line(short)
+    if len(short) <= MAX_BRIEF_CHARS:
         return short
-    half = (MAX_SHOWN_PATH - 3) // 2
+    half = (MAX_BRIEF_CHARS - 3) // 2
     return f"{short[:half]}...{short[-half:]}"

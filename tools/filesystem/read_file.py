@@ -6,23 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.errors import InvalidToolParamsError
 from tools.contract.ledger import SeenFile
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import Part, TextPart, ToolResult
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore import refuse_hidden
 from tools.filesystem.media import FileKind
 from tools.filesystem.paths import check_spelling, shown
-from tools.filesystem.reading.content import Reading, read
+from tools.filesystem.reading.content import read
+from tools.filesystem.reading.outcome import Reading
+from tools.filesystem.reading.pdf import ALL_PAGES, Pages
 from tools.filesystem.workspace import Location
 
 _ALIASES = {"file_path": "absolute_path", "path": "absolute_path"}
 _INTEGER = {"type": "integer"}
+
+
+_AS_TEXT = {
+    FileKind.NOTEBOOK: "Read notebook",
+    FileKind.SVG: "Read SVG as text",
+    FileKind.PDF: "Read PDF as text",
+}
+"""What a person is told of a file that is shown as another text than it holds."""
 
 
 class ReadFileParams(ToolParams):
@@ -38,7 +47,11 @@ class ReadFileParams(ToolParams):
     limit: int | None = Field(
         default=None, ge=1, description="How many lines to show; by default up to 2000. Very long results are cut."
     )
-    pages: SkipJsonSchema[str | None] = None
+    pages: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Only these pages of a PDF, from 1: '3', '10-15' or '8-'. Offset and limit then count their lines.",
+    )
 
 
 class ReadFileTool(BuiltinTool[ReadFileParams]):
@@ -49,9 +62,10 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     aliases = ("ReadFileTool", "ReadFile")
     description = (
         "Read a file and show its content: view or open source code, text, logs, configuration, SVG and Jupyter "
-        "notebooks as text; images, audio, video and PDF as media. Text comes exactly as it is in the file, without "
-        "line numbers. When a file is too long for one result, a header says which lines are shown and the offset "
-        "that continues. Use offset and limit to page through large files or to see the tail (negative offset)."
+        "notebooks as text, PDF as the text of its pages where that can be read; images, audio and video as media. "
+        "Text comes exactly as it is in the file, without line numbers. When a file is too long for one result, a "
+        "header says which lines are shown and the offset that continues. Use offset and limit to page through large "
+        "files or to see the tail (negative offset)."
     )
     kind = Kind.READ
     behaviour = READS
@@ -80,8 +94,14 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         return arguments
 
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what its spelling promises."""
+        """The path keeps what its spelling promises, and the pages are a run of pages."""
         check_spelling(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
+        try:
+            _pages(params)
+        except ValueError:
+            raise InvalidToolParamsError(
+                self.name, f"'pages' must be like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
+            ) from None
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         """For example `Read src/app.py (lines 11-20)`."""
@@ -102,13 +122,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
 def _read(params: ReadFileParams, context: ToolContext) -> ToolResult:
     location = context.workspace.locate(params.absolute_path)
-    hidden_by = agent_ignore_file(context.workspace, location)
-    if hidden_by is not None:
-        raise ToolError(
-            ToolErrorType.PATH_IGNORED,
-            f"'{params.absolute_path}' is hidden from agents by {hidden_by}, so it is not read. "
-            "If it is needed, ask the user to change that file.",
-        )
+    refuse_hidden(context.workspace, location, "read")
     with context.workspace.open_file(location) as opened:
         reading = read(
             opened,
@@ -118,27 +132,42 @@ def _read(params: ReadFileParams, context: ToolContext) -> ToolResult:
             limits=context.limits,
             media=context.media,
             signal=context.signal,
+            pages=_pages(params),
         )
         identity = opened.identity
     if context.client.reads is not None:
         context.client.reads.record(location.path, SeenFile(identity, reading.sha256))
     parts: list[Part] = list(reading.parts)
-    if reading.kind is FileKind.PDF and (params.pages or "").strip():
-        parts.append(TextPart("Single pages cannot be picked here: 'pages' was ignored, this is the whole document."))
+    if reading.kind is FileKind.PDF and not reading.is_text and (params.pages or "").strip():
+        parts.append(
+            TextPart("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
+        )
     return ToolResult(llm_content=parts, return_display=_display(reading, location), facts=_facts(reading, location))
+
+
+def _pages(params: ReadFileParams) -> Pages:
+    """The pages that are asked for; a blank text asks for all (as in Qwen Code).
+
+    Raises:
+        ValueError: It is no run of pages.
+    """
+    wanted = (params.pages or "").strip()
+    return Pages.parse(wanted) if wanted else ALL_PAGES
 
 
 def _facts(reading: Reading, location: Location) -> dict[str, Any]:
     known: dict[str, Any] = {"path": location.path, "kind": reading.kind.value, "sha256": reading.sha256}
-    if reading.kind.is_text:
+    if reading.is_text:
         known |= {
             "start": reading.start,
             "end": reading.end,
             "total": reading.total,
             "encoding": reading.encoding,
+            "encoding_is_guess": reading.is_guess or None,
             "eol": reading.eol,
             "truncated": reading.truncated or reading.shortened,
             "next_offset": reading.next_offset,
+            "pages": reading.pages,
         }
     return {name: value for name, value in known.items() if value is not None}
 
@@ -148,12 +177,10 @@ def _display(reading: Reading, location: Location) -> str:
     name = location.relative
     if reading.kind is FileKind.BINARY:
         return f"Skipped binary file: {name}"
-    if not reading.kind.is_text:
+    if not reading.is_text:
         return f"Read {reading.kind.value} file: {name}"
-    if reading.kind is FileKind.NOTEBOOK:
-        return f"Read notebook: {name}"
-    if reading.kind is FileKind.SVG:
-        return f"Read SVG as text: {name}"
+    if reading.kind in _AS_TEXT:
+        return f"{_AS_TEXT[reading.kind]}: {name}"
     if not reading.truncated and reading.start in {0, 1} and not reading.shortened:
         return ""
     total = f" of {reading.total}" if reading.total is not None else ""

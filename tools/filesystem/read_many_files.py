@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from itertools import islice
 from typing import Any, cast
 
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
-from tools.contract.context import ToolContext
+from tools.contract.context import Limits, MediaHandling, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.ledger import SeenFile
+from tools.contract.names import brief, one_line, shown_path, shown_whole_path
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
-from tools.filesystem.finding.listing_text import brief, count, one_line, walk_notes
+from tools.filesystem.finding.listing_text import count, walk_notes
 from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.filesystem.finding.patterns import PatternRefusedError
 from tools.filesystem.finding.selection import Candidate, FileSelection
 from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
 from tools.filesystem.media import FileKind, detect
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.outcome import Reading
+from tools.filesystem.reading.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.filesystem.text import SNIFFED_BYTES
-from tools.filesystem.workspace import explain
+from tools.filesystem.workspace import Location, Workspace, explain
 
 MAX_MEDIA_BYTES = 10_000_000
 """Raw bytes of images and the like in one result; base64 makes 13 MB of it."""
@@ -37,6 +42,18 @@ MAX_LISTED = 100
 
 MAX_REASONS = 20
 """Skipped files whose reason the text tells."""
+
+MAX_LISTED_CHARS = 10_000
+"""Characters of one such list; paths may be very long."""
+
+MAX_REASON_CHARS = 400
+"""Characters of one reason."""
+
+_UNREAD = MediaHandling.NOTICE
+"""How a file is read before it is known to be text: of media nothing is read for a notice."""
+
+_PDF = ".pdf"
+"""The exception: text is taken out of it in any case, which takes time, so it is looked at first."""
 
 END_MARKER = "\n--- End of content ---"
 
@@ -71,7 +88,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     """Reads several files at once."""
 
     seconds = SEARCH_SECONDS
-    """How long finding the files may take."""
+    """How long finding the files may take, and then reading them."""
 
     name = "read_many_files"
     display_name = "ReadManyFiles"
@@ -126,10 +143,11 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
             selection = FileSelection(workspace, params.exclude or (), use_defaults=params.useDefaultExcludes)
             chosen = selection.choose(walk, params.paths)
         except PatternRefusedError as error:
-            raise InvalidToolParamsError(self.name, f"a pattern cannot be used: {error}.") from None
+            raise InvalidToolParamsError(self.name, f"{error}.") from None
         except OSError as error:
-            raise explain(error, first, ToolErrorType.READ_MANY_FILES_SEARCH_ERROR) from None
-        batch = _Batch(context, params.paths, is_checked=agent, skipped=chosen.skipped)
+            raise explain(error, shown_path(first), ToolErrorType.READ_MANY_FILES_SEARCH_ERROR) from None
+        deadline = Deadline(context.signal, self.seconds)
+        batch = _Batch(context, deadline, _Wish(params.paths), is_checked=agent, skipped=list(chosen.skipped))
         batch.read([chosen.files[path] for path in sorted(chosen.files)])
         return _result(batch, walk)
 
@@ -139,29 +157,52 @@ def _as_list(value: Any) -> Any:
     return [parsed] if isinstance(parsed, str) else parsed
 
 
+class _Wish:
+    """Whether media are wanted: those that an entry names, or whose extension it holds.
+
+    Args:
+        entries: What was asked for.
+    """
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._entries = "\n".join(entries).lower()
+
+    def names(self, path: str) -> bool:
+        """Whether an entry names a file or its extension."""
+        name = os.path.basename(path).lower()
+        suffix = os.path.splitext(name)[1]
+        return bool(suffix) and (suffix in self._entries or name in self._entries)
+
+
 @dataclass(slots=True)
 class _Batch:
     """Reads files until the budget is used up.
 
     Args:
         context: Opens files and sets the limits.
-        entries: What was asked for; media are included only if this names them.
+        deadline: How long it may take.
+        wish: Which media are wanted.
         is_checked: Found files are known not to be hidden from agents.
         skipped: Files not read, with the reason.
         parts: What was read.
         read_paths: The files that were read.
         rest: Files that were left for the budget's sake.
+        timed_out: The time did not suffice.
     """
 
     context: ToolContext
-    entries: Sequence[str]
+    deadline: Deadline
+    wish: _Wish
     is_checked: bool
     skipped: list[tuple[str, str]]
     parts: list[Part] = field(default_factory=list[Part])
     read_paths: list[str] = field(default_factory=list[str])
     rest: list[Candidate] = field(default_factory=list[Candidate])
+    timed_out: bool = False
     _chars: int = 0
     _media: int = 0
+    _pdf_seconds: float = MAX_PDF_SECONDS
+    _guarded: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read one file after the other; a failing one does not stop the rest.
@@ -170,81 +211,93 @@ class _Batch:
             ToolError: `cancelled`.
         """
         limits = self.context.limits
-        for candidate in candidates:
-            self.context.signal.raise_if_aborted()
-            if len(self.read_paths) >= limits.read_many_files or self._chars >= limits.read_many_chars:
-                self.rest.append(candidate)
-                continue
-            path = candidate.location.path
+        for number, candidate in enumerate(candidates):
+            self.timed_out = self.deadline.check()
+            is_full = len(self.read_paths) >= limits.read_many_files or self._chars >= limits.read_many_chars
+            if self.timed_out or is_full:
+                self.rest += candidates[number:]
+                return
             try:
                 self._read_one(candidate)
             except ToolError as error:
                 if error.code is ToolErrorType.CANCELLED:
                     raise
-                self.skipped.append((path, error.message))
+                self.skipped.append((candidate.path, error.message))
             except OSError as error:
-                self.skipped.append((path, explain(error, path).message))
+                self.skipped.append((candidate.path, explain(error, shown_path(candidate.path)).message))
 
     def _read_one(self, candidate: Candidate) -> None:
-        location = candidate.location
-        if candidate.is_named or not self.is_checked:
-            hidden_by = agent_ignore_file(self.context.workspace, location)
+        workspace = self.context.workspace
+        location = candidate.location(workspace)
+        if (candidate.is_named or not self.is_checked) and self._is_guarded(location.root):
+            hidden_by = agent_ignore_file(workspace, location)
             if hidden_by is not None:
                 self.skipped.append((location.path, f"hidden from agents by {hidden_by}"))
                 return
-        with self.context.workspace.open_file(location) as opened:
-            kind = _kind(opened, location.path)
+        with workspace.open_file(location) as opened:
+            reading = None if location.path.lower().endswith(_PDF) else self._reading(opened, location, _UNREAD)
+            kind = reading.kind if reading is not None else detect(opened.head(SNIFFED_BYTES), location.path).kind
             if not kind.is_text:
                 reason = self._refuse_media(kind, candidate)
                 if reason:
                     self.skipped.append((location.path, reason))
                     return
-                if self._media + opened.info.st_size > MAX_MEDIA_BYTES:
+                if self._media + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
                     self.rest.append(candidate)
                     return
-            room = self.context.limits.read_many_chars - self._chars
-            limits = replace(self.context.limits, read_chars=min(self.context.limits.read_chars, room))
-            reading = read(
-                opened,
-                location,
-                offset=0,
-                limit=None,
-                limits=limits,
-                media=self.context.media,
-                signal=self.context.signal,
-            )
+            if reading is None or not kind.is_text:
+                started = time.monotonic()
+                reading = self._reading(opened, location, self.context.media)
+                self._pdf_seconds -= time.monotonic() - started
             identity = opened.identity
         if self.context.client.reads is not None:
             self.context.client.reads.record(location.path, SeenFile(identity, reading.sha256))
-        self.read_paths.append(location.path)
+        self._add(reading, location.path)
+
+    def _is_guarded(self, root: str) -> bool:
+        """Whether a root has any agent-ignore file; looked up once, since there may be very many files."""
+        if root not in self._guarded:
+            workspace = self.context.workspace
+            place = workspace.locate(root)
+            self._guarded[root] = any(workspace.has(place, name) for name in AGENT_IGNORE_FILES)
+        return self._guarded[root]
+
+    def _reading(self, opened: OpenedFile, location: Location, media: MediaHandling) -> Reading:
+        return read(
+            opened,
+            location,
+            offset=0,
+            limit=None,
+            limits=self._limits(),
+            media=media,
+            signal=self.context.signal,
+            pdf_seconds=max(0.0, self._pdf_seconds),
+        )
+
+    def _limits(self) -> Limits:
+        limits = self.context.limits
+        room = limits.read_many_chars - self._chars
+        return limits if room >= limits.read_chars else replace(limits, read_chars=room)
+
+    def _add(self, reading: Reading, path: str) -> None:
+        self.read_paths.append(path)
         self._chars += reading.chars
-        if not reading.kind.is_text:
+        if not reading.is_text:
             self._media += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
             self.parts += reading.parts
             return
-        text = "".join(part.text for part in reading.parts if isinstance(part, TextPart))
+        text = "".join([part.text for part in reading.parts if isinstance(part, TextPart)])
         if reading.truncated or reading.shortened:
             text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
-        self.parts.append(TextPart(f"--- {one_line(location.path)} ---\n\n{text}\n\n"))
+        self.parts.append(TextPart(f"--- {shown_whole_path(path)} ---\n\n{text}\n\n"))
 
     def _refuse_media(self, kind: FileKind, candidate: Candidate) -> str:
         """Why a file that is no text is not read; empty if it is."""
         if kind is FileKind.BINARY:
             return "binary file"
-        path = PurePath(candidate.location.path)
-        if candidate.is_named or any(_names(entry, path) for entry in self.entries):
+        if candidate.is_named or self.wish.names(candidate.path):
             return ""
         return f"{kind.value} file; name it, or its extension, to get it"
-
-
-def _names(entry: str, path: PurePath) -> bool:
-    """Whether an entry names a file or its extension."""
-    lower = entry.lower()
-    return bool(path.suffix) and (path.suffix.lower() in lower or path.name.lower() in lower)
-
-
-def _kind(opened: OpenedFile, path: str) -> FileKind:
-    return detect(opened.head(SNIFFED_BYTES), path).kind
 
 
 def _result(batch: _Batch, walk: Walk) -> ToolResult:
@@ -261,37 +314,57 @@ def _result(batch: _Batch, walk: Walk) -> ToolResult:
         return_display=_display(batch),
         facts={
             "files": batch.read_paths,
-            "skipped": [{"path": path, "reason": reason} for path, reason in batch.skipped[:MAX_LISTED]],
-            "not_read": [candidate.location.path for candidate in batch.rest[:MAX_LISTED]],
-            "partial": walk.timed_out,
+            "skipped": [{"path": path, "reason": reason} for path, reason in _reasons(batch.skipped, MAX_LISTED)],
+            "not_read": _fitting((candidate.path for candidate in batch.rest), MAX_LISTED),
+            "partial": walk.timed_out or batch.timed_out,
         },
     )
+
+
+def _reasons(skipped: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """The first of the skipped entries, each cut to a length that can be shown."""
+    return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in skipped[:most]]
+
+
+def _fitting(lines: Iterable[str], most: int) -> list[str]:
+    """The first of some lines, as far as there is room for them."""
+    kept: list[str] = []
+    room = MAX_LISTED_CHARS
+    for line in islice(lines, most):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return kept
 
 
 def _notes(batch: _Batch, walk: Walk) -> list[str]:
     """What was not read, and why."""
     notes: list[str] = []
     if batch.rest:
-        listed = [
-            f"- {one_line(candidate.location.path)}{_size(batch.context.workspace.size_of(candidate.location))}"
-            for candidate in batch.rest[:MAX_LISTED]
-        ]
-        more = len(batch.rest) - len(listed)
+        why = "the time limit was reached" if batch.timed_out else "the result would become too long"
         notes.append(
-            f"[{count(len(batch.rest), 'more file')} not read, the result would become too long. "
+            f"[{count(len(batch.rest), 'more file')} not read, {why}. "
             "Read them with read_file, or call read_many_files with fewer paths:"
         )
-        notes += [*listed, *([f"- and {more:,} more"] if more else []), "]"]
+        notes += _list_of((_with_size(batch.context.workspace, rest) for rest in batch.rest), len(batch.rest))
     if batch.skipped:
         notes.append(f"[{count(len(batch.skipped), 'entry', 'entries')} skipped:")
-        notes += [f"- {one_line(path)}: {reason}" for path, reason in batch.skipped[:MAX_REASONS]]
-        more = len(batch.skipped) - MAX_REASONS
-        notes += [*([f"- and {more:,} more"] if more > 0 else []), "]"]
+        reasons = _reasons(batch.skipped, MAX_REASONS)
+        notes += _list_of((f"{path}: {one_line(reason)}" for path, reason in reasons), len(batch.skipped))
     return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
 
 
-def _size(size: int | None) -> str:
-    return f" ({size} bytes)" if size is not None else ""
+def _list_of(lines: Iterable[str], total: int) -> list[str]:
+    """The first of some lines as a list that tells how many follow, and the end of the note."""
+    listed = [f"- {line}" for line in _fitting(lines, MAX_LISTED)]
+    more = total - len(listed)
+    return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
+
+
+def _with_size(workspace: Workspace, candidate: Candidate) -> str:
+    size = workspace.size_of(candidate.location(workspace))
+    return shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
 
 
 def _display(batch: _Batch) -> str:
@@ -300,14 +373,15 @@ def _display(batch: _Batch) -> str:
     lines = ["### ReadManyFiles Result", ""]
     if read_files:
         lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
-        lines += [f"- `{one_line(path)}`" for path in read_files[:10]]
+        lines += [f"- `{shown_whole_path(path)}`" for path in read_files[:10]]
         lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []  # noqa: PLR2004 - ten
     else:
         lines.append("No files were read.")
     if batch.rest:
-        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, the result would become too long."]
+        why = "the time limit was reached" if batch.timed_out else "the result would become too long"
+        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, {why}."]
     if skipped:
         lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
-        lines += [f"- `{one_line(path)}` ({reason})" for path, reason in skipped[:5]]
+        lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]
         lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []  # noqa: PLR2004 - five
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """What the bytes of a text file mean: byte order mark, encoding, line endings.
 
 Three cases are told apart. A byte order mark names the encoding. Without one, bytes that are strictly valid UTF-8
-are UTF-8. Everything else is text in an encoding we do not know: it is shown with replacement characters, and it
-may be changed byte for byte where only ASCII is concerned, but it is never encoded anew.
+are UTF-8. Everything else is text in an encoding that it does not say: it may be changed byte for byte where only
+ASCII is concerned, but it is never encoded anew. What it may be is guessed by `tools.filesystem.legacy_encoding`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ class Encoding:
         name: As told to the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`.
         codec: Python's codec for the bytes after the mark.
         bom: The byte order mark, or nothing.
+        shown_as: Of an unknown encoding, the codec that the text is shown in; a guess, never written by.
     """
 
     name: str
     codec: str
     bom: bytes = b""
+    shown_as: str = "utf-8"
 
     @property
     def is_known(self) -> bool:
@@ -89,7 +91,7 @@ class Decoded:
         """The text as a person or a model may see it."""
         if self.encoding.is_known:
             return self.text
-        return self.text.encode("latin-1").decode("utf-8", "replace")
+        return self.text.encode("latin-1").decode(self.encoding.shown_as, "replace")
 
 
 def marked_encoding(head: bytes) -> Encoding | None:

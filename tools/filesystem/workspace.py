@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, shown_path
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.names import meant_path, shown_path
 from tools.filesystem.descriptors import (
     Folder,
     NotRegularError,
@@ -44,12 +45,17 @@ class Location:
     Args:
         root: Real path of the root it lies in.
         path: Its own real path; equal to `root` for the root itself.
-        spelled: How the caller wrote it, for messages.
+        spelled: How the caller wrote it.
     """
 
     root: str
     path: str
     spelled: str
+
+    @property
+    def shown(self) -> str:
+        """How the caller wrote it, as messages repeat it."""
+        return shown_path(self.spelled)
 
     @property
     def relative(self) -> str:
@@ -107,10 +113,12 @@ class Workspace:
         """Resolve a path as a model writes it.
 
         A relative path starts from the first root, or from `within`. The literal path is taken if it exists;
-        otherwise a leading `~` is expanded and shell escapes are removed.
+        otherwise blanks around it, the quotes of a name as results show it, and shell escapes are removed, if that
+        leads to something in the workspace. What is outside is never looked for, so nothing is told of it.
 
         Raises:
-            ToolError: The path is blank or holds a NUL (`invalid_tool_params`), or there is no root.
+            ToolError: The path is blank, holds a NUL or begins with a `~` that would have to be expanded
+                (`invalid_tool_params`), or there is no root.
             PathNotInWorkspaceError: It leads outside every root.
         """
         base = within or self.first_root
@@ -124,9 +132,9 @@ class Workspace:
         if "\0" in spelled:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         try:
-            real = real_path(self._reading(base, spelled))
+            real = self._read_as(base, spelled)
         except (OSError, ValueError) as error:
-            raise explain(error, spelled) from None
+            raise explain(error, shown_path(spelled)) from None
         root = self._root_of(real, spelled)
         if root in self._roots_without_case:
             real = truly_named(real, root)
@@ -139,12 +147,32 @@ class Workspace:
             return frozenset(root for root in self.roots if ignores_case(root))
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
-    def _reading(self, base: str, spelled: str) -> str:
-        """The literal path if it exists, else the first other reading that does, else the literal path."""
+    def _read_as(self, base: str, spelled: str) -> str:
+        """The real path of what is meant."""
         literal = os.path.join(base, spelled)
-        if os.path.lexists(literal):
-            return literal
-        return next((path for path in _other_readings(base, spelled) if os.path.lexists(path)), literal)
+        real = real_path(literal)
+        if not self._is_inside(real) or os.path.lexists(literal):
+            return real
+        for path in _other_readings(base, spelled):
+            other = real_path(path)
+            if self._is_inside(other) and os.path.lexists(other):
+                return other
+        stripped = spelled.strip()
+        if stripped != spelled and os.path.isabs(stripped):
+            return real_path(stripped)  # nobody means a folder whose name is a blank
+        if (
+            stripped.startswith("~")
+            and (stripped == "~" or os.sep in stripped)
+            and not os.path.lexists(os.path.join(base, stripped.partition(os.sep)[0]))
+        ):
+            raise ToolError(
+                ToolErrorType.INVALID_TOOL_PARAMS,
+                f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
+            )
+        return real
+
+    def _is_inside(self, real: str) -> bool:
+        return any(contains(root, real) for root in self.roots)
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in.
@@ -161,14 +189,21 @@ class Workspace:
             folder: Where the walk began.
             relative: Names of real folders and of an entry, with forward slashes.
         """
-        path = os.path.join(folder.path, relative.replace("/", os.sep))
+        return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
+
+    def at(self, path: str) -> Location:
+        """The location of a real path, without a look at the disk.
+
+        Raises:
+            PathNotInWorkspaceError: It lies outside every root.
+        """
         return Location(self._root_of(path, path), path, path)
 
     def _root_of(self, real: str, spelled: str) -> str:
         inside = [root for root in self.roots if contains(root, real)]
         if not inside:
             raise PathNotInWorkspaceError(spelled, self.roots)
-        return max(inside, key=len)
+        return inside[0] if len(inside) == 1 else max(inside, key=len)
 
     def stat(self, location: Location) -> os.stat_result | None:
         """The stat of what is there, or `None` if nothing is.
@@ -198,7 +233,7 @@ class Workspace:
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = real_path(above)
-            if not any(contains(root, real) for root in self.roots):
+            if not self._is_inside(real):
                 return False
             look(os.path.join(real, name))
         except (OSError, ValueError):
@@ -268,31 +303,32 @@ class Workspace:
         """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
-                self._root_of(real_path(location.path), location.spelled)
+                self._root_of(real_path(location.path), location.shown)
             except PathNotInWorkspaceError as outside:
                 return outside
             except OSError:
                 pass  # a circle
-        return explain(error, location.spelled, otherwise)
+        return explain(error, location.shown, otherwise)
 
 
 def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
     if error.kind is PathKind.FOLDER:
         return ToolError(
             ToolErrorType.TARGET_IS_DIRECTORY,
-            f"'{location.spelled}' is a directory, not a file. Use list_directory to see what is in it.",
+            f"'{location.shown}' is a directory, not a file. Use list_directory to see what is in it.",
         )
     return ToolError(
         ToolErrorType.READ_CONTENT_FAILURE,
-        f"'{location.spelled}' is not a regular file (a device, pipe or socket); it is never opened.",
+        f"'{location.shown}' is not a regular file (a device, pipe or socket); it is never opened.",
     )
 
 
 def _other_readings(base: str, spelled: str) -> Iterator[str]:
     stripped = spelled.strip()
     yield os.path.join(base, stripped)
-    if stripped.startswith("~"):
-        yield os.path.expanduser(stripped)
+    unquoted = meant_path(stripped)
+    if unquoted is not None and "\0" not in unquoted:
+        yield os.path.join(base, unquoted)
     if "\\" in stripped and os.sep != "\\":
         yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
 
@@ -322,11 +358,11 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 
 
 def explain(
-    error: OSError | ValueError, spelled: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
+    error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
     """Turn an error of the operating system into one for the model; only the error's symbol is taken over."""
     number = error.errno if isinstance(error, OSError) else None
     code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
     symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""
     hint = " Use list_directory or glob to see what is there." if code is ToolErrorType.FILE_NOT_FOUND else ""
-    return ToolError(code or otherwise, f"'{shown_path(spelled)}' {why}{symbol}.{hint}")
+    return ToolError(code or otherwise, f"'{shown}' {why}{symbol}.{hint}")

@@ -10,6 +10,7 @@ from pydantic import Field
 from tools.contract.base import Behaviour
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names import shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.filesystem.changing.changing_tool import (
     COMMON_OUTPUT,
@@ -27,8 +28,9 @@ from tools.filesystem.changing.omission import first_new_omission
 from tools.filesystem.changing.snapshot import Snapshot, check_fresh, take_snapshot
 from tools.filesystem.diff import unified_diff
 from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.legacy_encoding import check_fits, encoding_to_write, guess
 from tools.filesystem.paths import FILE_ALIASES, check_spelling, shown
-from tools.filesystem.text import UTF_8, Encoding, count_lines, decode, line_endings, looks_binary, marked_encoding
+from tools.filesystem.text import Encoding, count_lines, decode, line_endings, looks_binary, marked_encoding
 from tools.filesystem.workspace import Location
 
 _WRITTEN = ("Original", "Written")
@@ -44,6 +46,12 @@ class WriteFileParams(ToolParams):
         default=None,
         pattern=SHA256_PATTERN,
         description="Write only if the file's present content has this SHA-256 digest.",
+    )
+    encoding: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Encoding to write in, such as 'windows-1252'; by default that of the present file where it is "
+        "certain, else UTF-8.",
     )
 
 
@@ -100,7 +108,7 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
         """The new content in the form of the present one."""
         snapshot = take_snapshot(location, context)
         check_fresh(location, snapshot, context.client.reads, params.expected_sha256)
-        old, encoding, notes = _present(snapshot)
+        old, encoding, notes = _present(snapshot, params.encoding, location)
         omission = None if proposal.is_users else first_new_omission(proposal.text, old or "")
         if omission is not None:
             raise InvalidToolParamsError(
@@ -110,6 +118,8 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
             )
         # The mark of the present file stays; one that the content brings along would be a second.
         new = proposal.text.removeprefix("\ufeff") if encoding.bom else proposal.text
+        if params.encoding is not None:
+            check_fits(new, encoding, "content")
         ending = line_endings(old).majority if old and "\r" in old and "\r" not in new else None
         if ending is not None:
             new = new.replace("\n", ending)
@@ -130,7 +140,7 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
         is_changed = change.snapshot.data != change.data
         lines = count_lines(change.text)
         form = f"{lines} {'line' if lines == 1 else 'lines'}, {change.form}"
-        path, diff = change.location.path, change.diff
+        path, diff = shown_whole_path(change.location.path), change.diff
         if change.is_new:
             sentence = f"Created the new file {path}: {form}."
         elif is_changed:
@@ -141,14 +151,25 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
         return Report(sentence, notes, {"changed": is_changed, "lines": lines})
 
 
-def _present(snapshot: Snapshot) -> tuple[str | None, Encoding, list[str]]:
+def _present(snapshot: Snapshot, name: str | None, location: Location) -> tuple[str | None, Encoding, list[str]]:
     """The present text for people, the encoding to write in, and what has to be told about that."""
-    if snapshot.data is None:
-        return None, UTF_8, []
-    if marked_encoding(snapshot.data) is None and looks_binary(snapshot.data):
-        return "", UTF_8, [f"The file held {len(snapshot.data):,} bytes that are no text; all of it was replaced."]
-    decoded = decode(snapshot.data)
+    data = snapshot.data
+    if data is None:
+        return None, encoding_to_write(name, None, location.shown), []
+    if marked_encoding(data) is None and looks_binary(data):
+        note = f"The file held {len(data):,} bytes that are no text; all of it was replaced."
+        return "", encoding_to_write(name, None, location.shown), [note]
+    decoded = decode(data)
+    encoding = encoding_to_write(name, decoded, location.shown)
     if decoded is not None and decoded.encoding.is_known:
-        return decoded.text, decoded.encoding, []
-    note = "The file was not valid UTF-8 (nor UTF-16 or UTF-32 with a mark); the new content is UTF-8."
-    return (decoded.shown() if decoded is not None else ""), UTF_8, [note]
+        return decoded.text, encoding, []
+    guessed = guess(data) if decoded is not None else None
+    if name is None:
+        note = "The file was not valid UTF-8 (nor UTF-16 or UTF-32 with a mark); the new content is UTF-8."
+        if guessed is not None:
+            note += f" It was shown as {guessed.name}; to write in that, give encoding='{guessed.name}'."
+        notes = [note]
+    else:
+        notes = []
+    old = guessed.decoded if guessed is not None else decoded
+    return (old.shown() if old is not None else ""), encoding, notes

@@ -165,7 +165,7 @@ def replace_file(
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{location.spelled}' cannot be written: a part of the path is a file, not a folder. "
+            f"'{location.shown}' cannot be written: a part of the path is a file, not a folder. "
             "Use another path; list_directory shows what is there.",
         ) from None
     except OSError as error:
@@ -205,9 +205,9 @@ def _check_expected(
 ) -> os.stat_result | None:
     now = folder.stat(name)
     if now is not None and stat.S_ISDIR(now.st_mode):
-        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.spelled}' is a directory, not a file.")
+        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
     if now is not None and not stat.S_ISREG(now.st_mode):
-        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.spelled}' is not a regular file.")
+        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
     if (identity_of(now) if now is not None else None) != expected:
         raise _changed(location)
     return now
@@ -216,7 +216,7 @@ def _check_expected(
 def _changed(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.spelled}' was changed by somebody else in this very moment; nothing was written. "
+        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
         "Read it again and repeat the change on what it holds now.",
     )
 

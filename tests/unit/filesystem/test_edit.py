@@ -19,6 +19,7 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import FileDiff, ToolResult
 from tools.filesystem.edit import EditTool
+from tools.filesystem.matching import MAX_MATCHES
 from tools.filesystem.read_file import ReadFileTool
 
 pytestmark = pytest.mark.anyio
@@ -536,6 +537,7 @@ async def test_older_spellings_are_not_published() -> None:
         "file_path",
         "old_string",
         "new_string",
+        "encoding",
         "replace_all",
         "expected_sha256",
     }
@@ -572,3 +574,23 @@ async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_
         await tool.execute(params, replace(context, confirmed=confirmed, memo={}))
     assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "b.txt").read_text() == "same\n"
+
+
+@pytest.mark.requirement("edit.too_many")
+async def test_more_matches_than_one_edit_changes_are_counted_and_refused(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("ab" * (MAX_MATCHES + 7))
+    error = await refusal(context, old_string="ab", new_string="c", replace_all=True)
+    assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
+    assert f"{MAX_MATCHES + 7:,} times" in error.message
+    assert path.read_text() == "ab" * (MAX_MATCHES + 7)
+
+
+@pytest.mark.requirement("edit.too_many")
+async def test_very_many_matches_are_all_replaced_and_only_the_first_are_shown(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("ab\n" * 50_000)
+    result = await edit(context, old_string="ab", new_string="cd", replace_all=True)
+    assert (root / "a.txt").read_text() == "cd\n" * 50_000
+    assert facts(result)["replacements"] == 50_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.result import ToolResult
 from tools.filesystem.grep_search import GrepTool
 from tools.filesystem.search import run as search
+from tools.filesystem.search.engines.ripgrep import find_ripgrep
+from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
 from tools.filesystem.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +50,24 @@ async def code_of(context: ToolContext, pattern: str, /, **arguments: Any) -> To
     with pytest.raises(ToolError) as caught:
         await grep(context, pattern, **arguments)
     return caught.value.code
+
+
+def real_ripgrep() -> str:
+    program = find_ripgrep([])
+    beside = os.path.join(sys.prefix, "bin", "rg")
+    assert program or os.path.isfile(beside), "the tests need ripgrep: the development environment installs it"
+    return program or beside
+
+
+@pytest.fixture
+def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A Python with no ripgrep beside it; `PATH` is for the test to set."""
+    python = tmp_path / "python-alone" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", "")
+    return monkeypatch
 
 
 @pytest.mark.requirement("grep.text")
@@ -254,14 +275,23 @@ async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, con
 
 
 @pytest.mark.requirement("grep.huge")
-async def test_huge_files_are_counted_and_not_searched(root: Path, context: ToolContext) -> None:
-    with (root / "huge.log").open("wb") as stream:
+@pytest.mark.parametrize("pattern", ["foo", "(f|g)oo*"])
+@pytest.mark.parametrize("files", [1, search.SMALL_TREE + 10])
+async def test_huge_files_are_counted_and_not_searched(
+    root: Path, context: ToolContext, pattern: str, files: int
+) -> None:
+    make(root, {f"a{number}.txt": "foo" if number == files - 1 else "none" for number in range(files)})
+    with (root / "z-huge.log").open("wb") as stream:
         stream.write(b"foo\n")
-        stream.truncate(search.MAX_FILE_BYTES + 1)
-    make(root, {"a.txt": "foo"})
-    result = await grep(context, "foo")
-    assert result.facts["files"] == 1
-    assert "1 file over 100 MB" in str(result.llm_content)
+        stream.truncate(MAX_FILE_BYTES + 1)
+    (root / "z-largest.log").write_bytes(b"foo\n")
+    os.truncate(root / "z-largest.log", MAX_FILE_BYTES)
+    for path in (None, str(root / "z-huge.log")):
+        result = await grep(context, pattern, **({"path": path} if path else {}))
+        assert result.facts["files"] == (0 if path else 1)
+        assert result.facts["skipped"] == {"binary": 0 if path else 1, "huge": 1}
+        assert result.facts["searched"] == (0 if path else files + 1)
+        assert "1 file over 100 MB" in str(result.llm_content)
 
 
 @pytest.mark.requirement("grep.long_lines")
@@ -306,6 +336,24 @@ async def test_all_roots_are_searched_once_with_absolute_paths(
     )
 
 
+@pytest.mark.requirement("grep.roots")
+@pytest.mark.parametrize("pattern", ["foo", "fo*o"])
+async def test_numbers_of_several_large_roots_are_added_up(
+    root: Path, tmp_path: Path, context: ToolContext, pattern: str
+) -> None:
+    folders = [root, tmp_path / "second"]
+    for folder in folders:
+        make(folder, {f"{number // 100}/{number}.txt": "none" for number in range(2 * search.FIRST_BATCH)})
+        make(folder, {".git/HEAD": "", ".gitignore": "*.log\n", "0/a.log": "foo", "9/a.log": "foo", "9/found": "foo"})
+    several = replace(context, workspace=Workspace([str(folder) for folder in folders]))
+    for arguments in ({}, {"glob": "**"}):
+        result = await grep(several, pattern, **arguments)
+        assert result.facts["matches"] == 2
+        assert result.facts["hidden"] == {"git": 4}
+        assert result.facts["searched"] == 2 * (2 * search.FIRST_BATCH + 2)
+        assert "Folders left out by default" not in str(result.llm_content)
+
+
 @pytest.mark.requirement("grep.links")
 async def test_links_are_not_searched(root: Path, tmp_path: Path, context: ToolContext) -> None:
     make(tmp_path, {"outside.txt": "foo"})
@@ -317,15 +365,74 @@ async def test_links_are_not_searched(root: Path, tmp_path: Path, context: ToolC
     assert await names(context, "foo") == ["real/a.txt"]
 
 
+@pytest.mark.requirement("grep.exchanged")
+@pytest.mark.parametrize("pattern", ["secret", "(secre|S)t+"])
+async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_nothing(
+    root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch, pattern: str
+) -> None:
+    make(tmp_path, {"outside/a.txt": "secret of others\n"})
+    make(root, {f"before/{number}.txt": "none\n" for number in range(search.FIRST_BATCH)})
+    make(root, {"before/a.txt": "secret\n", "sub/a.txt": "mine\n"})
+    fake = tmp_path / "bin" / "rg"
+    exchange = f"[ -d {root}/sub ] && /bin/mv {root}/sub {tmp_path}/away && /bin/ln -s {tmp_path}/outside {root}/sub"
+    make(tmp_path, {"bin/rg": f'#!/bin/sh\n[ "$PWD" = {root} ] && {exchange}\nexec {real_ripgrep()} "$@"\n'})
+    fake.chmod(0o755)
+    no_ripgrep.setenv("PATH", str(fake.parent))
+    for arguments in ({}, {"glob": "*.txt"}, {"names_only": True}):
+        if (root / "sub").is_symlink():
+            (root / "sub").unlink()
+            (tmp_path / "away").rename(root / "sub")
+        result = await grep(context, pattern, **arguments)
+        assert (root / "sub").is_symlink(), "ripgrep was not used"
+        assert "of others" not in str(result.llm_content)
+        assert "sub/a.txt" not in str(result.llm_content)
+        assert result.facts["matches"] == 1
+        assert result.facts["files"] == 1
+
+
+@pytest.mark.requirement("grep.engine_choice")
+async def test_a_frequent_pattern_starts_no_process(
+    root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make(root, {f"{number // 50:03}/{number}.txt": "foo\n" for number in range(1_500)})
+    make(tmp_path, {"bin/rg": f"#!/bin/sh\n: > {tmp_path}/was-started\n"})
+    (tmp_path / "bin" / "rg").chmod(0o755)
+    no_ripgrep.setenv("PATH", str(tmp_path / "bin"))
+    result = await grep(context, "foo")
+    assert result.facts["matches"] == 100
+    assert "there are more" in str(result.llm_content)
+    assert not (tmp_path / "was-started").exists()
+
+
+@pytest.mark.requirement("grep.order")
+@pytest.mark.parametrize("pattern", ["foo", "fo*o", "(f|g)oo*"])
+async def test_matches_come_in_the_order_of_paths_whatever_searches(
+    root: Path, context: ToolContext, pattern: str
+) -> None:
+    paths = [f"{folder}/{name}" for folder in ("a", "a-b", "a/b", "a.b", "b") for name in ("0.txt", "z.txt")]
+    paths = sorted([*paths, "a.txt", "a0.txt", "0.txt", "z.txt"])
+    make(root, dict.fromkeys(paths, "foo\n"))
+    small = await names(context, pattern, limit=1_000)
+    assert small == paths
+    make(root, {f"{folder}/n{number}.txt": "none\n" for folder in ("a", "a/b", "b") for number in range(800)})
+    assert await names(context, pattern, limit=1_000) == small
+    assert await names(context, pattern, limit=1_000, glob="*.txt") == small
+    assert await names(context, pattern, limit=3) == small[:3]
+
+
 @pytest.mark.requirement("grep.names")
 async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, context: ToolContext) -> None:
-    strange = ["-", "--pre", "..a", "a\nb", "a b", "\u00e9", "[id]"]
-    make(root, dict.fromkeys(strange, "foo"))
-    make(root, {f"filler/{number}": "none" for number in range(search.SMALL_TREE)})
-    expected = sorted(name.replace("\n", "\\n") for name in strange)
+    strange = ["-", "--pre", "..a", "a\nb", "a b", "\u00e9", "[id]", "\udce9", "*", "x\\y"]
+    make(root, {f"-first/{number}": "none" for number in range(search.SMALL_TREE)})
+    make(root, {f"{folder}/{name}": "foo" for folder in ("-e", "[id]", "\udcff") for name in strange})
+    make(root, {f"partly/{name}": "foo" for name in strange})
+    make(root, {".git/HEAD": "", ".gitignore": "hidden\n", "partly/hidden": "foo"})
+    folders = ("-e", "[id]", "partly", '"\\xff"')
+    shown = [{"a\nb": '"a\\nb"', "\udce9": '"\\xe9"'}.get(name, name) for name in strange]
+    expected = sorted(f"{folder}/{name}" for folder in folders for name in shown)
     for pattern in ("foo", "f.*o"):
         result = await grep(context, pattern)
-        assert result.facts["engines"] == ["ripgrep"]
+        assert "ripgrep" in result.facts["engines"]
         assert sorted(await names(context, pattern)) == expected
 
 

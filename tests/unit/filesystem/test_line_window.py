@@ -11,8 +11,9 @@ import pytest
 from tools.contract.context import AbortSignal, Limits
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.descriptors import identity_of
+from tools.filesystem.reading import line_index, line_window
+from tools.filesystem.reading.line_index import BLOCK, STEP
 from tools.filesystem.reading.line_window import (
-    BLOCK,
     COUNTED_BYTES,
     CUT_MARK,
     FileSource,
@@ -165,3 +166,52 @@ def test_a_cancelled_read_stops() -> None:
     with pytest.raises(ToolError) as caught:
         window(MemorySource(b"a\n"), Wanted(0, 1, ROOMY, signal))
     assert caught.value.code is ToolErrorType.CANCELLED
+
+
+@pytest.mark.requirement("read.window")
+@pytest.mark.parametrize("length", [STEP - 1, STEP, STEP + 1, BLOCK, BLOCK + 1])
+def test_a_line_that_begins_where_a_step_ends_is_found(length: int) -> None:
+    data = b"x" * (length - 1) + b"\n" + b"second\n" + b"y" * length + b"\nlast\n"
+    assert take(data, 1, 1).text == "second"
+    assert take(data, 3, 1).text == "last\n"
+    assert take(data, 4, 1).count == 0
+
+
+@pytest.mark.requirement("read.sought_bytes")
+def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (line_index, line_window):
+        monkeypatch.setattr(module, "SOUGHT_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(line_window, "COUNTED_BYTES", BLOCK)
+    path = tmp_path / "long.txt"
+    count = 6 * BLOCK // 8
+    path.write_bytes(b"".join(b"%07d\n" % number for number in range(count)))
+    os.utime(path, ns=(0, 0))
+    with path.open("rb", buffering=0) as stream:
+        info = os.fstat(stream.fileno())
+        # As if nobody had changed it for long: its counts are remembered.
+        identity = replace(identity_of(info), ctime_ns=0)
+        source = FileSource(stream, info.st_size)
+        wanted = Wanted(count - BLOCK // 8, 2, ROOMY, AbortSignal())
+        for known in (2, 4):
+            with pytest.raises(ToolError) as caught:
+                window(source, wanted, identity)
+            assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
+            assert f"{2 * BLOCK:,} bytes" in caught.value.message
+            assert f"{known * BLOCK // 8:,} lines before it" in caught.value.message
+        assert window(source, wanted, identity).text == f"{wanted.offset:07d}\n{wanted.offset + 1:07d}"
+        with pytest.raises(ToolError) as caught:
+            window(source, Wanted(-count + 5, 2, ROOMY, AbortSignal()))
+        assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
+        assert window(source, Wanted(-2, 2, ROOMY, AbortSignal())).text == f"{count - 2:07d}\n{count - 1:07d}\n"
+
+
+@pytest.mark.requirement("read.long_line")
+def test_the_end_of_a_line_without_end_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (line_index, line_window):
+        monkeypatch.setattr(module, "SOUGHT_BYTES", 2 * BLOCK)
+    data = b"short\n" + b"x" * 4 * BLOCK + b"\nlast\n"
+    found = take(data, 0, 10, Limits())
+    assert found.text == "short\n" + "x" * 2_000 + CUT_MARK
+    assert (found.count, found.reaches_end, found.shortened) == (2, False, True)

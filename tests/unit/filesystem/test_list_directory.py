@@ -126,7 +126,7 @@ async def test_a_pipe_is_listed_and_never_opened(root: Path, context: ToolContex
 async def test_a_name_with_a_line_feed_stays_on_its_line(root: Path, context: ToolContext) -> None:
     (root / "a\n[DIR] fake").write_text("")
     result = await ls(context)
-    assert lines(result)[2:] == ["a\\n[DIR] fake (0 bytes)"]
+    assert lines(result)[2:] == ['"a\\n[DIR] fake" (0 bytes)']
     assert entries(result) == ["a\n[DIR] fake"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.filesystem.matching import Haystack, Match, Strategy, find_match, indentation_map
+from tools.filesystem.text import UNKNOWN
 
 
 def match(text: str, old: str) -> Match:
@@ -91,10 +92,10 @@ def test_a_match_never_splits_a_carriage_return_from_its_line_feed(old: str) -> 
 def test_a_character_that_may_be_half_of_another_one_is_left_alone() -> None:
     # In Shift JIS the second byte of this character is a backslash, in GB18030 second bytes may be letters.
     text = "\u8868 = 'a\\b'".encode("shift_jis").decode("latin-1")
-    found = find_match(Haystack(text, is_unknown=True), "\\")
+    found = find_match(Haystack(text, UNKNOWN), "\\")
     assert found is not None
     assert (len(found.spans), found.skipped) == (1, 1)
-    found = find_match(Haystack("caf\xe9 = 1", is_unknown=True), " = 1")
+    found = find_match(Haystack("caf\xe9 = 1", UNKNOWN), " = 1")
     assert found is not None
     assert (len(found.spans), found.skipped) == (1, 0)
 

@@ -86,10 +86,10 @@ def test_large_media_become_a_link(root: Path, context: ToolContext) -> None:
 
 @pytest.mark.requirement("read.media_handling")
 def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolContext) -> None:
-    (root / "a.pdf").write_bytes(b"%PDF-1.7\n")
-    parts = read_file(context, "a.pdf", MediaHandling.RESOURCE_LINK).parts
+    (root / "a.png").write_bytes(PNG)
+    parts = read_file(context, "a.png", MediaHandling.RESOURCE_LINK).parts
     assert isinstance(parts[1], FileDataPart)
-    assert parts[1].mime_type == "application/pdf"
+    assert parts[1].mime_type == "image/png"
 
 
 @pytest.mark.requirement("read.media_handling")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.pdf_files import document
 from tools.contract.context import ClientState, ToolContext
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.result import InlineDataPart, TextPart, ToolResult
@@ -206,12 +207,12 @@ async def test_media_come_as_data_with_a_display(root: Path, context: ToolContex
     assert result.facts["kind"] == "image"
 
 
-@pytest.mark.requirement("read.pages")
-async def test_single_pages_of_a_pdf_are_not_promised(root: Path, context: ToolContext) -> None:
-    (root / "a.pdf").write_bytes(b"%PDF-1.7\n")
+@pytest.mark.requirement("pdf.pages")
+async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(document(b""))
     path = str(root / "a.pdf")
-    assert len(package("read_file", await call(context, absolute_path=path, pages="")).parts) == 1
-    _, note = package("read_file", await call(context, absolute_path=path, pages="1-5")).parts
+    assert len(package("read_file", await call(context, absolute_path=path, pages="")).parts) == 2
+    *_, note = package("read_file", await call(context, absolute_path=path, pages="1-5")).parts
     assert isinstance(note, TextPart)
     assert "whole document" in note.text
 
@@ -249,7 +250,7 @@ async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolC
 async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
     tool = ReadFileTool()
     assert tool.parameter_schema["required"] == ["absolute_path"]
-    assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit"}
+    assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit", "pages"}
     assert tool.behaviour.read_only
     assert tool.behaviour.idempotent
     assert not tool.behaviour.destructive

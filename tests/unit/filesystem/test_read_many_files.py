@@ -31,7 +31,24 @@ def png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
 
 
-PDF = b"%PDF-1.4\n\xe2\xe3\xcf\xd3\n%%EOF\n"
+def pdf() -> bytes:
+    """The smallest document: one page without a word on it."""
+    objects = (
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>",
+    )
+    body = b"%PDF-1.4\n"
+    places: list[int] = []
+    for number, item in enumerate(objects, 1):
+        places.append(len(body))
+        body += b"%d 0 obj %s endobj\n" % (number, item)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    trailer = b"trailer << /Size 4 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(body)
+    return body + b"xref\n0 4\n0000000000 65535 f \n" + table + trailer
+
+
+PDF = pdf()
 
 
 def make(root: Path, files: dict[str, str | bytes]) -> None:
@@ -323,3 +340,74 @@ def test_the_description_of_a_call_names_the_first_entries(context: ToolContext)
     tool = ReadManyFilesTool()
     params = tool.validate_tool_params({"paths": ["a", "b\n", "c", "d"]})
     assert tool.get_description(params, context) == "Read files: a, b\\n, c, ..."
+
+
+@pytest.mark.requirement("many.missing")
+@pytest.mark.parametrize("path", ["readme.MD", "SRC/deep/readme.md", "dist/Readme.md", "sub/../README.MD"])
+async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolContext, path: str) -> None:
+    make(
+        root, {"README.md": "x", "src/Deep/ReadMe.md": "x", "dist/README.md": "x", "other/README.md": "x", "sub/a": "a"}
+    )
+    expected = {
+        "readme.MD": "README.md",
+        "SRC/deep/readme.md": "src/Deep/ReadMe.md",
+        "dist/Readme.md": "dist/README.md",
+    }
+    assert await read(context, path) == [expected.get(path, "README.md")]
+    assert await read(context, str(root / path)) == [expected.get(path, "README.md")]
+
+
+@pytest.mark.requirement("many.missing")
+async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "a"})
+    missing = [f"{number}.txt" for number in range(400)]
+    result = await run(context, *missing, "a.txt")
+    assert result.facts["files"] == [str(root / "a.txt")]
+    assert reasons(result) == dict.fromkeys(missing[:100], "does not exist")
+    assert "[400 entries skipped:" in texts(result)[-2]
+    assert "- and 380 more" in texts(result)[-2]
+
+
+@pytest.mark.requirement("many.refused")
+async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        await run(context, *(f"{number}*.txt" for number in range(300)))
+    assert "the globs are too many" in caught.value.message
+    assert "braces" not in caught.value.message
+    with pytest.raises(InvalidToolParamsError) as caught:
+        await run(context, "a.txt", "{1..300}.txt")
+    assert "'{1..300}.txt' cannot be used: its braces stand for more" in caught.value.message
+
+
+@pytest.mark.requirement("many.bounded_notes")
+async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, context: ToolContext) -> None:
+    long = "/".join(["n" * 200] * 4)
+    make(root, {f"{long}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
+    result = await run(context, "**")
+    assert len(texts(result)[-2]) < 10_000
+    assert len(str(result.facts)) < 50_000
+    assert len(str(result.return_display)) < 4_000
+    make(root, {f"{long}/{number:03d}.txt": "x" for number in range(200)})
+    result = await run(replace(context, limits=Limits(read_many_files=2)), "**/*.txt")
+    assert "[199 more files not read" in texts(result)[-2]
+    assert len(texts(result)[-2]) < 12_000
+    assert all(path.endswith(".txt") for path in result.facts["not_read"])
+
+
+@pytest.mark.requirement("many.time")
+async def test_files_that_the_time_did_not_suffice_for_are_counted(root: Path, context: ToolContext) -> None:
+    make(root, {f"{number}.txt": "x" for number in range(3)})
+    tool = ReadManyFilesTool()
+    tool.seconds = 0.0
+    named = [f"{number}.txt" for number in range(3)]
+    result = await tool.execute(tool.validate_tool_params({"paths": named}), context)
+    assert result.facts["files"] == []
+    assert result.facts["partial"]
+    assert "[3 more files not read, the time limit was reached." in texts(result)[-1]
+
+
+@pytest.mark.requirement("many.outside")
+async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
+    os.mkfifo(root / "pipe")
+    result = await run(context, "pipe", str(root / "pipe"))
+    assert reasons(result) == {"pipe": "not a regular file", str(root / "pipe"): "not a regular file"}

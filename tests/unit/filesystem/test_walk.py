@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -128,9 +131,65 @@ def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     assert found(walk(root), selection=Without(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
 
 
+@pytest.mark.requirement("ignore.walk_order")
+def test_folders_come_in_the_order_of_their_paths_and_say_whether_they_are_wanted_as_a_whole(root: Path) -> None:
+    make(root, "z.txt", "a/1.txt", "a/b/2.txt", "a-b/3.txt", "a.b/4.txt", "a0/5.txt", "a/b.log", "c/d/6.txt")
+    make(root, "a/b-c/7.txt", "only/x.log")
+    os.mkfifo(root / "a0" / "pipe")
+    (root / "a0" / "link.txt").symlink_to(root / "z.txt")
+    make(root, ".git/HEAD")
+    (root / ".gitignore").write_text("*.log\n")
+    walking = walk(root)
+    folders = list(walking.folders(walking.workspace.locate("."), Everything()))
+    prefixes = [folder.prefix for folder in folders]
+    assert prefixes == sorted(prefixes) == ["", "a-b/", "a.b/", "a/", "a/b-c/", "a/b/", "a0/", "c/d/"]
+    assert {folder.prefix: folder.is_whole for folder in folders if not folder.is_whole} == {"a/": False}
+    assert [prefix + name for prefix, names, _ in folders for name in names if prefix == ""] == [".gitignore", "z.txt"]
+    assert sorted(prefix + name for prefix, names, _ in folders for name in names) == found(walk(root))
+
+
+@pytest.mark.requirement("ignore.walk_budget")
+def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None:
+    make(root, "a/1.txt", "b/2.txt")
+    walking = walk(root, seconds=0.05)
+    folders = walking.folders(walking.workspace.locate("."), Everything())
+    first = next(folders)
+    while not walking.deadline.is_over:
+        pass
+    assert [first.prefix, *(folder.prefix for folder in folders)] == ["a/"]
+    assert walking.timed_out
+
+
+@pytest.fixture
+def deep(root: Path) -> Generator[Path]:
+    """The innermost of 1,000 folders. pytest could not remove them: it recurses."""
+    folder = root
+    for _ in range(1_000):
+        folder /= "d"
+        folder.mkdir()
+    yield folder
+    subprocess.run(["rm", "-rf", str(root / "d")], check=True)
+
+
 @pytest.mark.requirement("ignore.walk_deep")
-def test_a_very_deep_tree_is_walked_to_its_end(root: Path) -> None:
-    deep = root.joinpath(*["d"] * 500)
-    deep.mkdir(parents=True)
+def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, deep: Path) -> None:
+    make(root, *(f"{number % 40}/{number}/a.txt" for number in range(800)))
     (deep / "end.txt").write_text("end")
-    assert found(walk(root)) == ["d/" * 500 + "end.txt"]
+    (deep / "up").symlink_to(root)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 4, hard))
+    try:
+        walking = walk(root)
+        paths = found(walking)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    # What removes the folders of tests follows them by recursion.
+    (deep / "end.txt").unlink()
+    (deep / "up").unlink()
+    while deep != root:
+        deep.rmdir()
+        deep = deep.parent
+    assert len(paths) == 801
+    assert "d/" * 1_000 + "end.txt" in paths
+    assert walking.unreadable == 0

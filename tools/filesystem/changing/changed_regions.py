@@ -40,6 +40,8 @@ def regions(text: str, spans: Sequence[Span], size: int) -> list[Region]:
     for number, span in enumerate(spans):
         begin = _begin(text, span.start, separator)
         if number and begin <= stop:
+            if stop - start > size:
+                break  # more than is shown
             stop = max(stop, _end(text, span.end, separator))
             continue
         if number:

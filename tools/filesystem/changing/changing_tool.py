@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,8 +14,10 @@ from tools.contract.confirmation import ConfirmationDetails, EditConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import SeenFile
+from tools.contract.names import sendable_name, shown_name
 from tools.contract.result import FileDiff, ToolResult
 from tools.display import cut_at_line
+from tools.filesystem.changing.digest import Digest
 from tools.filesystem.changing.snapshot import Snapshot, check_fresh, shown_state
 from tools.filesystem.diff import Diff
 from tools.filesystem.text import Encoding, encode, eol_style
@@ -129,18 +130,19 @@ def commit(location: Location, content: bytes, snapshot: Snapshot, context: Tool
     if context.confirmed is not None and context.confirmed.state != shown_state(location, snapshot):
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{location.spelled}' was changed by somebody else while the user was asked, so their answer no "
+            f"'{location.shown}' was changed by somebody else while the user was asked, so their answer no "
             "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
         )
-    digest = hashlib.sha256(content).hexdigest()
     links_broken = 0
     identity = snapshot.identity
+    digest = Digest(content)
     if identity is None or content != snapshot.data:
         written = replace_file(context.workspace, location, content, identity)
         identity, links_broken = written.identity, written.links_broken
+    sha256 = digest.hex()
     if context.client.reads is not None:
-        context.client.reads.record(location.path, SeenFile(identity, digest))
-    return Committed(digest, links_broken)
+        context.client.reads.record(location.path, SeenFile(identity, sha256))
+    return Committed(sha256, links_broken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,7 @@ class ChangingTool(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT, ChangeT]
             llm_content="\n".join(text),
             return_display=change_display(change, self.labels),
             structured={
-                "path": change.location.path,
+                "path": sendable_name(change.location.path),
                 "created": change.is_new,
                 "added": diff.added,
                 "removed": diff.removed,
@@ -326,10 +328,10 @@ def change_display(change: Change, labels: tuple[str, str]) -> FileDiff | str:
 
     A display may reach the model, which must not read by writing what it may not read.
     """
-    name, diff = os.path.basename(change.location.path), change.diff
+    name, diff = sendable_name(os.path.basename(change.location.path)), change.diff
     if change.hidden_by is not None:
         return (
-            f"Changed {name} (+{diff.added} -{diff.removed} lines); "
+            f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
         )
     text = diff.text(name, labels)

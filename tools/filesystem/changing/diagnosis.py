@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tools.filesystem.matching import BLANKS, Haystack, fold
-from tools.filesystem.text import UNKNOWN, Decoded, to_lf
+from tools.filesystem.matching import BLANKS, PIECE_CHARS, Haystack, find_text, fold
+from tools.filesystem.text import Decoded, to_lf
 
 MAX_REGION_LINES = 10
 """Lines of the nearest region."""
@@ -28,7 +28,7 @@ MIN_RATIO = 0.5
 MAX_LINES = 300_000
 """Lines of the file that are looked at."""
 
-MAX_CHARS = 8_000_000
+MAX_CHARS = 4_000_000
 """Characters of the file that causes are looked for in."""
 
 _MAX_COMPARED = 200
@@ -64,7 +64,7 @@ def _line_prefixes(haystack: Haystack, text: str, wanted: str, new: str) -> str 
     lines = wanted.split("\n")
     if not all(_LINE_PREFIX.match(line) for line in lines if line.strip()):
         return None
-    if "\n".join(_LINE_PREFIX.sub("", line) for line in lines) not in text:
+    if not _holds(text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)):
         return None
     return "old_string has line-number prefixes that are not in the file; without them it would match."
 
@@ -72,16 +72,16 @@ def _line_prefixes(haystack: Haystack, text: str, wanted: str, new: str) -> str 
 def _escapes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
     del haystack, new
     plain = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
-    if plain != wanted and plain in text:
+    if plain != wanted and _holds(text, plain):
         return 'old_string has escapes such as a literal \\n or \\" where the file has the character itself.'
-    if "\n" in wanted and wanted.replace("\n", "\\n") in text:
+    if "\n" in wanted and _holds(text, wanted.replace("\n", "\\n")):
         return "The file has the two characters \\n where old_string has a line break."
     return None
 
 
 def _letter_case(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
     del haystack, new
-    if wanted.casefold() in text.casefold():
+    if _holds(text.casefold(), wanted.casefold()):
         return "It would match if upper and lower case were ignored."
     return None
 
@@ -93,25 +93,41 @@ def _white_space(haystack: Haystack, text: str, wanted: str, new: str) -> str | 
     if not words:
         return "old_string is nothing but white space."
     joined = " ".join(words)
-    if joined in " ".join(text.split()):
+    if _holds(_squeezed(text), joined):
         if "\u00a0" in wanted or "\u00a0" in text:
             return "It differs from the file in white space only; there are no-break spaces (U+00A0) in one of them."
         if ("\t" in wanted) != ("\t" in text):
             where = "old_string" if "\t" in wanted else "the file"
             return f"It differs from the file in white space only; {where} has tabs, the other one has none."
         return "It differs from the file in white space only (indentation, blanks or line breaks)."
-    if fold(joined) in " ".join(fold(text).split()):
+    folded = fold(text)
+    if (folded != text or fold(joined) != joined) and _holds(_squeezed(folded), fold(joined)):
         return "It differs from the file in white space and in quotes, dashes or special spaces that look alike."
     return None
 
 
 def _made_already(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
     del wanted
-    position = text.find(new) if len(new.strip()) > 1 else -1
+    position = find_text(text, new) if len(new.strip()) > 1 else -1
     if position < 0:
         return None
     line = haystack.line_number(haystack.raw(position))
     return f"new_string is in the file already, at line {line}; perhaps this edit was made before."
+
+
+def _squeezed(text: str) -> str:
+    """The words of a text with one blank between them; piece by piece, so that nobody else is held up for long."""
+    pieces: list[str] = []
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE_CHARS) + 1 or len(text)
+        pieces.append(" ".join(text[start:end].split()))
+        start = end
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _holds(text: str, wanted: str) -> bool:
+    return not wanted or find_text(text, wanted) >= 0
 
 
 _CAUSES: tuple[Callable[[Haystack, str, str, str], str | None], ...] = (
@@ -136,8 +152,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     lines = haystack.bodies[first : first + length]
     if len(lines) > 1 and not lines[-1] and first + len(lines) == len(haystack.bodies):
         lines = lines[:-1]
-    if haystack.is_unknown:
-        lines = [Decoded(line, UNKNOWN).shown() for line in lines]
+    lines = [Decoded(line, haystack.encoding).shown() for line in lines]
     cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
     return Nearest(first + 1, first + len(lines), "\n".join(cut))
 

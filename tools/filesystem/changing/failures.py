@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.matching import Haystack, Match
+from tools.filesystem.matching import MAX_MATCHES, Haystack, Match
 from tools.filesystem.workspace import Location
 
 MAX_LISTED_LINES = 10
@@ -27,6 +27,21 @@ class Missed:
     new: str
     skipped: int
     is_read: bool
+
+
+def check_number(old_string: str, match: Match, text: str, location: Location) -> None:
+    """Refuse more replacements than one edit makes.
+
+    Raises:
+        ToolError: `edit_expected_occurrence_mismatch`.
+    """
+    if len(match.spans) > MAX_MATCHES:
+        found = max(len(match.spans), text.count(old_string))
+        raise ToolError(
+            ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
+            f"old_string was found {found:,} times in '{location.shown}', more than the {MAX_MATCHES:,} places that "
+            "one edit changes. Nothing was written. Give a longer old_string, or use a stream editor in the shell.",
+        )
 
 
 def check_count(
@@ -51,7 +66,7 @@ def check_count(
     if expected is not None and count != expected:
         raise ToolError(
             ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
-            f"old_string was found {count} times in '{location.spelled}' ({where}), expected_replacements says "
+            f"old_string was found {count} times in '{location.shown}' ({where}), expected_replacements says "
             f"{expected}; nothing was written.",
         )
     if count == 1 or (is_for_all and not match.strategy.is_relaxed):
@@ -60,19 +75,19 @@ def check_count(
         how = match.strategy.value.replace("_", " ")
         raise ToolError(
             ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
-            f"old_string is not in '{location.spelled}' exactly; {count} places are like it but for {how} ({where}). "
+            f"old_string is not in '{location.shown}' exactly; {count} places are like it but for {how} ({where}). "
             "Such a match must be unique. Nothing was written. Copy the text exactly, with more lines around it.",
         )
     raise ToolError(
         ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
-        f"old_string was found {count} times in '{location.spelled}' ({where}), so it is not clear which one is "
+        f"old_string was found {count} times in '{location.shown}' ({where}), so it is not clear which one is "
         "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one.",
     )
 
 
 def not_found(haystack: Haystack, missed: Missed, location: Location, *, is_hidden: bool) -> ToolError:
     """Nothing matched: why, and what is nearest. A file that is hidden from agents is not shown."""
-    sentences = [f"old_string was not found in '{location.spelled}' (0 matches), so nothing was written."]
+    sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if missed.skipped:
         sentences.append(

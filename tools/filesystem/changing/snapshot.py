@@ -60,13 +60,13 @@ def take_snapshot(location: Location, context: ToolContext) -> Snapshot:
         if opened.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.spelled}' has {opened.info.st_size:,} bytes; files above {MAX_CHANGED_BYTES:,} bytes are "
+                f"'{location.shown}' has {opened.info.st_size:,} bytes; files above {MAX_CHANGED_BYTES:,} bytes are "
                 "not changed here. Use a stream editor in the shell.",
             )
         try:
-            data = b"".join(opened.blocks(context.signal))
+            data = opened.whole(context.signal)
         except OSError as error:
-            raise explain(error, location.spelled) from None
+            raise explain(error, location.shown) from None
         seen = context.client.reads.get(location.path) if context.client.reads is not None else None
         digest = seen.sha256 if seen is not None and seen.identity == opened.identity else None
         return Snapshot(data, opened.identity, digest)
@@ -91,7 +91,7 @@ def check_fresh(location: Location, snapshot: Snapshot, reads: ReadLedger | None
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{location.spelled}' is not as expected_sha256 says: {now}. Nothing was written. "
+            f"'{location.shown}' is not as expected_sha256 says: {now}. Nothing was written. "
             "Read the file again and repeat the change on what it holds now.",
         )
     seen = reads.get(location.path) if reads is not None else None
@@ -100,6 +100,6 @@ def check_fresh(location: Location, snapshot: Snapshot, reads: ReadLedger | None
     if seen.sha256 is None or seen.sha256 != snapshot.sha256:
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{location.spelled}' was changed by somebody else since you last read or wrote it. Nothing was written. "
+            f"'{location.shown}' was changed by somebody else since you last read or wrote it. Nothing was written. "
             "Read it again and repeat the change on what it holds now.",
         )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from tools.filesystem.finding.walk import Walk
 from tools.filesystem.ignore import HiddenBy
-from tools.filesystem.paths import MAX_SHOWN_PATH
 
 MAX_TEXT_BYTES = 7_800
 """A text beside structured content stays under 8 kB; this leaves room for what closes it."""
@@ -15,19 +14,6 @@ MAX_TEXT_BYTES = 7_800
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 item`, `2 items`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def one_line(name: str) -> str:
-    """A file name as it stands in a text of lines: what is not printable, a line feed above all, is escaped."""
-    if name.isprintable():
-        return name
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
-
-
-def brief(text: str) -> str:
-    """A pattern within the one line that describes a call."""
-    line = one_line(text)
-    return line if len(line) <= MAX_SHOWN_PATH else f"{line[:MAX_SHOWN_PATH]}..."
 
 
 def hidden_note(hidden: Mapping[HiddenBy, int]) -> str:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import PurePath
+from typing import NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
+from tools.contract.names import shown_path
 from tools.filesystem.descriptors import PathKind
-from tools.filesystem.finding.patterns import PathPattern, compile_patterns
+from tools.filesystem.finding.patterns import (
+    MAX_ALTERNATIVES,
+    Names,
+    PathPattern,
+    PatternRefusedError,
+    compile_patterns,
+)
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Prunable, Selection, Walk, Without
 from tools.filesystem.workspace import Location, Workspace
 
@@ -24,7 +32,8 @@ EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {
 }
 """Gemini CLI's default excludes that are folders."""
 
-_WILDCARDS = frozenset("*?[{")
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
+"""What makes an entry that does not exist more than the name of a file."""
 
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 """Secrets, and context files that an agent has read already."""
@@ -43,7 +52,7 @@ class DefaultExcludes:
 
     def accepts(self, name: str) -> bool:
         """Whether a file is left out."""
-        return name in _EXCLUDED_NAMES or PurePath(name).suffix.lower() in _EXCLUDED_SUFFIXES
+        return name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
 
     def covers(self, name: str) -> bool:
         """No folder is."""
@@ -56,17 +65,25 @@ class DefaultExcludes:
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A file to read.
+class Candidate(NamedTuple):
+    """A file to read. There may be very many of them, so where it lies is worked out only for those that are read.
 
     Args:
-        location: Where it is.
-        is_named: It was named outright, not found.
+        path: Its real path.
+        named: Where it is, if it was named outright, not found.
     """
 
-    location: Location
-    is_named: bool
+    path: str
+    named: Location | None
+
+    @property
+    def is_named(self) -> bool:
+        """It was named outright."""
+        return self.named is not None
+
+    def location(self, workspace: Workspace) -> Location:
+        """Where it is."""
+        return self.named or workspace.at(self.path)
 
 
 @dataclass(slots=True)
@@ -75,11 +92,40 @@ class Chosen:
 
     Args:
         files: By real path.
-        skipped: What was asked for and is not read: path or pattern, and the reason.
+        skipped: What was asked for and is not read: path or pattern, and the reason; each pair once.
     """
 
     files: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
-    skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    skipped: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
+
+    def skip(self, entry: str, reason: str) -> None:
+        """Note why an entry is not read."""
+        self.skipped[entry, reason] = None
+
+
+class _NamesInAnyCase:
+    """Paths of which nothing exists as it was written, as seen from one folder: a name is looked up, not matched."""
+
+    __slots__ = ("files", "folders")
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.folders: dict[str, _NamesInAnyCase] = {}
+
+    def add(self, parts: Sequence[str]) -> None:
+        """A path by its names, in lower case."""
+        place = self
+        for folder in parts[:-1]:
+            place = place.folders.setdefault(folder, _NamesInAnyCase())
+        place.files.add(parts[-1])
+
+    def accepts(self, name: str) -> bool:
+        """Whether a file of this folder is one of them."""
+        return name.lower() in self.files
+
+    def enter(self, name: str) -> Selection | None:
+        """Those in a folder below."""
+        return self.folders.get(name.lower())
 
 
 class FileSelection:
@@ -91,12 +137,12 @@ class FileSelection:
         use_defaults: Whether the default excludes apply to what was not named outright.
 
     Raises:
-        PatternRefusedError: A pattern cannot be used.
+        PatternRefusedError: A pattern cannot be used; the text names it.
     """
 
     def __init__(self, workspace: Workspace, exclude: Sequence[str], *, use_defaults: bool) -> None:
         self._workspace = workspace
-        self._exclude = compile_patterns(exclude, ignore_case=True, at_any_depth=True) if exclude else None
+        self._exclude = _compiled(exclude, None, at_any_depth=True) if exclude else None
         self._use_defaults = use_defaults
 
     def choose(self, walk: Walk, entries: Sequence[str]) -> Chosen:
@@ -108,83 +154,99 @@ class FileSelection:
 
         Raises:
             OSError: A root cannot be read.
-            PatternRefusedError: A glob cannot be used.
+            PatternRefusedError: A glob cannot be used; the text names it.
             ToolError: `cancelled`.
         """
         chosen = Chosen()
+        missing: dict[str, list[Location]] = {}
+        settled: set[str] = set()
         for root in self._workspace.root_locations():
             globs: list[str] = []
             for entry in entries:
-                self._sort_in(root.path, entry, globs, walk, chosen)
+                walk.deadline.signal.raise_if_aborted()
+                location = self._sort_in(root.path, entry, walk, chosen)
+                if location is None:
+                    settled.add(entry)
+                elif not _GLOB.search(entry):
+                    missing.setdefault(entry, []).append(location)
+                elif not os.path.isabs(entry):
+                    globs.append(entry)
+                elif location.root == root.path:
+                    globs.append(location.relative)
             if globs:
-                pattern = compile_patterns(globs, ignore_case=True, exists=partial(self._workspace.has, root))
-                self._search(root, pattern, walk, chosen)
-        for entry in entries:
-            if not _WILDCARDS.intersection(entry) and not self._is_found(entry, chosen):
-                _skip(chosen, entry, "does not exist")
+                pattern = _compiled(globs, partial(self._workspace.has, root))
+                self._search(root, pattern.start(), pattern.literals, walk, chosen)
+        for entry in settled:
+            missing.pop(entry, None)
+        self._look_in_any_case(missing, walk, chosen)
         return chosen
 
-    def _is_found(self, entry: str, chosen: Chosen) -> bool:
-        """Whether anything became of an entry without wildcards."""
-        if any(entry == skipped for skipped, _ in chosen.skipped):
-            return True
-        for root in self._workspace.roots:
-            try:
-                location = self._workspace.locate(entry, within=root)
-            except ToolError:
-                continue
-            if self._workspace.kind_of(location) is not None:
-                return True
-            if any(location.path.lower() == known.lower() for known in chosen.files):
-                return True
-        return False
-
-    def _sort_in(self, root: str, entry: str, globs: list[str], walk: Walk, chosen: Chosen) -> None:
-        """Take an entry for what it is in one root: a file, a folder, or a glob."""
+    def _sort_in(self, root: str, entry: str, walk: Walk, chosen: Chosen) -> Location | None:
+        """Take an entry for the file or folder that it is in one root; where it would lie, if nothing is there."""
         try:
             location = self._workspace.locate(entry, within=root)
         except PathNotInWorkspaceError:
-            _skip(chosen, entry, "outside the workspace")
-            return
+            chosen.skip(entry, "outside the workspace")
+            return None
         except ToolError as error:
-            _skip(chosen, entry, error.message)
-            return
+            chosen.skip(entry, error.message)
+            return None
         kind = self._workspace.kind_of(location)
-        if kind is PathKind.FILE:
-            if self._is_excluded(location):
-                _skip(chosen, entry, "left out by exclude")
-            else:
-                chosen.files[location.path] = Candidate(location, is_named=True)
-        elif kind is PathKind.FOLDER:
-            self._search(location, None, walk, chosen)
-        elif os.path.isabs(entry):
-            if location.root == root:
-                globs.append(location.relative)
-        elif kind is not None:
-            _skip(chosen, entry, "not a regular file")
+        if kind is None:
+            return location
+        if kind is PathKind.FOLDER:
+            self._search(location, Everything(), frozenset(), walk, chosen)
+        elif kind is not PathKind.FILE:
+            chosen.skip(entry, "not a regular file")
+        elif self._exclude is not None and self._exclude.matches(location.relative):
+            chosen.skip(entry, "left out by exclude")
         else:
-            globs.append(entry)
+            chosen.files[location.path] = Candidate(location.path, location)
+        return None
 
-    def _is_excluded(self, location: Location) -> bool:
-        return self._exclude is not None and self._exclude.matches(location.relative)
+    def _look_in_any_case(self, missing: dict[str, list[Location]], walk: Walk, chosen: Chosen) -> None:
+        """Find what does not exist as it was written but for upper and lower case."""
+        for root in self._workspace.root_locations() if missing else ():
+            names = _NamesInAnyCase()
+            parts: set[str] = set()
+            for location in (place for places in missing.values() for place in places if place.root == root.path):
+                path = location.relative.lower().split("/")
+                names.add(path)
+                parts.update(path)
+            if parts:
+                self._search(root, names, frozenset(parts), walk, chosen)
+        known = {path.lower() for path in chosen.files} if missing else set[str]()
+        for entry, places in missing.items():
+            if not any(place.path.lower() in known for place in places):
+                chosen.skip(entry, "does not exist")
 
-    def _search(self, start: Location, pattern: PathPattern | None, walk: Walk, chosen: Chosen) -> None:
-        """Add what is found below a folder: all of it, or what a pattern fits."""
-        named = frozenset(start.relative.split("/")) | (pattern.literals if pattern else frozenset[str]())
-        folders = EXCLUDED_FOLDERS - named if self._use_defaults else frozenset[str]()
-        walk.filters = replace(walk.filters, folders=folders)
-        selection: Selection | None = pattern.start() if pattern else Everything()
-        if selection is None:
+    def _search(
+        self, start: Location, wanted: Selection | None, named: Iterable[str], walk: Walk, chosen: Chosen
+    ) -> None:
+        """Add what is found below a folder.
+
+        Args:
+            start: The folder.
+            wanted: What is looked for in it.
+            named: Names of folders that are entered though they are left out by default.
+            walk: Finds it.
+            chosen: Where it is added.
+        """
+        if wanted is None:
             return
-        if self._use_defaults:
-            selection = Without(selection, DefaultExcludes())
+        folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
+        walk.filters = replace(walk.filters, folders=folders.difference(start.relative.split("/"), named))
+        # What lies below a root of its own is found from there; a folder that was named is taken with all of it.
+        others = () if isinstance(wanted, Everything) else self._workspace.roots
+        selection = Without(wanted, DefaultExcludes()) if self._use_defaults else wanted
         excluded = self._exclusion_at(start)
         if excluded is not None:
             selection = Without(selection, excluded)
-        others = self._workspace.roots if pattern else ()
+        base = os.path.join(start.path, "")
         for found in walk.files(start, selection, others):
-            location = self._workspace.below(start, found.path)
-            chosen.files.setdefault(location.path, Candidate(location, is_named=False))
+            path = base + found.path.replace("/", os.sep)
+            if path not in chosen.files:
+                chosen.files[path] = Candidate(path, None)
 
     def _exclusion_at(self, start: Location) -> Prunable | None:
         """The excludes as seen from a folder below its root."""
@@ -194,6 +256,25 @@ class FileSelection:
         return position
 
 
-def _skip(chosen: Chosen, entry: str, reason: str) -> None:
-    if (entry, reason) not in chosen.skipped:
-        chosen.skipped.append((entry, reason))
+def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
+    """Several globs as one pattern.
+
+    Raises:
+        PatternRefusedError: One of them cannot be used, or they are too many; the text names the one.
+    """
+    alternatives = 0
+    patterns: list[PathPattern] = []
+    for glob in globs:
+        try:
+            pattern = compile_patterns([glob], ignore_case=True, exists=exists, at_any_depth=at_any_depth)
+        except PatternRefusedError as error:
+            raise PatternRefusedError(f"the pattern '{shown_path(glob)}' cannot be used: {error}") from None
+        alternatives += len(pattern.alternatives)
+        if alternatives > MAX_ALTERNATIVES:
+            raise PatternRefusedError(
+                f"from '{shown_path(glob)}' on, the globs are too many: together they stand for more than "
+                f"{MAX_ALTERNATIVES} patterns. Give fewer of them, or the folders or files themselves"
+            )
+        patterns.append(pattern)
+    steps = [steps for pattern in patterns for steps in pattern.alternatives]
+    return PathPattern(steps, frozenset[str]().union(*(pattern.literals for pattern in patterns)))

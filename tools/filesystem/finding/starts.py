@@ -8,23 +8,8 @@ from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore import refuse_hidden
 from tools.filesystem.workspace import Location, Workspace
-
-
-def refuse_hidden(workspace: Workspace, location: Location) -> None:
-    """Do not look into what an agent-ignore file hides.
-
-    Raises:
-        ToolError: `path_ignored`.
-    """
-    hidden_by = agent_ignore_file(workspace, location)
-    if hidden_by is not None:
-        raise ToolError(
-            ToolErrorType.PATH_IGNORED,
-            f"'{location.spelled}' is hidden from agents by {hidden_by}, so it is not searched. "
-            "If it is needed, ask the user to change that file.",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +44,17 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
     if info is None:
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_FOUND,
-            f"'{path}' does not exist, so nothing was searched. Use list_directory or glob to see what is there.",
+            f"'{location.shown}' does not exist, so nothing was searched. "
+            "Use list_directory or glob to see what is there.",
         )
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{path}' is neither a folder nor a regular file (a device, pipe or socket); it is never opened.",
+            f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
+            "it is never opened.",
         )
     if agent:
-        refuse_hidden(workspace, location)
+        refuse_hidden(workspace, location, "searched")
     return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from tools.contract.errors import PathNotInWorkspaceError
 from tools.filesystem.descriptors import Entry, Folder, PathKind
@@ -33,6 +33,20 @@ class Found(NamedTuple):
     path: str
     is_link: bool
     info: os.stat_result | None
+
+
+class FolderFiles(NamedTuple):
+    """The files wanted of one folder.
+
+    Args:
+        prefix: The folder below the one that the walk started from, with a slash at its end; empty for that one.
+        names: Base names of regular files, sorted.
+        is_whole: There are no other regular files in it.
+    """
+
+    prefix: str
+    names: list[str]
+    is_whole: bool
 
 
 class Selection(Protocol):
@@ -123,6 +137,48 @@ class _Place(NamedTuple):
     wanted: Selection
 
 
+def _not_asked_for(opened: Folder, name: str) -> None:
+    del opened, name
+
+
+def _prefix_of(place: _Place) -> str:
+    return place.prefix
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What one folder holds: files and links that are wanted, folders to be walked, the number of other files."""
+
+    names: list[str]
+    links: list[str]
+    below: list[_Place]
+    unwanted: int = 0
+
+
+Taken = TypeVar("Taken")
+_Take = Callable[[str, Folder, list[str], list[str], int], Taken]
+"""Given a folder's prefix, the open folder, the names of files and links that are wanted, the number of other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What walks did not go into, by number.
+
+    Args:
+        hidden: Files that were wanted, and folders, that ignore files hide.
+        folders: Folders that were not entered because of their name.
+        unreadable: Folders that could not be read.
+    """
+
+    hidden: Counter[HiddenBy]
+    folders: Counter[str]
+    unreadable: int
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        """Both together."""
+        return LeftOut(self.hidden + other.hidden, self.folders + other.folders, self.unreadable + other.unreadable)
+
+
 @dataclass(slots=True)
 class Walk:
     """One or more walks with one time budget; afterwards, what they left out.
@@ -145,7 +201,7 @@ class Walk:
     timed_out: bool = False
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
-        """Walk a folder; files come in no order.
+        """Walk a folder; files come folder by folder, in no order within one.
 
         Args:
             start: The folder. It is walked even if ignore files hide it, since somebody named it.
@@ -156,26 +212,71 @@ class Walk:
             OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
             ToolError: `cancelled`.
         """
+        stat = Folder.stat if self.filters.stats else _not_asked_for
+
+        def found(prefix: str, opened: Folder, names: list[str], links: list[str], _: int) -> list[Found]:
+            files = [Found(prefix + name, False, stat(opened, name)) for name in names]
+            return files + [Found(prefix + name, True, stat(opened, name)) for name in links]
+
+        for files in self._visit(start, selection, others, found):
+            yield from files
+
+    def folders(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[FolderFiles]:
+        """Walk a folder for regular files, folder by folder, in the order of their paths.
+
+        Args:
+            start: As for `files`.
+            selection: As for `files`.
+            others: As for `files`.
+
+        Raises:
+            OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
+            ToolError: `cancelled`.
+        """
+
+        def found(prefix: str, _: Folder, names: list[str], links: list[str], unwanted: int) -> list[FolderFiles]:
+            del links
+            names.sort()
+            return [FolderFiles(prefix, names, is_whole=not unwanted)] if names else []
+
+        for folders in self._visit(start, selection, others, found):
+            yield from folders
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What was left out so far; set anew where somebody knows better."""
+        return LeftOut(self.hidden.copy(), self.folders_excluded.copy(), self.unreadable)
+
+    @left_out.setter
+    def left_out(self, known: LeftOut) -> None:
+        self.hidden, self.folders_excluded = known.hidden.copy(), known.folders.copy()
+        self.unreadable = known.unreadable
+
+    def _visit(
+        self, start: Location, selection: Selection, others: Sequence[str], take: _Take[Taken]
+    ) -> Iterator[Taken]:
+        """What is made of each folder while it is open; a folder comes before those below, and these by name."""
         scope = scope_of(start, git=self.filters.git, agent=self.filters.agent)
         apart = frozenset(others) - {start.path}
         roots = frozenset(self.workspace.roots) - {start.path}
         waiting = [_Place(start.path, "", scope, selection)]
         while waiting and not self._out_of_time():
-            folder = waiting.pop()
+            place = waiting.pop()
             try:
-                with self.workspace.open_folder(folder.path) as opened:
-                    found = self._files_of(folder, opened, apart, roots, waiting)
+                with self.workspace.open_folder(place.path) as opened:
+                    listed = self._listed(place, opened, apart, roots)
+                    taken = take(place.prefix, opened, listed.names, listed.links, listed.unwanted)
             except (OSError, PathNotInWorkspaceError):
-                if not folder.prefix:
+                if not place.prefix:
                     raise
                 self.unreadable += 1
                 continue
-            yield from found
+            listed.below.sort(key=_prefix_of, reverse=True)
+            waiting += listed.below
+            yield taken
 
-    def _files_of(
-        self, place: _Place, opened: Folder, apart: frozenset[str], roots: frozenset[str], waiting: list[_Place]
-    ) -> list[Found]:
-        """The wanted files of one folder; the folders in it to be walked are added to `waiting`.
+    def _listed(self, place: _Place, opened: Folder, apart: frozenset[str], roots: frozenset[str]) -> _Listed:
+        """What is wanted of one folder.
 
         Raises:
             OSError: It cannot be read.
@@ -185,20 +286,24 @@ class Walk:
         path, prefix, scope, wanted = place
         if prefix:
             scope = self._scope(place, entries, roots)
-        files: list[Found] = []
+        listed = _Listed([], [], [])
+        takes_links = self.filters.links
         for number, (name, kind) in enumerate(entries, 1):
             if number % CHECK_EVERY == 0 and self._out_of_time():
                 break
-            if kind is not PathKind.FOLDER:
-                if self._is_wanted(name, kind, wanted, scope):
-                    info = opened.stat(name) if self.filters.stats else None
-                    files.append(Found(prefix + name, kind is PathKind.LINK, info))
-                continue
-            folder = os.path.join(path, name)
-            below = None if folder in apart else self._entered(name, wanted, scope)
-            if below is not None:
-                waiting.append(_Place(folder, f"{prefix}{name}/", scope, below))
-        return files
+            if kind is PathKind.FILE:
+                if self._is_wanted(name, wanted, scope):
+                    listed.names.append(name)
+                else:
+                    listed.unwanted += 1
+            elif kind is PathKind.FOLDER:
+                folder = os.path.join(path, name)
+                below = None if folder in apart else self._entered(name, wanted, scope)
+                if below is not None:
+                    listed.below.append(_Place(folder, f"{prefix}{name}/", scope, below))
+            elif takes_links and kind is PathKind.LINK and self._is_wanted(name, wanted, scope):
+                listed.links.append(name)
+        return listed
 
     def _out_of_time(self) -> bool:
         self.timed_out = self.timed_out or self.deadline.check()
@@ -212,10 +317,8 @@ class Walk:
             return scope_of(location, git=self.filters.git, agent=self.filters.agent)
         return folder.scope.enter(folder.path, {name for name, _ in entries} if self.filters.git else ())
 
-    def _is_wanted(self, name: str, kind: PathKind, wanted: Selection, scope: Scope) -> bool:
+    def _is_wanted(self, name: str, wanted: Selection, scope: Scope) -> bool:
         if not wanted.accepts(name):
-            return False
-        if kind is not PathKind.FILE and not (self.filters.links and kind is PathKind.LINK):
             return False
         hidden_by = scope.hides(name, is_folder=False)
         if hidden_by is not None:

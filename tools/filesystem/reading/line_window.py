@@ -1,24 +1,27 @@
 """Windows of lines in files of any size, without holding the file in memory.
 
-Lines are found by counting line endings in blocks. The counts of large files are kept, so that the next window of
-the same file costs one block. A final line ending ends the last line and starts no other one.
+A final line ending ends the last line and starts no other one.
 """
 
 from __future__ import annotations
 
 import codecs
-import threading
-import time
-from bisect import bisect_left
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from tools.contract.context import AbortSignal, Limits
 from tools.contract.ledger import FileIdentity
-
-BLOCK = 1 << 20
-"""Bytes read and counted at a time."""
+from tools.filesystem.reading.line_index import (
+    BLOCK,
+    SOUGHT_BYTES,
+    STEP,
+    Source,
+    extend,
+    position_of,
+    remember,
+    remembered,
+    too_far,
+)
 
 TAKEN_BYTES = 1 << 16
 """Bytes read at a time where lines are taken out; a window has rarely more."""
@@ -26,26 +29,13 @@ TAKEN_BYTES = 1 << 16
 COUNTED_BYTES = 16 << 20
 """How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)."""
 
-MAX_INDEXES = 64
-"""Files whose line counts are remembered, about 8 bytes for each MB of a file."""
-
-SETTLED_NS = 100_000_000
-"""A file changed more recently than this may change again without its times showing it, so it is not remembered."""
+HEAD_BYTES = 1 << 16
+"""Where the first line ending is looked for at first."""
 
 CUT_MARK = "... [truncated]"
 """Stands at the end of a line that was cut (the mark of both seeds)."""
 
 MAX_UTF8_BYTES = 4
-
-
-class Source(Protocol):
-    """Bytes that can be read anywhere. Lines end with one byte."""
-
-    size: int
-
-    def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end."""
-        ...
 
 
 class MemorySource:
@@ -84,31 +74,6 @@ class FileSource:
                 break
             data += more
         return data
-
-
-@dataclass(frozen=True, slots=True)
-class LineIndex:
-    """How many line endings there are up to the end of each block, from the beginning on.
-
-    Args:
-        counts: Running totals.
-        is_complete: Whether the last block is the last one of the file.
-        ends_open: Whether the file ends without a line ending, in a line of its own.
-    """
-
-    counts: tuple[int, ...] = ()
-    is_complete: bool = False
-    ends_open: bool = False
-
-    @property
-    def counted(self) -> int:
-        """Line endings counted so far."""
-        return self.counts[-1] if self.counts else 0
-
-    @property
-    def total(self) -> int | None:
-        """Lines in the file, where it was counted to its end."""
-        return self.counted + self.ends_open if self.is_complete else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +120,6 @@ class Window:
     chars: int
 
 
-_indexes: OrderedDict[FileIdentity, LineIndex] = OrderedDict()
-_indexes_guard = threading.Lock()
-
-
 def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
     """Take the wanted lines, within the character limits.
 
@@ -166,20 +127,24 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
         source: The file, in UTF-8 or another encoding that contains ASCII.
         wanted: Which lines.
         identity: Under which the line counts may be remembered, or `None` for what is not worth it.
+
+    Raises:
+        OSError: The file cannot be read.
+        ToolError: `file_too_large`, if the first line is too far from where counting began; `cancelled`.
     """
     offset, signal = wanted.offset, wanted.signal
     separator = _separator(source)
-    index = _extend(_remembered(identity), source, separator, max(0, offset), signal)
-    if source.size - len(index.counts) * BLOCK <= COUNTED_BYTES:
-        index = _extend(index, source, separator, None, signal)
+    index = extend(remembered(identity), source, separator, max(0, offset), signal)
+    if source.size - len(index.counts) * STEP <= COUNTED_BYTES:
+        index = extend(index, source, separator, None, signal)
+    remember(identity, index)
     if offset < 0 and index.total is not None:
         offset = max(0, index.total + offset)
     if offset < 0:
         position = _from_end(source, separator, -offset, signal)
         offset = 0 if position == 0 else offset
     else:
-        position = _position(index, source, separator, offset)
-    _remember(identity, index)
+        position = position_of(index, source, separator, offset)
     if position is None or position >= source.size:
         return Window("", offset, 0, index.total, index.counted, True, False, True, 0)
     taken = _Lines(separator, wanted.limit, wanted.limits)
@@ -196,7 +161,9 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
 
 def _separator(source: Source) -> bytes:
     """LF, or CR in files that have no LF (those of old Macs)."""
-    head = source.read_at(0, BLOCK)
+    head = source.read_at(0, HEAD_BYTES)
+    if b"\n" not in head:
+        head = source.read_at(0, BLOCK)
     return b"\r" if b"\n" not in head and b"\r" in head else b"\n"
 
 
@@ -205,63 +172,12 @@ def _without_last_ending(text: str, separator: bytes) -> str:
     return shorter.removesuffix("\r") if separator == b"\n" and shorter != text else shorter
 
 
-def _remembered(identity: FileIdentity | None) -> LineIndex:
-    if identity is None:
-        return LineIndex()
-    with _indexes_guard:
-        return _indexes.get(identity, LineIndex())
-
-
-def _remember(identity: FileIdentity | None, index: LineIndex) -> None:
-    if identity is None or time.time_ns() - max(identity.mtime_ns, identity.ctime_ns) < SETTLED_NS:
-        return
-    with _indexes_guard:
-        if len(_indexes.get(identity, LineIndex()).counts) > len(index.counts):
-            return
-        _indexes[identity] = index
-        _indexes.move_to_end(identity)
-        if len(_indexes) > MAX_INDEXES:
-            _indexes.popitem(last=False)
-
-
-def _extend(index: LineIndex, source: Source, separator: bytes, endings: int | None, signal: AbortSignal) -> LineIndex:
-    """Count on until `endings` line endings are known, or to the end of the file."""
-    if index.is_complete or (endings is not None and index.counted >= endings):
-        return index
-    counts = list(index.counts)
-    counted = index.counted
-    last = b""
-    while endings is None or counted < endings:
-        signal.raise_if_aborted()
-        block = source.read_at(len(counts) * BLOCK, BLOCK)
-        if not block:
-            break
-        counted += block.count(separator)
-        counts.append(counted)
-        last = block[-1:]
-        if len(block) < BLOCK:
-            break
-    is_complete = len(counts) * BLOCK >= source.size or endings is None or counted < endings
-    if is_complete and not last and source.size:
-        last = source.read_at(source.size - 1, 1)
-    return LineIndex(tuple(counts), is_complete, is_complete and last not in (b"", separator))
-
-
-def _position(index: LineIndex, source: Source, separator: bytes, line: int) -> int | None:
-    """Where a line begins, or `None` past the end."""
-    if line == 0:
-        return 0
-    if index.counted < line:
-        return None
-    number = bisect_left(index.counts, line)
-    before = index.counts[number - 1] if number else 0
-    block = source.read_at(number * BLOCK, BLOCK)
-    rest = block.split(separator, line - before)[-1]
-    return number * BLOCK + len(block) - len(rest)
-
-
 def _from_end(source: Source, separator: bytes, lines: int, signal: AbortSignal) -> int:
-    """Where the last `lines` lines begin."""
+    """Where the last `lines` lines begin.
+
+    Raises:
+        ToolError: `file_too_large`, if that is too far.
+    """
     end = source.size
     if source.read_at(end - 1, 1) == separator:
         end -= 1
@@ -275,6 +191,9 @@ def _from_end(source: Source, separator: bytes, lines: int, signal: AbortSignal)
             return start + len(block.rsplit(separator, missing)[0]) + 1
         missing -= found
         end = start
+        if source.size - end >= SOUGHT_BYTES:
+            known = f"only {lines - missing:,} lines begin behind that place"
+            raise too_far(f"the {lines:,}th line from the end", "the end", known)
     return 0
 
 
@@ -301,11 +220,16 @@ class _Lines:
         """Collect from a line's beginning on; returns whether the end of the file was reached."""
         line = last = b""
         length = 0
+        last_position = position + SOUGHT_BYTES
         while True:
             signal.raise_if_aborted()
             block = source.read_at(position, TAKEN_BYTES)
             if not block:
                 return not length or self._add(line, length, b"")
+            if position >= last_position:
+                # Nothing but the end of a line that is cut anyway has been looked for since long ago.
+                self._add(line, length, b"")
+                return False
             start = 0 if length else self._add_plain(block)
             while start < len(block):
                 if self.count >= self._limit:

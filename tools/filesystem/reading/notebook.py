@@ -9,14 +9,20 @@ from typing import Any, cast
 
 from tools.display import fenced
 
-MAX_NOTEBOOK_BYTES = 32_000_000
-"""A larger notebook is not parsed but shown as the JSON text it is; parsed it would take several times as much."""
+MAX_NOTEBOOK_BYTES = 16_000_000
+"""A larger notebook is not parsed but shown as the JSON text it is; parsing stops everything else for up to 50 ms."""
+
+MAX_VALUES = 300_000
+"""Values in a notebook, about; one with more is shown as JSON too, for the same reason. A line is one value."""
 
 MAX_OUTPUT_CHARS = 10_000
 """Characters of one cell's outputs (Qwen Code's)."""
 
 MAX_NOTEBOOK_CHARS = 100_000
 """Characters of a whole notebook (Qwen Code's)."""
+
+CLEANED_CHARS = 4 * MAX_OUTPUT_CHARS
+"""Characters of one output that terminal sequences are taken out of; what is behind them is not shown anyway."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 """Terminal sequences: CSI, OSC, and two-character ones."""
@@ -32,8 +38,10 @@ def render(data: bytes) -> str | None:
 
     Returns:
         A header with the language and the number of cells, then each cell; what was cut says so. `None` if the
-        content is no notebook.
+        content is no notebook, or one of too many values.
     """
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        return None
     try:
         parsed: Any = json.loads(data)
     except (ValueError, RecursionError):
@@ -93,13 +101,14 @@ def _block(text: str, language: str) -> str:
 def _outputs(outputs: Any) -> str:
     if not isinstance(outputs, list):
         return ""
-    text = "".join(_output(_mapping(item)) for item in cast("list[Any]", outputs))
-    if len(text) <= MAX_OUTPUT_CHARS:
-        return text
-    return f"{text[:MAX_OUTPUT_CHARS]}\n[output cut here: {len(text) - MAX_OUTPUT_CHARS:,} more characters]\n"
+    found = [_output(_mapping(item)) for item in cast("list[Any]", outputs)]
+    text = "".join(piece for piece, _ in found)
+    left_out = sum(more for _, more in found) + max(0, len(text) - MAX_OUTPUT_CHARS)
+    return f"{text[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else text
 
 
-def _output(output: Mapping[str, Any]) -> str:
+def _output(output: Mapping[str, Any]) -> tuple[str, int]:
+    """One output, and how many characters of it were not even looked at."""
     text = _text(output.get("text"))
     if output.get("output_type") == "error":
         trace = output.get("traceback")
@@ -111,5 +120,6 @@ def _output(output: Mapping[str, Any]) -> str:
         shown = _text(data.get("text/plain"))
         others = [_NOT_MIME.sub("", mime)[:80] for mime in data if not mime.startswith("text/")]
         text += shown + "".join(f"\n[{mime} not shown]" for mime in others)
-    text = _ANSI.sub("", text)
-    return text if not text or text.endswith("\n") else f"{text}\n"
+    left_out = max(0, len(text) - CLEANED_CHARS)
+    text = _ANSI.sub("", text[:CLEANED_CHARS])
+    return (text if not text or text.endswith("\n") else f"{text}\n"), left_out

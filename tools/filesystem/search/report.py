@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names import shown_whole_path
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.finding.listing_text import one_line
 from tools.filesystem.search.match_lines import Neighbours, excerpt, is_searchable
 from tools.filesystem.search.run import FileHits
 
@@ -68,7 +68,7 @@ class MatchReport:
             ToolError: `cancelled`.
         """
         location = self._context.workspace.below(hits.folder, hits.path)
-        name = one_line(location.path if self.options.absolute else hits.path)
+        name = shown_whole_path(location.path if self.options.absolute else hits.path)
         try:
             with self._context.workspace.open_file(location) as opened:
                 return self._add(opened, hits, name)

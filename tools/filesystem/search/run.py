@@ -1,95 +1,74 @@
 """Searching the content of files: which files, by which engine, and which of the matches are shown.
 
-The files come from the one walk, so ignore files mean here what they mean everywhere. They are searched in the order
-of their paths, in batches that grow: a frequent pattern ends after the first, a rare one soon keeps all processors
-busy. Whatever the engine, the answer is the same.
+The files come from the one walk, so ignore files mean here what they mean everywhere, and they are searched while it
+goes on. The first are searched here: that is quicker than starting a process, and a frequent pattern has all its
+matches there. Of a large tree ripgrep tells which files can match, on a walk of its own that ours has to agree with
+(`narrowing`); only those are looked into. Where that is not possible, all others go to an engine in batches that grow.
+Whatever the engine, the answer is the same, in the order of the paths.
 """
 
 from __future__ import annotations
 
-import logging
+import heapq
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.starts import Start
-from tools.filesystem.finding.walk import Selection, Walk
-from tools.filesystem.search.engines.engine import Engine, EngineFailedError, Hits, Query
+from tools.filesystem.finding.walk import Everything, FolderFiles, Selection, Walk
+from tools.filesystem.search.batches import MAX_FILES, Batches, grouped
+from tools.filesystem.search.engines.chain import Begun, Chain
+from tools.filesystem.search.engines.engine import Engine, Hits, Query, Tally
 from tools.filesystem.search.engines.in_process import InProcessEngine
 from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
-from tools.filesystem.search.engines.worker import WorkerEngine
+from tools.filesystem.search.engines.worker import WorkerEngine, Workers
+from tools.filesystem.search.narrowing import Narrower
 from tools.filesystem.workspace import Location, Workspace
 
-logger = logging.getLogger(__name__)
+SMALL_TREE = 150
+"""Up to so many files our own engine is quicker than starting ripgrep, which takes some five milliseconds."""
 
-SMALL_TREE = 300
-"""Up to so many files our own engine is quicker than starting ripgrep."""
-
-MAX_FILE_BYTES = 100_000_000
-"""Larger files are not searched; the result says how many."""
-
-FIRST_BATCH = 500
-"""Files searched strictly in order, so that the search can end with the last match that is wanted."""
-
-MAX_BATCH_FILES = 20_000
-MAX_BATCH_BYTES = 500_000 if os.name == "posix" else 24_000
-"""Bytes of paths on one command line: a quarter of what Linux takes, and what Windows takes."""
+FIRST_BATCH = 1_000
+"""Files of the first batch that leaves the process."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileList:
-    """The files to search below one folder.
+class Part:
+    """What is to be searched below one folder.
 
     Args:
         folder: The folder.
-        files: Paths below it, sorted.
+        groups: The files, by folder, in the order of their paths; perhaps found only as they are asked for.
+        walk: The walk that finds them, if it is for everything below the folder.
     """
 
     folder: Location
-    files: Sequence[str]
+    groups: Iterable[FolderFiles]
+    walk: Walk | None = None
 
 
-@dataclass(slots=True)
-class Listing:
-    """All files to search.
-
-    Args:
-        lists: One for each folder searched.
-        huge: Files too large to be searched.
-    """
-
-    lists: list[FileList] = field(default_factory=list[FileList])
-    huge: int = 0
-
-
-def list_files(walk: Walk, starts: Sequence[Start], selection: Selection) -> Listing:
-    """The files to search, below every start or the one file that a start is.
+def parts_of(walk: Walk, starts: Sequence[Start], selection: Selection) -> Iterator[Part]:
+    """What is to be searched below every start, or the one file that a start is.
 
     Raises:
-        OSError: A start cannot be read.
-        ToolError: `cancelled`.
+        OSError: A start cannot be read; also as its groups are asked for.
+        ToolError: `cancelled`, and why a file that was named outright cannot be read.
     """
-    listing = Listing()
     roots = [start.location.path for start in starts]
     for start in starts:
         if start.is_file:
             folder, name = os.path.split(start.location.path)
-            listing.lists.append(FileList(walk.workspace.locate(folder), (name,)))
-            continue
-        files: list[str] = []
-        for found in walk.files(start.location, selection, roots):
-            if found.info is None:
-                continue  # it has gone meanwhile
-            if found.info.st_size > MAX_FILE_BYTES:
-                listing.huge += 1
-            else:
-                files.append(found.path)
-        files.sort()
-        listing.lists.append(FileList(start.location, files))
-    return listing
+            with walk.workspace.open_file(start.location):
+                pass  # what was named outright has to be readable
+            yield Part(walk.workspace.locate(folder), [FolderFiles("", [name], is_whole=False)])
+        else:
+            groups = walk.folders(start.location, selection, roots)
+            yield Part(start.location, groups, walk if isinstance(selection, Everything) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,117 +86,170 @@ class FileHits:
     lines: Sequence[int]
 
 
+_Step = tuple[Sequence[Hits], str | None]
+"""More hits, and the path before which nothing comes any more; `None` if nothing comes at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept from one search to the next."""
+
+    workers: Workers = field(default_factory=Workers)
+    narrower: Narrower = field(default_factory=Narrower)
+
+
 class Search:
     """One search with whatever engines it takes.
 
     Args:
-        workspace: Opens the files for our own engine; no program from inside its roots is run.
+        workspace: Opens the folders for our own engine; no program from inside its roots is run.
         deadline: Budget and cancellation.
+        kept: What is kept from search to search.
     """
 
-    def __init__(self, workspace: Workspace, deadline: Deadline) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace: Workspace, deadline: Deadline, kept: Kept) -> None:
         self._deadline = deadline
+        self._kept = kept
+        self._own = InProcessEngine(workspace)
+        self._workspace = workspace
         self.used: set[str] = set()
+        """Names of the engines that have searched."""
+        self.tally = Tally()
+        """What became of the files; in a search that ended early, of those that it came to."""
         self.timed_out = False
 
-    def engines(self, query: Query, files: int) -> list[Engine]:
-        """The engines for a query, the next for where one fails."""
-        own = WorkerEngine() if query.width is None else InProcessEngine(self._workspace)
-        if query.width is not None and files <= SMALL_TREE:
-            return [own]
-        program = find_ripgrep(self._workspace.roots)
-        return [RipgrepEngine(program), own] if program else [own]
+    @cached_property
+    def _ripgrep(self) -> str | None:
+        return find_ripgrep(self._workspace.roots)
 
-    def find(self, listing: Listing, query: Query, exclude: Query | None, most: int | None) -> Generator[FileHits]:
+    def engines(self, query: Query) -> list[Engine]:
+        """The engines for many files, the next for where one fails."""
+        own: Engine = WorkerEngine(self._kept.workers) if query.width is None else self._own
+        return [RipgrepEngine(self._ripgrep), own] if self._ripgrep else [own]
+
+    def find(self, parts: Iterable[Part], query: Query, exclude: Query | None) -> Generator[FileHits]:
         """The files with matches, in the order of their paths. Afterwards `timed_out` tells whether that is all.
 
         Args:
-            listing: What to search.
+            parts: What to search.
             query: What to search for.
             exclude: Lines that match this too are left out.
-            most: Lines wanted of each file.
 
         Raises:
+            OSError: A folder where the search begins cannot be read.
             ToolError: `grep_execution_error`, `cancelled`.
         """
-        total = sum(len(part.files) for part in listing.lists)
-        engines = self.engines(query, total)
-        excluding = self.engines(exclude, total) if exclude else ()
-        for part in listing.lists:
-            for number, files in enumerate(_batches(part.files)):
-                if self._deadline.check():
-                    break
-                batch = _Batch(part.folder.path, files, engines)
-                wanted = None if exclude else most
-                with closing(self._hits(batch, query, wanted, ordered=number == 0)) as found:
-                    hits = self._without(batch, list(found), exclude, excluding) if exclude else found
-                    for hit in hits:
-                        yield FileHits(part.folder, files[hit.file], hit.lines[:most])
+        asked = replace(query, most=None) if exclude else query
+        for part in parts:
+            with closing(self._found(part, asked, exclude)) as found:
+                for hit in found:
+                    yield FileHits(part.folder, hit.path, hit.lines[: query.most])
+            if self._deadline.check():
+                break
         self.timed_out = self._deadline.check()
 
-    def _hits(self, batch: _Batch, query: Query, most: int | None, *, ordered: bool) -> Generator[Hits]:
-        """The hits of one batch in order; from the next engine where one fails."""
-        for engine in batch.engines:
-            done = -1
-            self.used.add(engine.name)
-            try:
-                search = engine.search(batch.folder, batch.files, query, most, self._deadline, ordered=ordered)
-                with closing(search) as found:
-                    for hit in found if ordered else sorted(found):
-                        yield hit
-                        done = hit.file
-            except EngineFailedError as error:
-                logger.warning("%s cannot search: %s", engine.name, error)
-                self.used.discard(engine.name)
-                if done >= 0:
-                    raise _failed() from None
-            else:
-                return
-        raise _failed()
+    def _found(self, part: Part, query: Query, exclude: Query | None) -> Generator[Hits]:
+        """The hits of one part in order: each as soon as nothing can come before it any more."""
+        held: list[Hits] = []
+        with closing(self._steps(part, query, exclude)) as steps:
+            for found, frontier in steps:
+                for hit in found:
+                    heapq.heappush(held, hit)
+                while held and (frontier is None or held[0].path < frontier):
+                    yield heapq.heappop(held)
+        while held:  # the time did not suffice
+            yield heapq.heappop(held)
 
-    def _without(self, batch: _Batch, hits: Sequence[Hits], exclude: Query, engines: Sequence[Engine]) -> list[Hits]:
+    def _steps(self, part: Part, query: Query, exclude: Query | None) -> Generator[_Step]:
+        """The first files, then the others: ripgrep tells which of them can match, if it can."""
+        before, walk = replace(self.tally), part.walk
+        left_out = walk.left_out if walk else None
+        batches = Batches(part.folder, part.groups)
+        yield from self._here(batches, query, exclude)
+        if query.width is None:
+            yield from self._elsewhere(batches, query, exclude, most=1)
+        if batches.at_end or self._deadline.check():
+            return
+        narrowed = None
+        if walk and left_out and self._ripgrep:
+            narrowed = self._kept.narrower.narrow(self._ripgrep, walk, part.folder, query)
+            if narrowed:
+                walk.left_out = left_out + narrowed.left_out
+                others = set(narrowed.paths).difference(batches.taken())
+                batches = Batches(part.folder, grouped(others))
+                self.used.add(RipgrepEngine.name)
+        try:
+            if narrowed:
+                yield from self._here(batches, query, exclude)
+            yield from self._elsewhere(batches, query, exclude)
+        finally:
+            if narrowed:
+                self.tally = Tally(before.searched + narrowed.searched, before.huge + narrowed.huge)
+
+    def _here(self, batches: Batches, query: Query, exclude: Query | None) -> Generator[_Step]:
+        """Search the first files in this thread, if nothing can run away."""
+        if query.width is None or (exclude and exclude.width is None):
+            return
+        for batch in batches.first(SMALL_TREE):
+            self.used.add(self._own.name)
+            run = self._own.start(batch, query, self._deadline)
+            with closing(run.hits()) as hits:
+                for hit in hits:
+                    # What comes later in this folder has a later path.
+                    behind = f"{hit.path}\0"
+                    frontier = batches.frontier
+                    kept = self._without(batch.folder, [hit], exclude, [self._own])
+                    yield kept, behind if frontier is None else min(behind, frontier)
+            self._count(run.tally)
+            if self._deadline.check():
+                return
+            yield [], batches.frontier
+
+    def _elsewhere(
+        self, batches: Batches, query: Query, exclude: Query | None, most: int | None = None
+    ) -> Generator[_Step]:
+        """Search further files in batches, so many at most; while some are searched, the next are found."""
+        if batches.at_end or self._deadline.check():
+            return
+        chain = Chain(self.engines(query), query, self._deadline)
+        excluding = self.engines(exclude) if exclude else ()
+        running: deque[tuple[Begun, str | None]] = deque()
+
+        def oldest() -> _Step:
+            begun, frontier = running.popleft()
+            return self._without(begun.batch.folder, chain.hits(begun), exclude, excluding), frontier
+
+        try:
+            for batch in islice(batches.growing(FIRST_BATCH), most):
+                if self._deadline.check():
+                    break
+                while len(running) >= chain.at_once:
+                    yield oldest()
+                running.append((chain.start(batch), batches.frontier))
+            while running:
+                yield oldest()
+        finally:
+            for begun, _ in running:
+                begun.run.close()
+            self.used |= chain.used
+            self._count(chain.tally)
+
+    def _count(self, tally: Tally) -> None:
+        self.tally.searched += tally.searched
+        self.tally.huge += tally.huge
+
+    def _without(
+        self, folder: Location, hits: Sequence[Hits], exclude: Query | None, engines: Sequence[Engine]
+    ) -> Sequence[Hits]:
         """The hits without the lines that another query finds."""
-        again = _Batch(batch.folder, [batch.files[hit.file] for hit in hits], engines)
-        excluded: dict[int, set[int]] = {}
-        if hits:
-            with closing(self._hits(again, exclude, None, ordered=True)) as found:
-                excluded = {hit.file: set(hit.lines) for hit in found}
+        if exclude is None or not hits:
+            return hits
+        chain = Chain(engines, exclude, self._deadline)
+        excluded: dict[str, frozenset[int]] = {}
+        for batch in Batches(folder, grouped(hit.path for hit in hits)).growing(MAX_FILES):
+            excluded.update({hit.path: frozenset(hit.lines) for hit in chain.hits(chain.start(batch))})
+        self.used |= chain.used
         if self._deadline.check():
             return []  # what would have to be left out is not known
-        kept = (
-            Hits(hit.file, [line for line in hit.lines if line not in excluded.get(number, ())])
-            for number, hit in enumerate(hits)
-        )
+        kept = (Hits(hit.path, [line for line in hit.lines if line not in excluded.get(hit.path, ())]) for hit in hits)
         return [hit for hit in kept if hit.lines]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Some files of one folder, and the engines to try on them."""
-
-    folder: str
-    files: Sequence[str]
-    engines: Sequence[Engine]
-
-
-def _failed() -> ToolError:
-    return ToolError(
-        ToolErrorType.GREP_EXECUTION_ERROR,
-        "The search could not be carried out: no search engine could run this pattern here. "
-        "Try a simpler pattern, or fixed_strings.",
-    )
-
-
-def _batches(files: Sequence[str]) -> Iterator[Sequence[str]]:
-    start = 0
-    most = FIRST_BATCH
-    while start < len(files):
-        end, size = start, 0
-        while end < len(files) and end - start < most:
-            size += len(files[end]) * (1 if files[end].isascii() else 4) + 9  # UTF-8 at its longest, a pointer
-            if size > MAX_BATCH_BYTES and end > start:
-                break
-            end += 1
-        yield files[start:end]
-        start, most = end, MAX_BATCH_FILES

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import IO, Self
 
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.engine import EngineFailedError
@@ -24,31 +26,76 @@ _KEPT = ("SYSTEMROOT", "TEMP", "TMP")
 
 
 class Child:
-    """A running process, in a group of its own.
+    """A running process, in a group of its own. To be closed by whoever started it.
 
     Args:
-        process: With a pipe as stdout and stderr.
-        deadline: When it has to be gone.
+        arguments: The program by its absolute path, and its arguments.
+        folder: Its working folder.
+        is_fed: Whether it reads what `write` gives it.
+        errors: Takes what it says on stderr; without it, `finish` tells.
+
+    Raises:
+        EngineFailedError: It does not start.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], deadline: Deadline) -> None:
-        self._process = process
-        self._deadline = deadline
+    def __init__(
+        self,
+        arguments: Sequence[str | bytes],
+        folder: str,
+        *,
+        is_fed: bool = False,
+        errors: IO[bytes] | None = None,
+    ) -> None:
+        try:
+            self._process = subprocess.Popen(
+                arguments,
+                cwd=folder,
+                stdin=subprocess.PIPE if is_fed else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if errors is None else errors,
+                env={name: os.environ[name] for name in _KEPT if name in os.environ},
+                start_new_session=True,
+                bufsize=0,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise EngineFailedError(f"the process does not start: {type(error).__name__}") from None
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._is_reaped = False
         self.was_killed = False
-        self._watcher = threading.Thread(target=self._watch, name="search-watcher", daemon=True)
-        self._watcher.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def pid(self) -> int:
         """Its process number."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it still runs."""
+        return not self._is_gone()
+
     def read(self) -> bytes:
         """Some output; nothing at its end."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         return os.read(self._process.stdout.fileno(), 1 << 16)
+
+    def write(self, data: bytes) -> None:
+        """Give it something to read.
+
+        Raises:
+            BrokenPipeError: It reads no more.
+        """
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._process.stdin.fileno(), view) :]
 
     def finish(self) -> tuple[int, bytes]:
         """After all output was read: the exit code, and what it said on stderr."""
@@ -57,26 +104,11 @@ class Child:
         self._reap()
         return self._process.returncode, said
 
-    def close(self) -> None:
-        """End the process if it still runs."""
-        self._kill()
-        self._reap()
-        self._watcher.join()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(WATCH_SECONDS):
-            if self._deadline.signal.aborted or self._deadline.is_over:
-                self._kill()
-                return
-
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the process and those that it started; they are not waited for."""
         # The process number is ours until it is reaped, which needs the same lock.
         with self._lock:
-            if self._ended.is_set():
+            if self._is_reaped:
                 return
             self.was_killed = True
             with suppress(ProcessLookupError, PermissionError):
@@ -85,53 +117,70 @@ class Child:
                 else:
                     os.killpg(self._process.pid, signal.SIGKILL)
 
+    def close(self) -> None:
+        """End the process if it still runs, and wait until it is gone."""
+        self.kill()
+        self._reap()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+    def _is_gone(self) -> bool:
+        with self._lock:
+            self._is_reaped = self._is_reaped or self._process.poll() is not None
+            return self._is_reaped
+
     def _reap(self) -> None:
-        while not self._ended.is_set():
-            with self._lock:
-                if self._process.poll() is not None:
-                    self._ended.set()
-                    return
-            self._ended.wait(REAP_SECONDS)
+        pause = threading.Event()
+        while not self._is_gone():
+            pause.wait(REAP_SECONDS)
 
 
-@contextmanager
-def running(arguments: Sequence[str | bytes], folder: str, deadline: Deadline, given: bytes = b"") -> Generator[Child]:
-    """Start a process and end it.
+class Watch:
+    """Kills a child when a deadline is over or the call is cancelled, for as long as the `with` lasts.
 
     Args:
-        arguments: The program by its absolute path, and its arguments.
-        folder: Its working folder.
-        deadline: It is killed when this is over or the call is cancelled.
-        given: Its standard input, which it must read before it writes.
-
-    Raises:
-        EngineFailedError: It does not start.
+        child: Whom.
+        deadline: When.
+        is_too_much: Whether it has to be killed for another reason.
     """
-    try:
-        process = subprocess.Popen(
-            arguments,
-            cwd=folder,
-            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={name: os.environ[name] for name in _KEPT if name in os.environ},
-            start_new_session=True,
-            bufsize=0,
-        )
-    except (OSError, ValueError) as error:
-        raise EngineFailedError(f"the process does not start: {type(error).__name__}") from None
-    child = Child(process, deadline)
-    try:
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):
-                _write_all(process.stdin.fileno(), given)
-            process.stdin.close()
-        yield child
-    finally:
-        child.close()
 
+    def __init__(self, child: Child, deadline: Deadline, is_too_much: Callable[[], bool] = lambda: False) -> None:
+        self._child = child
+        self._is_too_much = is_too_much
+        self._deadline = deadline
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="search-watcher", daemon=True)
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def start(self) -> None:
+        """Watch from now on.
+
+        Raises:
+            EngineFailedError: The system gives no thread.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError:
+            raise EngineFailedError("no thread can be started to watch it") from None
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            if self._deadline.signal.aborted or self._deadline.is_over or self._is_too_much():
+                self._child.kill()
+                return

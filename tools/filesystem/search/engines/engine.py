@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.walk import FolderFiles
 from tools.filesystem.search.cost import bounds, required_text
 from tools.filesystem.search.tree import Pattern
+from tools.filesystem.workspace import Location
 
 
 @dataclass(frozen=True)
@@ -19,10 +21,12 @@ class Query:
     Args:
         pattern: Read from what the model wrote.
         ignore_case: Whether upper and lower case are the same.
+        most: Lines wanted of each file, or `None` for all.
     """
 
     pattern: Pattern
     ignore_case: bool
+    most: int | None = None
 
     @cached_property
     def needle(self) -> str:
@@ -40,16 +44,68 @@ class Hits(NamedTuple):
     """The matching lines of one file.
 
     Args:
-        file: Which of the files, from 0.
+        path: The file, below the folder searched.
         lines: Line numbers from 1, rising.
     """
 
-    file: int
-    lines: list[int]
+    path: str
+    lines: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of the files to search.
+
+    Args:
+        folder: What the paths start from.
+        groups: The files, by folder.
+        files: How many there are.
+    """
+
+    folder: Location
+    groups: Sequence[FolderFiles]
+    files: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the files.
+
+    Args:
+        searched: Files that were searched.
+        huge: Files too large to be searched.
+    """
+
+    searched: int = 0
+    huge: int = 0
 
 
 class EngineFailedError(Exception):
     """The engine cannot do this search; another one may. The text is for the log."""
+
+
+class Run(Protocol):
+    """A batch that is being searched."""
+
+    @property
+    def tally(self) -> Tally:
+        """Right once all hits were taken, in a search that had enough time."""
+        ...
+
+    def hits(self) -> Generator[Hits]:
+        """The files with matches; in the order of the batch if the engine keeps it. To be called once.
+
+        Ends early, without a sign, when the deadline is over.
+
+        Raises:
+            EngineFailedError: The engine cannot do this search.
+            ToolError: `cancelled`.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it, wherever it is. Nothing is left behind."""
+        ...
 
 
 class Engine(Protocol):
@@ -60,23 +116,20 @@ class Engine(Protocol):
         """What it is called in facts and logs."""
         ...
 
-    def search(
-        self, folder: str, files: Sequence[str], query: Query, most: int | None, deadline: Deadline, *, ordered: bool
-    ) -> Generator[Hits]:
-        """Search files.
+    @property
+    def at_once(self) -> int:
+        """How many batches it may be given before the hits of the first are taken."""
+        ...
 
-        Ends early, without a sign, when the deadline is over. An iterator that is closed leaves nothing behind.
+    def start(self, batch: Batch, query: Query, deadline: Deadline) -> Run:
+        """Begin to search a batch; what can work by itself does so from now on.
 
         Args:
-            folder: Where the files lie; a real path.
-            files: Their paths below it.
+            batch: The files.
             query: What to search for.
-            most: Lines wanted of each file, or `None` for all.
             deadline: Budget and cancellation.
-            ordered: Whether the files must come in their order; other orders may be faster.
 
         Raises:
             EngineFailedError: It cannot do this search.
-            ToolError: `cancelled`.
         """
         ...

@@ -1,18 +1,25 @@
-"""ripgrep as an engine: it is given our list of files and tells line numbers, nothing else.
+"""ripgrep as an engine: it is told which folders and files to look into and tells line numbers, nothing else.
 
-It never decides what is searched (ignore files have one meaning, ours) and never delivers text: lines that are shown
-are read through the workspace, so a folder exchanged for a link while it searches discloses nothing.
+It never decides what is searched (ignore files have one meaning, ours): a folder all of whose files are wanted is
+named as such, and searched without those below; of any other, the files are named. What it finds beside the list, for
+instance in a file that came up meanwhile, is dropped. It never delivers text: lines that are shown are read through
+the workspace, so a folder exchanged for a link while it searches discloses nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.search.engines.child import Child, running
-from tools.filesystem.search.engines.engine import EngineFailedError, Hits, Query
+from tools.filesystem.search.engines.child import Child, Watch
+from tools.filesystem.search.engines.engine import Batch, EngineFailedError, Hits, Query, Run, Tally
+from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
 from tools.filesystem.workspace import contains
 
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
@@ -21,6 +28,7 @@ _OPTIONS = (
     "--no-config",
     "--no-ignore",
     "--hidden",
+    "--max-depth=1",
     "--text",  # what is binary is decided by us, for all engines alike
     "--no-messages",
     "--no-heading",
@@ -30,7 +38,11 @@ _OPTIONS = (
     "--max-columns=1",  # the text of a line is left out
     "--color=never",
     "--no-mmap",  # a file cut short meanwhile would end the process
+    f"--max-filesize={MAX_FILE_BYTES}",
+    "--stats",  # for the number of files searched
 )
+
+_SEARCHED = re.compile(rb"^(\d+) files searched$", re.MULTILINE)
 
 _ERROR = 2
 """Exit code of ripgrep for a failure, also if it is only that a file has gone."""
@@ -58,63 +70,138 @@ def _is_program(path: str) -> bool:
 
 
 class RipgrepEngine:
-    """Runs one process for each list of files.
+    """Runs one process for each batch.
 
     Args:
         program: Absolute path of the binary.
     """
 
     name = "ripgrep"
+    at_once = 2
+    """While one batch is searched, the files of the next are found."""
 
     def __init__(self, program: str) -> None:
         self._program = program
 
-    def search(
-        self, folder: str, files: Sequence[str], query: Query, most: int | None, deadline: Deadline, *, ordered: bool
-    ) -> Generator[Hits]:
-        """Search files, in parallel unless they must come in order."""
-        indexes = {os.fsencode(path): index for index, path in enumerate(files)}
-        # A lone dash would mean the standard input.
-        names = [b"./-" if path == b"-" else path for path in indexes]
-        indexes.setdefault(b"./-", indexes.get(b"-", 0))
+    def start(self, batch: Batch, query: Query, deadline: Deadline) -> Run:
+        """Start a process."""
         options = [*_OPTIONS, "--ignore-case" if query.ignore_case else "--case-sensitive"]
-        options += [f"--max-count={most}"] if most is not None else []
-        options += ["--threads=1"] if ordered else []
-        arguments = [self._program, *options, "-e", query.pattern.written(), "--", *names]
-        with running(arguments, folder, deadline) as child:
-            for path, lines in _grouped(_records(child)):
-                if deadline.check():
-                    return
-                yield Hits(indexes[path], lines)
-            deadline.check()
-            if child.was_killed:
+        options += [f"--max-count={query.most}"] if query.most is not None else []
+        huge = {path for path in _named_files(batch) if _is_huge(batch, path)}
+        # "./" because a lone dash would mean the standard input.
+        paths = [f"./{path}" for path in _named(batch) if path not in huge]
+        if not paths:
+            return _NothingLeft(Tally(huge=len(huge)))
+        child = Child([self._program, *options, "-e", query.pattern.written(), "--", *paths], batch.folder.path)
+        return RipgrepRun(child, batch, huge, deadline)
+
+
+def _named(batch: Batch) -> Iterator[str]:
+    """The folders and files that ripgrep is told of."""
+    for prefix, names, is_whole in batch.groups:
+        if is_whole:
+            yield prefix
+        else:
+            yield from (prefix + name for name in names)
+
+
+def _named_files(batch: Batch) -> Iterator[str]:
+    """The files among them, for which ripgrep does not keep to its `--max-filesize`."""
+    return (group.prefix + name for group in batch.groups if not group.is_whole for name in group.names)
+
+
+def _is_huge(batch: Batch, path: str) -> bool:
+    try:
+        return os.lstat(os.path.join(batch.folder.path, path)).st_size > MAX_FILE_BYTES
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _NothingLeft:
+    """A batch of which no file is to be searched."""
+
+    tally: Tally
+
+    def hits(self) -> Generator[Hits]:
+        """None."""
+        yield from ()
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class RipgrepRun:
+    """One process of ripgrep.
+
+    Args:
+        child: The process.
+        batch: What it searches.
+        huge: Files of the batch that it was not told of.
+        deadline: When it has to be gone.
+    """
+
+    def __init__(self, child: Child, batch: Batch, huge: Collection[str], deadline: Deadline) -> None:
+        self.tally = Tally(huge=len(huge))
+        self._child = child
+        self._batch = batch
+        self._deadline = deadline
+        self._watch = Watch(child, deadline)
+        self._rest = b""
+        try:
+            self._watch.start()
+        except EngineFailedError:
+            child.close()
+            raise
+
+    def hits(self) -> Generator[Hits]:
+        """The files with matches, in no order."""
+        names = {group.prefix: group.names for group in self._batch.groups}
+        wanted: tuple[str, frozenset[str]] = ("", frozenset(names.get("", ())))
+        # ripgrep finishes one file before it writes of another.
+        for path, records in groupby(self._records(), itemgetter(0)):
+            lines = [line for _, line in records]
+            if self._deadline.check():
                 return
-            code, said = child.finish()
+            prefix, slash, name = path.rpartition("/")
+            if prefix + slash != wanted[0]:
+                wanted = (prefix + slash, frozenset(names.get(prefix + slash, ())))
+            if name in wanted[1]:
+                yield Hits(path, lines)
+        self._deadline.check()
+        if not self._child.was_killed:
+            code, said = self._child.finish()
             if code < 0 or (code == _ERROR and said):
                 raise EngineFailedError(f"ripgrep ended with {code}: {said[:500]!r}")
+            self._count()
 
+    def close(self) -> None:
+        """End the process."""
+        self._watch.end()
+        self._child.close()
 
-def _records(child: Child) -> Iterator[tuple[bytes, int]]:
-    """Path and line number of each match, from `path NUL number : rest LF`; a path may hold a line feed."""
-    buffer = b""
-    while chunk := child.read():
-        buffer += chunk
-        at = 0
-        while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
-            yield buffer[at:nul], int(buffer[nul + 1 : end].partition(b":")[0])
-            at = end + 1
-        buffer = buffer[at:]
+    def _records(self) -> Iterator[tuple[str, int]]:
+        """Path and line number of each match, from `path NUL number : rest LF`; a path may hold a line feed."""
+        buffer = b""
+        path, shown = b"", ""
+        while chunk := self._child.read():
+            buffer += chunk
+            at = 0
+            while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
+                if buffer[at:nul] != path:
+                    path = buffer[at:nul]
+                    shown = os.fsdecode(path).replace(os.sep, "/").removeprefix("./")
+                yield shown, int(buffer[nul + 1 : end].partition(b":")[0])
+                at = end + 1
+            buffer = buffer[at:]
+        self._rest = buffer
 
-
-def _grouped(records: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, list[int]]]:
-    """The line numbers of each file together: ripgrep finishes one file before it writes of another."""
-    current: bytes | None = None
-    lines: list[int] = []
-    for path, line in records:
-        if path != current:
-            if current is not None:
-                yield current, lines
-            current, lines = path, []
-        lines.append(line)
-    if current is not None:
-        yield current, lines
+    def _count(self) -> None:
+        """Count what was searched, and look at the sizes only where something was not."""
+        expected = self._batch.files - self.tally.huge
+        found = _SEARCHED.search(self._rest)
+        self.tally.searched = min(int(found[1]), expected) if found else expected
+        if self.tally.searched < expected:
+            whole = [group for group in self._batch.groups if group.is_whole]
+            paths = (prefix + name for prefix, names, _ in whole for name in names)
+            self.tally.huge += sum(_is_huge(self._batch, path) for path in paths)

@@ -1,0 +1,214 @@
+"""Whether the server still answers while a tool works: pings on the connection that the heavy calls go over."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.file_rows import MEGABYTE, WINDOW, many_files, numbered_file
+from bench.line_client import LineClient, Start
+from bench.rows import Pair, Round, Row, Scene
+from bench.trees import HUGE, RARE
+
+PING_SECONDS = 0.005
+"""From one ping to the next."""
+
+SECONDS = 2.0
+"""How long one era is measured: 400 pings at most."""
+
+BAR = 50.0
+
+WANDERING = "(re|try)*Budget.*Exhausted"
+"""What our own engine searches for only in a process that can be killed."""
+
+ID = re.compile(rb'"id":\s*(\d+)')
+
+Work = Callable[[], tuple[str, dict[str, Any]]]
+"""Makes the next heavy call: a tool and its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What keeps the server busy.
+
+    Args:
+        start: The server.
+        work: Calls it one after the other; `None` leaves it alone.
+        fails: Whether the calls end in an error of the tool.
+    """
+
+    start: Start
+    work: Work | None
+    fails: bool = False
+
+
+@dataclass(slots=True)
+class Pinging:
+    """Pings from one thread while another reads all answers.
+
+    Args:
+        client: The connection.
+        method: What counts as a ping in its era.
+    """
+
+    client: LineClient
+    method: str
+    answered: list[float] = field(default_factory=list[float])
+    done: int = 0
+    _sent: dict[int, float] = field(default_factory=dict[int, float])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, load: Load, seconds: float) -> None:
+        """Fill `answered` with the milliseconds of each ping, and `done` with the calls that came to their end."""
+        sender = threading.Thread(target=self._ping, args=(seconds,))
+        busy = self._next(load)
+        sender.start()
+        try:
+            while not self._over.is_set() or self._sent:
+                line = self.client.read()
+                now = time.perf_counter()
+                found = ID.search(line, 0, 100)
+                number = int(found[1]) if found else None
+                if number in self._sent:
+                    self.answered.append((now - self._sent.pop(number)) * 1000)
+                elif number == busy:
+                    assert (b'"isError":true' in line) is load.fails, line[:1000]
+                    self.done += 1
+                    busy = self._next(load)
+        finally:
+            self._over.set()
+            sender.join()
+
+    def _next(self, load: Load) -> int:
+        if load.work is None or self._over.is_set():
+            return -1
+        tool, arguments = load.work()
+        with self._lock:
+            line = self.client.tool_request(tool, arguments)
+            number = self.client.last_id
+            self.client.write(line)
+        return number
+
+    def _ping(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while (now := time.perf_counter()) < end and not self._over.wait(PING_SECONDS):
+            with self._lock:
+                line = self.client.request(self.method, {})
+                if now + PING_SECONDS * 2 >= end:
+                    self._over.set()  # before the answer, which the reader waits for
+                self._sent[self.client.last_id] = time.perf_counter()
+                self.client.write(line)
+        self._over.set()
+
+
+def _while(prepare: Callable[[Scene], Load]) -> Callable[[Scene], AbstractContextManager[Round]]:
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        load = prepare(scene)
+
+        def one_round() -> Pair:
+            eras = [_pinged(load, modern=modern) for modern in (False, True)]
+            worst = max(taken[int(len(taken) * 0.99)] for taken in eras)
+            return Pair(worst, note=f"longest {max(taken[-1] for taken in eras):.0f}")
+
+        yield one_round
+
+    return opened
+
+
+def _pinged(load: Load, *, modern: bool) -> list[float]:
+    """Milliseconds of each ping, rising."""
+    with LineClient(load.start, modern=modern) as client:
+        pinging = Pinging(client, "server/discover" if modern else "ping")
+        pinging.run(load, SECONDS)
+    return sorted(pinging.answered)
+
+
+def _nothing(scene: Scene) -> Load:
+    return Load(scene.server(scene.folder("nothing")), None)
+
+
+def _glob(scene: Scene) -> Load:
+    return Load(scene.server(scene.tree(HUGE)), lambda: ("glob", {"pattern": "**/*.ts"}))
+
+
+def _grep(pattern: str) -> Callable[[Scene], Load]:
+    def prepare(scene: Scene) -> Load:
+        return Load(scene.server_without_ripgrep(scene.tree(HUGE)), lambda: ("grep_search", {"pattern": pattern}))
+
+    return prepare
+
+
+def _changed_before(path: Path, tool: str, arguments: dict[str, Any]) -> Work:
+    """Calls that find the file changed each time, so that nothing is remembered of it."""
+
+    def work() -> tuple[str, dict[str, Any]]:
+        os.utime(path)
+        return tool, arguments
+
+    return work
+
+
+def _read(megabytes: int, line: int | None) -> Callable[[Scene], Load]:
+    def prepare(scene: Scene) -> Load:
+        folder = scene.folder("read-loop")
+        file = numbered_file(folder / "lines.txt", megabytes * MEGABYTE)
+        offset = (line or file.lines - WINDOW - 100) - 1
+        arguments = {"absolute_path": str(file.path), "offset": offset, "limit": WINDOW}
+        return Load(scene.server(folder), _changed_before(file.path, "read_file", arguments))
+
+    return prepare
+
+
+def _read_many(scene: Scene) -> Load:
+    folder, options = many_files(scene)
+    return Load(scene.server(folder, *options), lambda: ("read_many_files", {"paths": ["many"]}))
+
+
+def _edit(scene: Scene) -> Load:
+    folder = scene.folder("edit-loop")
+    file = numbered_file(folder / "lines.txt", 5 * MEGABYTE)
+    texts = [f"line {file.lines // 2:08d} of a file", f"line {file.lines // 2:08d} of the file"]
+
+    def work() -> tuple[str, dict[str, Any]]:
+        texts.reverse()
+        # An era ends before the last edit is known to be done, so either text may be there.
+        old, new = texts if texts[0].encode() in file.path.read_bytes() else reversed(texts)
+        return "edit", {"file_path": str(file.path), "old_string": old, "new_string": new}
+
+    return Load(scene.server(folder, "--approval-mode", "auto-edit"), work)
+
+
+def _absent(scene: Scene) -> Load:
+    """A text of 8 kB that is in the file but for one word."""
+    folder = scene.folder("absent")
+    file = numbered_file(folder / "lines.txt", 2 * MEGABYTE)
+    lines = file.path.read_text().splitlines(keepends=True)[10_000:10_100]
+    lines[50] = lines[50].replace("file", "book")
+    arguments = {"file_path": str(file.path), "old_string": "".join(lines), "new_string": "x"}
+    return Load(scene.server(folder, "--approval-mode", "auto-edit"), lambda: ("edit", arguments), fails=True)
+
+
+def _row(name: str, prepare: Callable[[Scene], Load]) -> Row:
+    return Row(f"99 % of pings while {name}", BAR, _while(prepare), most_rounds=1)
+
+
+ROWS = (
+    _row("nothing else happens", _nothing),
+    _row("glob, 150,000 files", _glob),
+    _row("grep without ripgrep, 150,000 files", _grep(RARE)),
+    _row("grep in the worker process, 150,000 files", _grep(WANDERING)),
+    _row("read at line 100,000 of 10 MB, cold", _read(10, 100_000)),
+    _row("read near the end of 100 MB, cold", _read(100, None)),
+    _row("read_many_files of 500 files", _read_many),
+    _row("edit of one line in 5 MB", _edit),
+    _row("edit of an absent 8 kB text in 2 MB", _absent),
+)

@@ -1,0 +1,176 @@
+"""Prompts, resources and completion over the files of the workspace: the requests, and what runs for them.
+
+Everything that is read or listed goes through the flow: under the name of the tool whose rules hold for it, with the
+same workspace, limits and consent. What is not built in, because the tools are switched off, is not announced either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from server.approval import Approval
+from server.clients import RequestContext
+from server.exposure import complete, completion_to_wire, contents_to_wire, prompt_to_wire
+from server.prompts import AT, AT_PROMPT, PATHS, Runner, read_at
+from tools.contract.confirmation import Confirmer, Question, Unavailable
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError
+from tools.contract.result import FunctionCall, ToolResult
+from tools.flow import Flow
+from tools.registry import ToolRegistry
+
+logger = logging.getLogger(__name__)
+
+ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
+Wire = dict[str, Any]
+
+_LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}
+"""Lists depend on what the operator configured."""
+
+
+class FileFeatures:
+    """Answers requests for prompts, resources and completion.
+
+    Args:
+        flow: Where calls run.
+        context_of: Whose request it is, and where it may act.
+        approval: Asks for consent where a rule demands it.
+    """
+
+    def __init__(self, flow: Flow, context_of: ContextOf, approval: Approval) -> None:
+        self._flow = flow
+        self._context_of = context_of
+        self._approval = approval
+
+    def register(self, server: Server[Any]) -> None:
+        """Add the handlers for what the tools that are there make possible; the SDK announces what has one."""
+        names = {tool.name for tool in self._flow.registry.get_all_tools()}
+        has_prompt, has_files = "read_many_files" in names, "read_file" in names
+        page = types.PaginatedRequestParams
+        if has_prompt:
+            server.add_request_handler("prompts/list", page, _guarded(self._list_prompts))
+            server.add_request_handler("prompts/get", types.GetPromptRequestParams, _guarded(self._get_prompt))
+        if has_files:
+            server.add_request_handler("resources/list", page, _guarded(self._list_resources))
+            server.add_request_handler("resources/templates/list", page, _guarded(self._list_templates))
+            server.add_request_handler("resources/read", types.ReadResourceRequestParams, _guarded(self._read_resource))
+        if "list_directory" in names and (has_prompt or has_files):
+            server.add_request_handler("completion/complete", types.CompleteRequestParams, _guarded(self._complete))
+
+    @cached_property
+    def _unpublished(self) -> Flow:
+        """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
+        from tools.filesystem.complete_path import CompletePathTool  # noqa: PLC0415 - starting up does not need them
+        from tools.filesystem.file_resource import FileResourceTool  # noqa: PLC0415
+
+        registry = ToolRegistry()
+        for tool in (CompletePathTool(), FileResourceTool()):
+            registry.register_tool(tool)
+        return Flow(registry, self._flow.policy)
+
+    async def _list_prompts(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
+        del params
+        return complete({"prompts": [AT_PROMPT], **_LISTED}, ctx.protocol_version)
+
+    async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
+        if params.name != AT:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt. This server has one: {AT}.")
+        context = await self._context_of(ctx)
+        run = _runner(self._flow, context, self._confirmer(ctx, params, context))
+        outcome = await read_at(params.arguments, run)
+        if isinstance(outcome, Question):
+            return self._approval.input_required(outcome, context.client.key, ctx.protocol_version)
+        read = len(outcome.facts["files"])
+        description = f"Content of {read} {'file' if read == 1 else 'files'}"
+        return prompt_to_wire(description, "read_many_files", outcome, ctx.protocol_version)
+
+    async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
+        """None: a workspace may hold a hundred thousand files. The template reaches each of them."""
+        del params
+        return complete({"resources": [], **_LISTED}, ctx.protocol_version)
+
+    async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
+        from server.workspace_resources import TEMPLATE  # noqa: PLC0415 - starting up does not need it
+
+        del params
+        return complete({"resourceTemplates": [TEMPLATE], **_LISTED}, ctx.protocol_version)
+
+    async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
+        from server.workspace_resources import call_of, read_error  # noqa: PLC0415 - starting up does not need it
+
+        call = call_of(params.uri)
+        context = await self._context_of(ctx)
+        outcome = await self._unpublished.run(call, context, self._confirmer(ctx, params, context))
+        if isinstance(outcome, Question):
+            return self._approval.input_required(outcome, context.client.key, ctx.protocol_version)
+        if outcome.error is not None:
+            raise read_error(params.uri, outcome.error, ctx.protocol_version)
+        return contents_to_wire(params.uri, outcome, ctx.protocol_version)
+
+    async def _complete(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Wire:
+        from server.completion import complete_line, complete_template  # noqa: PLC0415 - starting up does not need it
+        from server.file_uris import FILE_TEMPLATE  # noqa: PLC0415
+
+        ref, name, value = params.ref, params.argument.name, params.argument.value
+        if isinstance(ref, types.PromptReference):
+            is_known, completer = (ref.name, name) == (AT, PATHS), complete_line
+        else:
+            # Some clients take the operator of the expression for a part of the variable's name.
+            is_known = ref.uri == FILE_TEMPLATE and name.removeprefix("+") == "path"
+            completer = complete_template
+        if not is_known:
+            message = f"Nothing to complete: known are '{PATHS}' of the prompt {AT} and 'path' of {FILE_TEMPLATE}."
+            raise MCPError(code=types.INVALID_PARAMS, message=message)
+        context = await self._context_of(ctx)
+        try:
+            _ = context.workspace.first_root
+        except ToolError as error:
+            data = {"type": error.code.value}
+            raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
+        run = _runner(self._unpublished, context, _NobodyIsAsked())
+        found = await completer(value, context.workspace.roots, run)
+        total = None if found.partial else found.total
+        return completion_to_wire(found.values, total, has_more=found.has_more, version=ctx.protocol_version)
+
+    def _confirmer(
+        self, ctx: RequestContext, params: types.InputResponseRequestParams, context: ToolContext
+    ) -> Confirmer:
+        return self._approval.confirmer(ctx, params, context.client.key)
+
+
+class _NobodyIsAsked:
+    """Nobody wants a question with every key: what would have to be asked for is not proposed."""
+
+    async def ask(self, question: Question) -> Unavailable:
+        del question
+        return Unavailable(client_decides=False, way_out="")
+
+
+def _runner(flow: Flow, context: ToolContext, confirmer: Confirmer) -> Runner:
+    async def run(call: FunctionCall) -> ToolResult | Question:
+        return await flow.run(call, context, confirmer)
+
+    return run
+
+
+def _guarded(handler: Callable[[RequestContext, Any], Awaitable[Wire]]) -> Callable[[RequestContext, Any], Any]:
+    """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
+
+    async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
+        try:
+            return await handler(ctx, params)
+        except MCPError:
+            raise
+        except Exception as error:
+            logger.exception("%s raised %s", ctx.method, type(error).__name__)
+            message = "The request failed because of an internal error; the server's log has the details."
+            raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
+
+    return guarded

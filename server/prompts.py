@@ -1,0 +1,99 @@
+"""The prompt `at`: files in the conversation of any client, as after an `@` in Qwen Code and Gemini CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from server.exposure import encodable
+from tools.contract.confirmation import Question
+from tools.contract.result import FunctionCall, TextPart, ToolResult
+from tools.flow import package
+
+AT = "at"
+PATHS = "paths"
+READER = "read_many_files"
+"""The tool that reads what the prompt names."""
+
+MAX_ERROR_CHARS = 2_000
+"""Characters of an error; clients show it in a line or a box."""
+
+AT_PROMPT: dict[str, Any] = {
+    "name": AT,
+    "title": "Files (@)",
+    "description": "Put the content of files into the conversation, as @ does in Qwen Code and Gemini CLI.",
+    "arguments": [
+        {
+            "name": PATHS,
+            "title": "Paths",
+            "description": "Files, folders or globs, separated by blanks or commas: README.md src/**/*.py. "
+            'A path with blanks in quotes: "my notes.txt". An @ before a path is allowed.',
+            "required": True,
+        }
+    ],
+}
+
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
+"""Runs a call through the flow, for the client at hand."""
+
+
+async def read_at(arguments: dict[str, str] | None, run: Runner) -> ToolResult | Question:
+    """Read what the prompt's argument names.
+
+    Args:
+        arguments: As they came.
+        run: Runs a call.
+
+    Returns:
+        A result in which at least one file was read, or a question that has to be asked first.
+
+    Raises:
+        MCPError: Nothing is named, nothing was read, or the call failed. A prompt has no way to say so in its messages
+            that a person would see before the model does.
+    """
+    line = (arguments or {}).get(PATHS, "")
+    paths = _paths(line)
+    if not paths:
+        raise MCPError(
+            code=types.INVALID_PARAMS,
+            message=f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.",
+        )
+    outcome = await run(FunctionCall(READER, {"paths": paths}))
+    if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
+        # Some clients take the quotes off before they send the argument: then the blanks belong to one path.
+        whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
+        outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
+    if isinstance(outcome, ToolResult):
+        _refuse_nothing(outcome)
+    return outcome
+
+
+def _paths(line: str) -> list[str]:
+    from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
+    from tools.filesystem.finding.typed_paths import typed_paths  # noqa: PLC0415
+
+    items = typed_paths(line)
+    if items and items[-1].is_open:
+        shown = encodable(items[-1].path[:80])
+        raise MCPError(code=types.INVALID_PARAMS, message=f"The quote before '{shown}' is not closed; close it.")
+    try:
+        return [path_of_uri(item.path) if item.path.lower().startswith("file://") else item.path for item in items]
+    except UriRefusedError as error:
+        raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+
+
+def _refuse_nothing(result: ToolResult) -> None:
+    """Raise where no file was read, with what the model would have been told."""
+    if result.error is not None:
+        data = {"type": result.error.code.value}
+        raise MCPError(code=types.INVALID_PARAMS, message=_brief(result.error.message), data=data)
+    if not result.facts.get("files"):
+        said = "\n".join(part.text for part in package(READER, result).parts if isinstance(part, TextPart))
+        raise MCPError(code=types.INVALID_PARAMS, message=_brief(said), data={"type": "nothing_read"})
+
+
+def _brief(message: str) -> str:
+    return encodable(message[:MAX_ERROR_CHARS])

@@ -1,0 +1,49 @@
+"""A workspace with neighbours that nobody may reach, and a client of a whole server for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+
+from tests.hostile.every_tool import MARKER, in_memory, state_of
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """What lies around the workspace.
+
+    Args:
+        root: The workspace.
+        sibling: A folder whose name begins like the workspace's, with a file `secret`.
+        outside: Another one, with a file `f` and a folder `deep` with a file `g`.
+    """
+
+    root: Path
+    sibling: Path
+    outside: Path
+
+    def state(self) -> dict[str, object]:
+        """All that must stay as it is."""
+        return state_of(self.sibling, self.outside)
+
+
+@pytest.fixture
+def around(root: Path) -> Neighbourhood:
+    """The workspace and its neighbours, each with content that no answer may show."""
+    sibling, outside = root.with_name(f"{root.name}-evil"), root.with_name("out")
+    (outside / "deep").mkdir(parents=True)
+    sibling.mkdir()
+    for path in (sibling / "secret", outside / "f", outside / "deep" / "g"):
+        path.write_text(f"{MARKER}\n")
+    return Neighbourhood(root, sibling, outside)
+
+
+@pytest.fixture
+async def client(root: Path) -> AsyncGenerator[Client]:
+    """A client of a server of its own for the workspace."""
+    async with in_memory(root) as connected:
+        yield connected

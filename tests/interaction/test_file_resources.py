@@ -1,0 +1,290 @@
+"""Files of the workspace as resources: URIs, contents, errors and completion, over real clients in both eras."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.uri_template import UriTemplate
+
+from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri, template_value, typed_path
+from server.workspace_resources import RESOURCE_NOT_FOUND
+from tests.harness import HANDSHAKE, MODERN, write_config
+from tests.interaction.test_at_prompt import in_memory
+from tools.filesystem.file_resource import MAX_BLOB_BYTES
+from tools.filesystem.media import MAX_INLINE_BYTES
+
+pytestmark = pytest.mark.anyio
+
+ERAS = [HANDSHAKE, MODERN]
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+TEMPLATE = types.ResourceTemplateReference(uri=FILE_TEMPLATE)
+
+
+async def contents_of(client: Client, uri: str) -> types.TextResourceContents | types.BlobResourceContents:
+    (contents,) = (await client.read_resource(uri)).contents
+    assert contents.uri == uri
+    return contents
+
+
+async def text_of(client: Client, uri: str) -> str:
+    contents = await contents_of(client, uri)
+    assert isinstance(contents, types.TextResourceContents)
+    return contents.text
+
+
+async def refusal(client: Client, uri: str) -> Any:
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource(uri)
+    return caught.value.error
+
+
+async def completed(client: Client, value: str) -> list[str]:
+    return (await client.complete(TEMPLATE, {"name": "path", "value": value})).completion.values
+
+
+@pytest.mark.requirement("resources.template")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_file_is_reached_by_expanding_the_template(mode: str, root: Path) -> None:
+    (root / "read me.md").write_text("# Title\n")
+    async with in_memory(mode, root) as client:
+        assert (await client.list_resources()).resources == []
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == FILE_TEMPLATE
+        (value,) = await completed(client, f"{root}/read"[1:])
+        uri = UriTemplate.parse(template.uri_template).expand({"path": value})
+        assert uri == (root / "read me.md").as_uri()
+        contents = await contents_of(client, uri)
+        assert isinstance(contents, types.TextResourceContents)
+        assert (contents.text, contents.mime_type) == ("# Title\n", "text/markdown")
+
+
+@pytest.mark.requirement("resources.contents")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_text_comes_as_text_and_everything_else_as_its_bytes(mode: str, root: Path, tmp_path: Path) -> None:
+    texts = {"a.py": "text/x-python", "b.svg": "image/svg+xml", "c": "text/plain", "d.json": "application/json"}
+    blobs = {
+        "a.png": (PNG, "image/png"),
+        "b.wav": (b"RIFF\0\0\0\0WAVEfmt ", "audio/wav"),
+        "c.bin": (bytes(range(256)), "application/octet-stream"),
+        "d.pdf": (b"%PDF-1.4\n%\xff\n", "application/pdf"),
+    }
+    for name in texts:
+        (root / name).write_text(f"<!-- {name} -->\n")
+    for name, (data, _) in blobs.items():
+        (root / name).write_bytes(data)
+    # What results show of media is not what a client gets that asks for the file itself.
+    config = write_config(tmp_path, {"media": "notice"})
+    async with in_memory(mode, root, config) as client:
+        for name, mime_type in texts.items():
+            contents = await contents_of(client, (root / name).as_uri())
+            assert isinstance(contents, types.TextResourceContents)
+            assert (contents.text, contents.mime_type) == (f"<!-- {name} -->\n", mime_type)
+        for name, (data, mime_type) in blobs.items():
+            contents = await contents_of(client, (root / name).as_uri())
+            assert isinstance(contents, types.BlobResourceContents)
+            assert (base64.b64decode(contents.blob), contents.mime_type) == (data, mime_type)
+
+
+@pytest.mark.requirement("resources.contents")
+async def test_the_link_in_a_result_leads_to_the_resource(root: Path) -> None:
+    data = PNG + bytes(MAX_INLINE_BYTES)
+    (root / "large ä.png").write_bytes(data)
+    async with in_memory(HANDSHAKE, root) as client:
+        result = await client.call_tool("read_file", {"file_path": "large ä.png"})
+        (link,) = [block for block in result.content if isinstance(block, types.ResourceLink)]
+        contents = await contents_of(client, link.uri)
+    assert isinstance(contents, types.BlobResourceContents)
+    assert base64.b64decode(contents.blob) == data
+
+
+@pytest.mark.requirement("resources.limits")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_long_text_is_cut_as_by_read_file_and_large_binaries_are_refused(mode: str, root: Path) -> None:
+    (root / "long.txt").write_text("line\n" * 1_000_000)
+    with (root / "huge.bin").open("wb") as huge:
+        huge.truncate(MAX_BLOB_BYTES + 1)
+    async with in_memory(mode, root) as client:
+        contents = await contents_of(client, (root / "long.txt").as_uri())
+        assert isinstance(contents, types.TextResourceContents)
+        assert len(contents.text) < 30_000
+        assert contents.text.startswith("Showing lines 1-2000 of 1000000 total lines.")
+        facts = (contents.meta or {})["coretools-mcp/facts"]
+        assert (facts["truncated"], facts["next_offset"]) == (True, 2_000)
+        error = await refusal(client, (root / "huge.bin").as_uri())
+    assert error.code == types.INVALID_PARAMS
+    assert error.data["type"] == "file_too_large"
+
+
+@pytest.mark.requirement("resources.bytes")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_odd_names_are_encoded_byte_by_byte_and_come_back(mode: str, root: Path) -> None:
+    names = ["a b.txt", "ä.txt", "100%.txt", "a%20b.txt", "q?.txt", "h#.txt", "new\nline.txt", "back\\slash.txt", "~"]
+    names += [os.fsdecode(b"no-utf8-\xff.txt"), " blank ", "%2e%2e"]
+    for name in names:
+        (root / name).write_text(ascii(name))
+    async with in_memory(mode, root) as client:
+        for name in names:
+            assert await text_of(client, (root / name).as_uri()) == ascii(name)
+        values = await completed(client, f"{root}/")
+        assert len(values) == len(names)
+        for value in values:
+            uri = UriTemplate.parse(FILE_TEMPLATE).expand({"path": value})
+            assert await text_of(client, uri) in map(ascii, names), value
+        assert await text_of(client, f"file://localhost{root}/a b.txt") == ascii("a b.txt")
+        # Decoded once: the name that looks encoded is not taken for the other.
+        assert await text_of(client, f"file://{root}/a%2520b.txt") == ascii("a%20b.txt")
+        assert (await refusal(client, f"file://{root}/back%5C%5Cslash.txt")).data["type"] == "file_not_found"
+
+
+@pytest.mark.requirement("resources.refused")
+@pytest.mark.parametrize(("mode", "not_found"), [(HANDSHAKE, RESOURCE_NOT_FOUND), (MODERN, types.INVALID_PARAMS)])
+async def test_what_is_no_resource_is_refused_with_the_code_of_the_revision(
+    mode: str, not_found: int, root: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("classified\n")
+    (root / "link.txt").symlink_to(secret)
+    (root / "out").symlink_to(tmp_path)
+    (root / "loop").symlink_to(root / "loop")
+    (root / ".qwenignore").write_text("hidden/\n")
+    (root / "hidden").mkdir()
+    (root / "hidden" / "a.txt").write_text("classified\n")
+    (root / "laundered.txt").symlink_to(root / "hidden" / "a.txt")
+    os.mkfifo(root / "pipe")
+    (root / "my file.txt").write_text("x")
+    here = root.as_uri()
+    absent = [
+        f"{here}/absent.txt",
+        f"{here}/link.txt",
+        f"{here}/out/secret.txt",
+        f"{here}/hidden/a.txt",
+        f"{here}/laundered.txt",
+        f"{here}/pipe",
+        f"{here}/loop",
+        f"{here}/my%5C%20file.txt",
+        here,
+        f"{here}/",
+        secret.as_uri(),
+        "file:///etc/passwd",
+        "file:///",
+        "file:////etc/passwd",
+        "file://localhost/etc/passwd",
+        "file:///~/.ssh/id_rsa",
+        "file:///dev/zero",
+        "file:///proc/self/environ",
+        "file:///{+path}",
+    ]
+    malformed = [
+        "file://evil/etc/passwd",
+        "file://127.0.0.1/etc/passwd",
+        "file://user@localhost/etc/passwd",
+        f"{here}/../secret.txt",
+        f"{here}/%2e%2e/secret.txt",
+        f"{here}/%2E%2E%2Fsecret.txt",
+        f"{here}/out/../a.txt",
+        f"{here}/a%00.txt",
+        f"{here}/a.txt?x=1",
+        f"{here}/a.txt#top",
+        "http://localhost/etc/passwd",
+        "/etc/passwd",
+        "file:etc/passwd",
+        "file://",
+        "",
+        "file:///" + "a" * 20_000,
+    ]
+    async with in_memory(mode, root) as client:
+        for uri in absent:
+            error = await refusal(client, uri)
+            assert error.code == not_found, uri
+            assert error.data["uri"] == uri
+            assert "classified" not in str(error)
+        for uri in malformed:
+            error = await refusal(client, uri)
+            assert error.code == types.INVALID_PARAMS, uri
+            assert error.data == {"uri": uri[:MAX_URI_CHARS]}, "refused before anything was looked for"
+        too_long = await refusal(client, f"{here}/{'a' * 300}")
+        assert too_long.code in (types.INVALID_PARAMS, not_found)
+        # Whether something exists outside cannot be told from the answer.
+        there = await refusal(client, secret.as_uri())
+        not_there = await refusal(client, secret.with_name("absent.txt").as_uri())
+        assert there.message.replace("secret.txt", "absent.txt") == not_there.message
+
+
+@pytest.mark.requirement("resources.ledger")
+async def test_reading_a_resource_does_not_count_as_reading_before_an_edit(root: Path) -> None:
+    path = root / "a.txt"
+    path.write_text("one\n")
+    edit = {"file_path": str(path), "old_string": "one", "new_string": "two"}
+    async with in_memory(HANDSHAKE, root) as client:
+        await client.call_tool("read_file", {"file_path": str(path)})
+        path.write_text("one and more\n")
+        # The person's view of the file is not the model's: it has still to read what changed.
+        assert await text_of(client, path.as_uri()) == "one and more\n"
+        result = await client.call_tool("edit", edit)
+    assert result.is_error
+    assert (result.meta or {})["coretools-mcp/error"]["type"] == "file_changed_since_read"
+
+
+@pytest.mark.requirement("resources.completion")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root: Path, tmp_path: Path) -> None:
+    (root / "src").mkdir()
+    for name in ("src/app.py", "README.md", "who?.txt"):
+        (root / name).write_text("x")
+    (tmp_path / "outside.txt").write_text("x")
+    (root / "readable").symlink_to(tmp_path / "outside.txt")
+    at = str(root)[1:]
+    async with in_memory(mode, root) as client:
+        assert await completed(client, "") == [f"{at}/", f"{at}/src/", f"{at}/README.md", f"{at}/who%3F.txt"]
+        assert await completed(client, f"{at}/") == [f"{at}/src/", f"{at}/README.md", f"{at}/who%3F.txt"]
+        assert await completed(client, f"/{at}/src/a") == [f"{at}/src/app.py"]
+        assert await completed(client, at[:-2]) == [f"{at}/"]
+        for relative in ("READ", "src/a", "app", "who%3F"):
+            (value,) = await completed(client, relative)
+            assert value.startswith(f"{at}/"), relative
+        for line in ("etc/pass", f"{at}/../", f"{at}/src/../", "a%00", "x" * 20_000):
+            assert await completed(client, line) == [], line[:20]
+        inspector = await client.complete(TEMPLATE, {"name": "+path", "value": "READ"})
+        assert inspector.completion.values == [f"{at}/README.md"], "the operator taken for a part of the name"
+        with pytest.raises(MCPError):
+            await client.complete(types.ResourceTemplateReference(uri="file:///{other}"), {"name": "path", "value": ""})
+
+
+@pytest.mark.requirement("resources.uris")
+@pytest.mark.parametrize("path", ["C:\\src\\a b.txt", "d:\\ä\\100%.txt", "C:\\a#b\\q.txt"])
+def test_uris_of_windows_paths_are_those_of_pathlib(path: str) -> None:
+    uri = PureWindowsPath(path).as_uri()  # pyright: ignore[reportDeprecated] - Path would be one of this system
+    assert path_of_uri(uri, windows=True) == path
+    value = template_value(path, windows=True)
+    assert UriTemplate.parse(FILE_TEMPLATE).expand({"path": value}).replace("c%3A", "c:") == uri
+    assert PureWindowsPath(typed_path(value, windows=True)) == PureWindowsPath(path)
+
+
+@pytest.mark.requirement("resources.uris")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///src/a.txt",
+        "file:///C:",
+        "file://server/share/a.txt",
+        "file:////server/share/a.txt",
+        "file:///C:/a/..%5C..%5Cb",
+        "file:///C:/%FF.txt",
+    ],
+)
+def test_on_windows_a_uri_needs_a_drive_and_text(uri: str) -> None:
+    with pytest.raises(UriRefusedError):
+        path_of_uri(uri, windows=True)
+
+
+@pytest.mark.requirement("resources.uris")
+def test_a_uri_with_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(UriRefusedError):
+        path_of_uri("file:///a\udcff.txt")

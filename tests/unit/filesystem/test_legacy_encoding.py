@@ -1,0 +1,315 @@
+"""Text that is no UTF-8 and has no mark: what it is taken for, and how it is changed without losing a byte."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.result import TextPart, ToolResult
+from tools.filesystem.edit import EditTool
+from tools.filesystem.legacy_encoding import STEP_BYTES, comes_back, decode_as, guess, named
+from tools.filesystem.read_file import ReadFileTool
+from tools.filesystem.reading.content import HASHED_BYTES
+from tools.filesystem.text import Encoding
+from tools.filesystem.write_file import WriteFileTool
+from tools.flow import package
+
+pytestmark = pytest.mark.anyio
+
+RULE = "\n\n---\n\n"
+
+TEXTS = [
+    (
+        "windows-1252",
+        "Le café était fermé à cause de la grève \u2013 déjà annoncée.\n",
+    ),
+    ("windows-1252", "# Größe der Fläche\nx = 1\n"),
+    ("windows-1250", "Zażółć gęślą jaźń. Cześć, jak się masz?\n"),
+    (
+        "windows-1251",
+        "Привет, мир! Это текст.\n",
+    ),
+    (
+        "koi8-r",
+        "Привет, мир! Это текст.\n",
+    ),
+    (
+        "cp932",
+        "日本語のテキストです。表示を確認。\n",
+    ),
+    (
+        "euc-jp",
+        "日本語のテキストです。表示を確認。\n",
+    ),
+    ("gb18030", "这是一个中文文本文件。用来测试。\n"),
+    ("big5", "這是一個中文文字檔。用來測試。\n"),
+    (
+        "cp949",
+        "안녕하세요. 한국어 텍스트 파일입니다.\n",
+    ),
+]
+"""Texts with the encodings that they are in."""
+
+
+async def call(tool: Any, context: ToolContext, **arguments: Any) -> ToolResult:
+    return await tool.execute(tool.validate_tool_params(arguments), context)
+
+
+async def shown(context: ToolContext, path: Path, **arguments: Any) -> str:
+    result = await call(ReadFileTool(), context, absolute_path=str(path), **arguments)
+    (part,) = package("read_file", result).parts
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+async def refusal(tool: Any, context: ToolContext, **arguments: Any) -> ToolError:
+    path = context.workspace.locate(arguments["file_path"]).path
+    before = Path(path).read_bytes()
+    with pytest.raises(ToolError) as caught:
+        await call(tool, context, **arguments)
+    assert Path(path).read_bytes() == before
+    return caught.value
+
+
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where charset-normalizer is not installed."""
+    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
+
+
+@pytest.mark.requirement("encoding.guess")
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+@pytest.mark.parametrize("repeated", [1, 500])
+async def test_a_text_is_shown_in_the_encoding_that_makes_sense(
+    name: str, text: str, repeated: int, root: Path, context: ToolContext
+) -> None:
+    data = (text * repeated).encode(name)
+    (root / "a.txt").write_bytes(data)
+    header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
+    assert body.startswith(text)
+    assert f"it is shown as {name}, a" in header
+    assert "guess" in header
+
+
+@pytest.mark.requirement("encoding.guess")
+async def test_a_long_text_without_a_space_is_decoded(root: Path, context: ToolContext) -> None:
+    text = "这是一个中文文本文件" * 1_000
+    (root / "a.txt").write_bytes(b"x" + text.encode("gb18030"))
+    assert f"{RULE}x{text[:100]}" in await shown(context, root / "a.txt")
+
+
+@pytest.mark.requirement("encoding.guess")
+async def test_an_uncertain_guess_names_the_others(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes("ok\ncafé\n".encode("latin-1"))
+    text = await shown(context, root / "a.txt")
+    assert "shown as windows-1252, an uncertain guess, it may as well be windows-1251 or" in text
+    assert text.endswith(f"{RULE}ok\ncafé\n")
+
+
+@pytest.mark.requirement("encoding.guess")
+async def test_a_program_is_told_that_the_encoding_is_a_guess(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes("café\n".encode("latin-1"))
+    (root / "b.txt").write_bytes("café\n".encode())
+    facts = [(await call(ReadFileTool(), context, file_path=name)).facts for name in ("a.txt", "b.txt")]
+    assert [fact["encoding"] for fact in facts] == ["windows-1252", "utf-8"]
+    assert [fact.get("encoding_is_guess") for fact in facts] == [True, None]
+
+
+@pytest.mark.requirement("encoding.guess")
+async def test_a_window_of_a_large_file_is_decoded_too(root: Path, context: ToolContext) -> None:
+    line = "日本語のテキストです。\n".encode("cp932")
+    count = HASHED_BYTES // len(line) + 100
+    (root / "a.log").write_bytes(line * count)
+    text = await shown(context, root / "a.log", offset=count - 1)
+    assert text.endswith(f"{RULE}{line.decode('cp932')}")
+    assert f"Showing lines {count}-{count} of {count}" in text
+
+
+@pytest.mark.requirement("encoding.damaged_utf_8")
+async def test_utf_8_with_a_few_damaged_bytes_stays_utf_8(root: Path, context: ToolContext) -> None:
+    data = "Grüße aus Köln, 世界\n".encode() + b"caf\xe9\n"
+    (root / "a.txt").write_bytes(data)
+    header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
+    assert body == "Grüße aus Köln, 世界\ncaf\ufffd\n"
+    assert "could not be decoded" in header
+
+
+@pytest.mark.requirement("encoding.extra")
+@pytest.mark.usefixtures("without_extra")
+@pytest.mark.parametrize(
+    ("data", "name", "text"),
+    [(b"caf\xe9 \x96\n", "windows-1252", "café \u2013\n"), (b"\xe9\x81\n", "iso-8859-1", "é\x81\n")],
+)
+async def test_without_the_extra_an_encoding_is_assumed_and_the_extra_is_named(
+    data: bytes, name: str, text: str, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(data)
+    header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
+    assert body == text
+    assert f"shown as {name}, assumed" in header
+    assert "pip install 'coretools-mcp[encodings]'" in header
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+async def test_an_edit_in_a_named_encoding_changes_nothing_else(
+    name: str, text: str, root: Path, context: ToolContext
+) -> None:
+    head, tail = (text * 3).encode(name), (text + "\r\nend\n").encode(name)
+    old, new = text.strip()[2:6], text.strip()[4:7] + "!\n" + text.strip()[:2]
+    (root / "a.txt").write_bytes(head + b"[" + old.encode(name) + b"]" + tail)
+    result = await call(
+        EditTool(), context, file_path="a.txt", old_string=f"[{old}]", new_string=f"[{new}]", encoding=name.upper()
+    )
+    assert (root / "a.txt").read_bytes() == head + b"[" + new.encode(name) + b"]" + tail
+    assert result.structured is not None
+    assert result.structured["encoding"] == name
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize("extra", [True, False])
+async def test_without_a_name_other_than_ascii_is_refused_and_the_guess_is_named(
+    extra: bool, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not extra:
+        monkeypatch.setitem(sys.modules, "charset_normalizer", None)
+    (root / "a.txt").write_bytes("café name\n".encode("latin-1"))
+    error = await refusal(EditTool(), context, file_path="a.txt", old_string="café", new_string="tea")
+    assert error.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert "encoding='windows-1252'" in error.message
+
+
+@pytest.mark.requirement("encoding.edit")
+async def test_the_second_half_of_a_character_is_no_match_in_a_named_encoding(root: Path, context: ToolContext) -> None:
+    data = "表示 = 'C:\\x'\n".encode("cp932")
+    assert data.count(b"\\") == 2
+    (root / "a.txt").write_bytes(data)
+    await call(
+        EditTool(), context, file_path="a.txt", old_string="\\", new_string="/", encoding="shift_jis", replace_all=True
+    )
+    assert (root / "a.txt").read_bytes() == "表示 = 'C:/x'\n".encode("cp932")
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize(
+    ("codec", "new", "what"),
+    [("windows-1252", "世", "'世' (U+4E16), which windows-1252"), ("shift_jis", "\u00a5", "'\u00a5' (U+00A5)")],
+)
+async def test_a_text_that_the_encoding_cannot_hold_is_refused_with_a_way_out(
+    codec: str, new: str, what: str, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes("\u00b4 name\n".encode(codec))
+    error = await refusal(EditTool(), context, file_path="a.txt", old_string="name", new_string=new, encoding=codec)
+    assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert what in error.message
+    assert "UTF-8" in error.message
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize(
+    ("data", "encoding", "code"),
+    [
+        (b"caf\xe9 name\n", "no-such", ToolErrorType.INVALID_TOOL_PARAMS),
+        (b"caf\xe9 name\n", "iso2022_jp", ToolErrorType.INVALID_TOOL_PARAMS),
+        (b"caf\xe9 name\n", "utf-16", ToolErrorType.INVALID_TOOL_PARAMS),
+        (b"caf\xe9 name\n", "rot13", ToolErrorType.INVALID_TOOL_PARAMS),
+        (b"caf\x81 name\n", "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
+        ("café name\n".encode(), "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
+        (b"\xff\xfen\0a\0m\0e\0", "gb18030", ToolErrorType.INVALID_TOOL_PARAMS),
+        # Two codes of one character: encoded anew, the first would become the second.
+        (b"\xfa\x5b name \x81\xe6\n", "cp932", ToolErrorType.READ_CONTENT_FAILURE),
+    ],
+)
+async def test_an_encoding_that_does_not_fit_changes_nothing(
+    data: bytes, encoding: str, code: ToolErrorType, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(data)
+    error = await refusal(EditTool(), context, file_path="a.txt", old_string="name", new_string="x", encoding=encoding)
+    assert error.code is code
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize(
+    ("data", "encoding", "result"),
+    [
+        ("café name".encode(), "utf-8", "café 世".encode()),
+        ("\ufeffname".encode("utf-16-le"), "UTF-16-LE", "\ufeff世".encode("utf-16-le")),
+        (b"plain name", "gb18030", "plain 世".encode("gb18030")),
+    ],
+)
+async def test_naming_what_a_file_is_or_giving_ascii_an_encoding_is_allowed(
+    data: bytes, encoding: str, result: bytes, root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes(data)
+    await call(EditTool(), context, file_path="a.txt", old_string="name", new_string="世", encoding=encoding)
+    assert (root / "a.txt").read_bytes() == result
+
+
+@pytest.mark.requirement("encoding.write")
+async def test_a_file_is_written_in_the_encoding_that_is_named(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes("café\r\n".encode("latin-1"))
+    await call(WriteFileTool(), context, file_path="a.txt", content="thé\n", encoding="windows-1252")
+    assert (root / "a.txt").read_bytes() == b"th\xe9\r\n"
+    await call(WriteFileTool(), context, file_path="new.txt", content="日本\n", encoding="shift_jis")
+    assert (root / "new.txt").read_bytes() == "日本\n".encode("shift_jis")
+    error = await refusal(WriteFileTool(), context, file_path="a.txt", content="日本\n", encoding="windows-1252")
+    assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("encoding.write")
+async def test_without_a_name_the_new_content_is_utf_8_and_the_way_to_keep_the_encoding_is_told(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_bytes("café\n".encode("latin-1"))
+    result = await call(WriteFileTool(), context, file_path="a.txt", content="thé\n")
+    assert (root / "a.txt").read_bytes() == "thé\n".encode()
+    assert "encoding='windows-1252'" in str(result.llm_content)
+
+
+@pytest.mark.requirement("encoding.write")
+async def test_a_mark_is_not_written_over_by_another_encoding(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_bytes("\ufeffa\n".encode("utf-16-le"))
+    error = await refusal(WriteFileTool(), context, file_path="a.txt", content="b", encoding="gb18030")
+    assert "byte order mark of utf-16-le" in error.message
+
+
+@pytest.mark.requirement("encoding.guess")
+def test_a_character_over_the_edge_of_a_step_is_decoded() -> None:
+    data = b"a" * (STEP_BYTES - 1) + "日本".encode("cp932")
+    decoded = decode_as(data, Encoding("cp932", "cp932"))
+    assert decoded is not None
+    assert decoded.text.endswith("日本")
+    assert comes_back(decoded, data)
+
+
+@pytest.mark.requirement("encoding.guess")
+@pytest.mark.parametrize(
+    "data", [b"\xff" * 100_000, b"\x80 " * 50_000, bytes(range(48, 256)) * 1_000, b"a" * 100_000 + b"\xe9"]
+)
+def test_any_bytes_get_some_text(data: bytes) -> None:
+    found = guess(data)
+    assert found is not None
+    assert found.decoded.text
+
+
+@pytest.mark.requirement("encoding.edit")
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("CP1252", "windows-1252"),
+        ("latin1", "iso-8859-1"),
+        ("Shift_JIS", "shift_jis"),
+        ("GBK", "gbk"),
+        ("utf-7", None),
+        ("x" * 500, None),
+        ("a\0b", None),
+    ],
+)
+def test_encodings_are_found_by_any_of_their_names(name: str, published: str | None) -> None:
+    found = named(name)
+    assert (found.name if found is not None else None) == published

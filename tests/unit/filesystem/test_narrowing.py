@@ -1,0 +1,151 @@
+"""ripgrep's own walk: it counts only where it agrees with ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.contract.context import AbortSignal
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.walk import Everything, Filters, Walk
+from tools.filesystem.ignore import HiddenBy
+from tools.filesystem.search.dialect import parse_pattern
+from tools.filesystem.search.engines.engine import Query
+from tools.filesystem.search.engines.ripgrep_walk import tells_what_it_leaves_out
+from tools.filesystem.search.narrowing import Narrowed, Narrower
+from tools.filesystem.workspace import Workspace
+
+RIPGREP = os.path.join(sys.prefix, "bin", "rg")
+
+
+def make(root: Path, *paths: str, **contents: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("foo\n")
+    for path, text in contents.items():
+        (root / path).write_text(text)
+
+
+def walk(*roots: Path, filters: Filters | None = None) -> Walk:
+    return Walk(Workspace([str(root) for root in roots]), filters or Filters(), Deadline(AbortSignal(), 60))
+
+
+def narrowed(walking: Walk, *, program: str = RIPGREP, pattern: str = "foo") -> Narrowed | None:
+    query = Query(parse_pattern(pattern), ignore_case=False)
+    return Narrower().narrow(program, walking, walking.workspace.root_locations()[0], query)
+
+
+def fake(tmp_path: Path, script: str) -> str:
+    """A ripgrep that does something of its own in the workspace, and nothing elsewhere."""
+    program = tmp_path / "rg"
+    program.write_text(f'#!/bin/sh\nif [ -e marked ]; then {script}; fi\nexec {RIPGREP} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_this_ripgrep_tells_what_it_leaves_out() -> None:
+    assert tells_what_it_leaves_out(RIPGREP)
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_a_program_that_is_no_ripgrep_or_tells_less_is_not_believed(tmp_path: Path, root: Path) -> None:
+    make(root, "a.txt")
+    silent = tmp_path / "rg"
+    silent.write_text(f'#!/bin/sh\nexec {RIPGREP} "$@" 2>/dev/null\n')
+    silent.chmod(0o755)
+    for program in (str(silent), "/bin/true", "/bin/cat", "/nonexistent"):
+        assert not tells_what_it_leaves_out(program)
+        assert narrowed(walk(root), program=program) is None
+
+
+@pytest.mark.requirement("grep.narrowed")
+@pytest.mark.parametrize("git", [True, False])
+def test_what_is_found_and_left_out_is_what_our_walk_says(root: Path, git: bool) -> None:
+    make(root, "a.txt", "b/c.txt", "b/c.log", "dist/d.txt", "b/keep.log", "node_modules/e.txt", ".hidden/f.txt")
+    make(root, ".git/HEAD", "b/deep/node_modules/g.txt", "b/deep/h.tmp", "empty.txt", "sub/.git/x", "sub/i.log")
+    (root / ".gitignore").write_text("*.log\n!keep.log\n/dist/\n")
+    (root / "b" / ".gitignore").write_text("*.tmp\n")
+    (root / ".ignore").write_text("a.txt\n")
+    (root / "empty.txt").write_text("")
+    (root / "link.log").symlink_to(root / "a.txt")
+    os.mkfifo(root / "pipe.log")
+    filters = Filters(git=git)
+    ours = walk(root, filters=filters)
+    listed = [
+        folder.prefix + name
+        for folder in ours.folders(ours.workspace.locate("."), Everything())
+        for name in folder.names
+    ]
+    result = narrowed(walk(root, filters=filters))
+    assert result is not None
+    assert sorted(result.paths) == [path for path in sorted(listed) if "foo" in (root / path).read_text()]
+    assert result.searched == len(listed)
+    assert result.left_out == ours.left_out
+    assert ours.folders_excluded["node_modules"] == 2
+    assert bool(ours.hidden) is git
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_a_file_that_ripgrep_alone_leaves_out_or_finds_is_a_disagreement(root: Path, tmp_path: Path) -> None:
+    make(root, ".git/HEAD", "a.txt", "b/c.txt", "marked", "hidden.txt")
+    (root / ".gitignore").write_text("hidden.txt\n")
+    assert narrowed(walk(root), program=fake(tmp_path, "true")) is not None
+    assert narrowed(walk(root), program=fake(tmp_path, 'set -- --glob=!b "$@"')) is None
+    assert narrowed(walk(root), program=fake(tmp_path, 'set -- --glob=!c.txt "$@"')) is None
+    assert narrowed(walk(root), program=fake(tmp_path, 'set -- --no-ignore-vcs "$@"')) is None
+    assert narrowed(walk(root), program=fake(tmp_path, "echo rg: ./b: Permission denied >&2")) is None
+    assert narrowed(walk(root), program=fake(tmp_path, "exit 2")) is None
+    assert narrowed(walk(root), program=fake(tmp_path, "kill -9 $$")) is None
+
+
+@pytest.mark.requirement("grep.narrowed")
+@pytest.mark.parametrize("name", ["a\nb", "\udce9", "a: Ignore(b"])
+def test_a_name_that_may_be_misread_is_no_ground_to_narrow(root: Path, name: str) -> None:
+    make(root, ".git/HEAD", f"x{name}.log", "a.txt")
+    (root / ".gitignore").write_text("*.log\n")
+    assert narrowed(walk(root)) is None
+    (root / ".gitignore").unlink()
+    result = narrowed(walk(root))
+    assert result is not None
+    assert sorted(result.paths) == sorted([f"x{name}.log", "a.txt"])
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_agent_ignore_files_and_inner_roots_are_left_to_our_own_walk(root: Path) -> None:
+    make(root, "a.txt", "inner/b.txt")
+    assert narrowed(walk(root)) is not None
+    assert narrowed(walk(root, root / "inner")) is None
+    (root / ".coretoolsignore").write_text("a.txt\n")
+    assert narrowed(walk(root)) is None
+    assert narrowed(walk(root, filters=Filters(agent=False))) is not None
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_a_repository_above_and_a_worktree_mean_what_they_mean_to_our_walk(root: Path) -> None:
+    make(root, "top/.git/HEAD", "top/sub/a.log", "top/sub/b.txt", "tree/c.log", "tree/d.txt")
+    (root / "top" / ".gitignore").write_text("*.log\n")
+    (root / "top" / ".git" / "info").mkdir()
+    (root / "top" / ".git" / "info" / "exclude").write_text("b.*\n")
+    (root / "tree" / ".git").write_text(f"gitdir: {root}/top/.git\n")
+    for start in ("top/sub", "tree", "top", "."):
+        ours = walk(root / start)
+        folders = list(ours.folders(ours.workspace.locate("."), Everything()))
+        listed = sorted(prefix + name for prefix, names, _ in folders for name in names)
+        result = narrowed(walk(root / start))
+        if result is not None:
+            matching = [path for path in listed if "foo" in (root / start / path).read_text()]
+            assert sorted(result.paths) == matching, start
+            assert (result.searched, result.left_out) == (len(listed), ours.left_out), start
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_the_hidden_are_counted_by_whose_rule_hides_them(root: Path) -> None:
+    make(root, ".git/HEAD", "a.log", "b.txt", "dist/c.txt")
+    (root / ".gitignore").write_text("*.log\ndist\n")
+    result = narrowed(walk(root))
+    assert result is not None
+    assert result.left_out.hidden == {HiddenBy.GIT: 2}

@@ -1,0 +1,202 @@
+"""PDF files as text, page by page, and as the file they are where there is no text to be had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pdf_files import document, lines
+from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FileDataPart, InlineDataPart, TextPart, ToolResult
+from tools.filesystem.media import FileKind
+from tools.filesystem.read_file import ReadFileTool
+from tools.filesystem.read_many_files import ReadManyFilesTool
+from tools.filesystem.reading.content import read
+from tools.filesystem.reading.outcome import Reading
+from tools.filesystem.reading.pdf import ALL_PAGES, Pages
+from tools.flow import package
+
+RULE = "\n\n---\n\n"
+EXTRA = "pip install 'coretools-mcp[pdf]'"
+
+TWO_PAGES = document(lines("Hello", "World"), lines("Second page"))
+LONG = document(*[lines(*[f"page {page} line {line}" for line in range(1, 11)]) for page in range(1, 41)])
+"""40 pages, each with its marker, an empty line, ten lines, and an empty line."""
+
+
+def read_pdf(
+    context: ToolContext,
+    name: str,
+    offset: int = 0,
+    limit: int | None = None,
+    *,
+    pages: Pages = ALL_PAGES,
+    media: MediaHandling = MediaHandling.INLINE,
+    limits: Limits | None = None,
+) -> Reading:
+    location = context.workspace.locate(name)
+    with context.workspace.open_file(location) as opened:
+        return read(
+            opened,
+            location,
+            offset=offset,
+            limit=limit,
+            limits=limits or Limits(),
+            media=media,
+            signal=AbortSignal(),
+            pages=pages,
+        )
+
+
+def text_of(reading: Reading) -> str:
+    (part,) = reading.parts
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+@pytest.mark.requirement("pdf.text")
+@pytest.mark.parametrize("name", ["a.pdf", "report.txt"])
+def test_a_pdf_is_shown_as_the_text_of_its_pages(name: str, root: Path, context: ToolContext) -> None:
+    (root / name).write_bytes(TWO_PAGES)
+    reading = read_pdf(context, name)
+    assert text_of(reading) == "--- Page 1 of 2 ---\n\nHello\nWorld\n\n--- Page 2 of 2 ---\n\nSecond page\n"
+    assert (reading.kind, reading.is_text, reading.pages) == (FileKind.PDF, True, 2)
+    assert (reading.start, reading.end, reading.total, reading.truncated) == (1, 8, 8, False)
+
+
+@pytest.mark.requirement("pdf.text")
+@pytest.mark.parametrize("media", list(MediaHandling))
+def test_text_is_no_media_whatever_the_operator_wants_of_media(
+    media: MediaHandling, root: Path, context: ToolContext
+) -> None:
+    (root / "a.pdf").write_bytes(TWO_PAGES)
+    assert "Hello" in text_of(read_pdf(context, "a.pdf", media=media))
+
+
+@pytest.mark.requirement("pdf.window")
+def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(TWO_PAGES)
+    reading = read_pdf(context, "a.pdf", 2, 2)
+    header, _, body = text_of(reading).partition(RULE)
+    assert body == "Hello\nWorld"
+    assert header.startswith("Showing lines 3-4 of ")
+    assert (reading.truncated, reading.next_offset) == (True, 4)
+    assert text_of(read_pdf(context, "a.pdf", -1)).endswith(f"{RULE}Second page\n")
+
+
+@pytest.mark.requirement("pdf.window")
+def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(LONG)
+    reading = read_pdf(context, "a.pdf", limit=20)
+    assert "This is from pages 1-2 of 40; other pages can be asked for, for example with pages='3-'." in text_of(
+        reading
+    )
+    assert (reading.end, reading.total, reading.next_offset, reading.pages) == (20, None, 20, 40)
+
+
+@pytest.mark.requirement("pdf.window")
+def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(LONG)
+    limits = Limits(read_lines=200, read_chars=3_000)
+    found: list[str] = []
+    offset: int | None = 0
+    while offset is not None:
+        reading = read_pdf(context, "a.pdf", offset, limits=limits)
+        found += text_of(reading).partition(RULE)[2].splitlines()
+        offset = reading.next_offset
+    whole = text_of(read_pdf(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
+    assert found == whole.splitlines()
+    assert whole.count("--- Page ") == 40
+
+
+@pytest.mark.requirement("pdf.pages")
+@pytest.mark.parametrize(
+    ("wanted", "first", "last"), [("39", 39, 39), ("3-5", 3, 5), ("39-", 39, 40), ("40-99", 40, 40), (" 3 - 4 ", 3, 4)]
+)
+def test_single_pages_can_be_asked_for(wanted: str, first: int, last: int, root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(LONG)
+    text = text_of(read_pdf(context, "a.pdf", pages=Pages.parse(wanted)))
+    assert text.startswith(f"--- Page {first} of 40 ---\n\npage {first} line 1\n")
+    assert text.endswith(f"page {last} line 10\n")
+    assert text.count("--- Page ") == last - first + 1
+
+
+@pytest.mark.requirement("pdf.pages")
+@pytest.mark.parametrize("wanted", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
+def test_what_is_no_run_of_pages_is_refused(wanted: str) -> None:
+    with pytest.raises(InvalidToolParamsError, match="'pages' must be like"):
+        ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": wanted})
+
+
+@pytest.mark.requirement("pdf.pages")
+def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(TWO_PAGES)
+    with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as caught:
+        read_pdf(context, "a.pdf", pages=Pages(3, 3))
+    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("pdf.no_text")
+def test_a_scanned_document_comes_as_the_file_it_is(root: Path, context: ToolContext) -> None:
+    data = document(b"", b"")
+    (root / "a.pdf").write_bytes(data)
+    reading = read_pdf(context, "a.pdf")
+    media, note = reading.parts
+    assert media == InlineDataPart("application/pdf", data, (root / "a.pdf").as_uri())
+    assert isinstance(note, TextPart)
+    assert "no text on pages 1-2 of 2" in note.text
+    assert not reading.is_text
+
+
+@pytest.mark.requirement("pdf.no_text")
+def test_pages_without_text_say_so_between_the_others(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(document(b"", lines("words")))
+    assert text_of(read_pdf(context, "a.pdf")).startswith("--- Page 1 of 2 ---\n\n[No text on this page.]\n\n")
+
+
+@pytest.mark.requirement("pdf.extra")
+@pytest.mark.parametrize(
+    ("media", "part"),
+    [(MediaHandling.INLINE, InlineDataPart), (MediaHandling.RESOURCE_LINK, FileDataPart), (MediaHandling.NOTICE, None)],
+)
+def test_without_the_extra_a_pdf_comes_as_media_and_the_extra_is_named(
+    media: MediaHandling, part: type | None, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)  # as where it is not installed
+    (root / "a.pdf").write_bytes(TWO_PAGES)
+    *parts, note = read_pdf(context, "a.pdf", media=media).parts
+    assert isinstance(note, TextPart)
+    assert EXTRA in note.text
+    assert [type(found) for found in parts if not isinstance(found, TextPart)] == ([part] if part else [])
+
+
+async def call(context: ToolContext, **arguments: object) -> ToolResult:
+    tool = ReadFileTool()
+    return await tool.execute(tool.validate_tool_params(arguments), context)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("pdf.text")
+async def test_a_person_and_a_program_are_told_of_the_pages(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(LONG)
+    result = await call(context, absolute_path=str(root / "a.pdf"), pages="2-3")
+    assert result.return_display == "Read PDF as text: a.pdf"
+    assert result.facts["pages"] == 40
+    assert (result.facts["kind"], result.facts["total"]) == ("pdf", 25)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("pdf.many")
+async def test_a_pdf_among_several_files_is_text_under_its_name(root: Path, context: ToolContext) -> None:
+    (root / "a.pdf").write_bytes(TWO_PAGES)
+    (root / "b.txt").write_text("text")
+    (root / "broken.pdf").write_bytes(b"%PDF-1.7\n")
+    tool = ReadManyFilesTool()
+    result = await tool.execute(tool.validate_tool_params({"paths": ["a.pdf", "b.txt", "broken.pdf"]}), context)
+    shown = "".join(part.text for part in package("read_many_files", result).parts if isinstance(part, TextPart))
+    assert f"--- {root / 'a.pdf'} ---\n\n--- Page 1 of 2 ---\n\nHello\n" in shown
+    assert result.facts["files"] == [str(root / "a.pdf"), str(root / "b.txt")]
+    assert "damaged" in result.facts["skipped"][0]["reason"]

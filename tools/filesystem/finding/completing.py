@@ -1,0 +1,156 @@
+"""What a path that is being typed may become: the entries of one folder, or files anywhere below by part of their name.
+
+Only the one folder is listed, however large the tree around it. The look below is for a few characters without a
+folder; it has a time of its own and gives what it found by then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tools.contract.context import AbortSignal
+from tools.contract.errors import PathNotInWorkspaceError, ToolError
+from tools.filesystem.descriptors import Entry, PathKind
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.walk import CHECK_EVERY, Filters, Selection, Walk
+from tools.filesystem.ignore import agent_ignore_file, scope_of
+from tools.filesystem.workspace import Location, Workspace
+
+LIST_SECONDS = 1.0
+"""How long one folder is looked at; a person waits for it between two keys."""
+
+BELOW_SECONDS = 0.2
+"""How long a look below takes at most; enough for some ten thousand files."""
+
+MAX_BELOW = 1_000
+"""Files found below among which the best are chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a path may become.
+
+    Args:
+        names: Relative to the folder, best first, with forward slashes, folders with a slash at their end.
+        total: How many there are; `names` may hold fewer.
+        partial: There may be more than `total`: the time was up.
+    """
+
+    names: tuple[str, ...] = ()
+    total: int = 0
+    partial: bool = False
+
+
+def entries_that_start_with(
+    workspace: Workspace, folder: Location, start: str, limit: int, signal: AbortSignal
+) -> Candidates:
+    """The entries of a folder whose names begin with some text, in any case.
+
+    Folders stand before files, names with a dot at their beginning last. Left out is what ignore files hide, what is
+    neither file nor folder, and links that lead out of the workspace, nowhere or to what is hidden from agents.
+
+    Args:
+        workspace: Opens the folder, and says which ignore files count.
+        folder: The folder; nothing is found in one that cannot be read or is hidden from agents.
+        start: The beginning of a name; empty for all.
+        limit: Most names to return.
+        signal: Looked at between entries.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
+    deadline = Deadline(signal, LIST_SECONDS)
+    if agent_ignore_file(workspace, folder) is not None:
+        return Candidates()
+    try:
+        with workspace.open_folder(folder.path) as opened:
+            entries = opened.entries()
+    except (OSError, PathNotInWorkspaceError):
+        return Candidates()
+    names, partial = _visible(workspace, folder, _matching(entries, start), deadline)
+    names.sort(key=lambda name: (name.startswith("."), not name.endswith("/"), name.casefold(), name))
+    return Candidates(tuple(names[:limit]), len(names), partial)
+
+
+def _matching(entries: Sequence[Entry], start: str) -> list[Entry]:
+    wanted = start.casefold()
+    return [entry for entry in entries if entry[0].casefold().startswith(wanted)]
+
+
+def _visible(
+    workspace: Workspace, folder: Location, entries: Sequence[Entry], deadline: Deadline
+) -> tuple[list[str], bool]:
+    """The names that may be shown, and whether the time was up before all were looked at."""
+    scope = scope_of(folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
+    names: list[str] = []
+    for number, (name, kind) in enumerate(entries):
+        if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
+            return names, True
+        if kind is PathKind.OTHER or scope.hides(name, is_folder=kind is PathKind.FOLDER) is not None:
+            continue
+        shown = _target_kind(workspace, folder, name) if kind is PathKind.LINK else kind
+        if shown is not None:
+            names.append(f"{name}/" if shown is PathKind.FOLDER else name)
+    return names, False
+
+
+def _target_kind(workspace: Workspace, folder: Location, name: str) -> PathKind | None:
+    """What a link leads to; `None` where it must not be shown."""
+    try:
+        target = workspace.locate(os.path.join(folder.path, name))
+    except ToolError:
+        return None
+    kind = workspace.kind_of(target)
+    if kind not in (PathKind.FILE, PathKind.FOLDER) or agent_ignore_file(workspace, target) is not None:
+        return None
+    return kind
+
+
+class _NameHolds:
+    """Files whose base name holds a text, in any case."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text.casefold()
+
+    def accepts(self, name: str) -> bool:
+        return self._text in name.casefold()
+
+    def enter(self, name: str) -> Selection | None:
+        del name
+        return self
+
+
+def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
+    """Files anywhere below a folder whose base names hold a text, in any case; the nearest to it first.
+
+    Args:
+        workspace: Opens folders, and says which ignore files count.
+        folder: Where to look.
+        text: A part of a name.
+        limit: Most names to return.
+        signal: Looked at between folders.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
+    filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
+    walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
+    found: list[str] = []
+    try:
+        for file in walk.files(folder, _NameHolds(text), workspace.roots):
+            found.append(file.path)
+            if len(found) >= MAX_BELOW:
+                break
+    except (OSError, PathNotInWorkspaceError):
+        return Candidates()
+    wanted = text.casefold()
+    found.sort(key=lambda path: (not _base(path).startswith(wanted), path.count("/"), len(path), path))
+    return Candidates(tuple(found[:limit]), len(found), walk.timed_out or len(found) >= MAX_BELOW)
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2].casefold()

@@ -1,0 +1,333 @@
+"""The text of a PDF. A child process takes it out, since a PDF can be made to cost any time and memory.
+
+The child is given the open file, not its path, and nothing of our environment. It is killed when the call is
+cancelled, when its time is over, or when there is enough text.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.descriptors import OpenedFile
+from tools.filesystem.reading import pdf_worker
+
+MAX_SECONDS = 20.0
+"""Time for one document: some hundred ordinary pages (about 30 ms each), and short enough to wait for."""
+
+MAX_MEMORY = 512 << 20
+"""Address space of the child: several times what a large ordinary document takes, and no machine is lost by it."""
+
+MAX_CHARS = 4_000_000
+"""Characters taken from one document; the longest books have about as many."""
+
+MAX_AT_ONCE = 2
+"""Children that run at the same time, so that many calls together do not take all memory."""
+
+MAX_WAIT_SECONDS = 60.0
+"""How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take."""
+
+WATCH_SECONDS = 0.05
+"""How often cancellation and the time limit are looked at."""
+
+MAX_LINE_BYTES = 8 * pdf_worker.MAX_PAGE_CHARS
+"""A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes."""
+
+_KEPT = ("SYSTEMROOT", "TEMP", "TMP")
+"""What a process on Windows does not start without."""
+
+_PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
+
+_places = threading.BoundedSemaphore(MAX_AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages of a document, counted from 1; `last` is `None` for the end of the document."""
+
+    first: int = 1
+    last: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Pages:
+        """Understand `5`, `2-7` and `8-`.
+
+        Raises:
+            ValueError: It is none of these.
+        """
+        found = _PAGES.fullmatch(text)
+        if found is None or (found[3] and not found[2]):
+            raise ValueError(text)
+        first = int(found[1])
+        last = int(found[3]) if found[3] else None if found[2] else first
+        if first < 1 or (last is not None and last < first):
+            raise ValueError(text)
+        return cls(first, last)
+
+
+ALL_PAGES = Pages()
+
+
+@dataclass(frozen=True, slots=True)
+class PdfText:
+    """The text of a document, or of the pages that were wanted and could be had.
+
+    Args:
+        text: For each page a line that names it, then its text.
+        count: Pages of the document.
+        first: The first page that is there.
+        last: The last page that is there.
+        is_complete: Every page that was wanted is there.
+        cut: Why it is not complete, as an end of a sentence; empty where there was enough text before.
+        has_words: There is any text on any page.
+    """
+
+    text: str
+    count: int
+    first: int
+    last: int
+    is_complete: bool
+    cut: str
+    has_words: bool
+
+
+def is_installed() -> bool:
+    """Whether the reader of PDF is there. It is not imported here, only in the child."""
+    return importlib.util.find_spec("pypdf") is not None
+
+
+def extract(
+    opened: OpenedFile,
+    spelled: str,
+    *,
+    pages: Pages,
+    is_enough: Callable[[str], bool],
+    signal: AbortSignal,
+    seconds: float = MAX_SECONDS,
+) -> PdfText | None:
+    """Take the text out of a PDF. Blocking: call it in a worker thread.
+
+    Args:
+        opened: The file; it is handed to the child, and its position is moved.
+        spelled: What the file is called in errors.
+        pages: Which pages.
+        is_enough: Told the text of each page as it comes; true if no further page is needed.
+        signal: The child is killed as soon as it is set.
+        seconds: How long the child may run.
+
+    Returns:
+        The text, or `None` if the child has no reader of PDF.
+
+    Raises:
+        ToolError: `read_content_failure`: it is encrypted, damaged, or not one page was read within the limits;
+            `invalid_tool_params`: it has no such page; `cancelled`.
+    """
+    taken = _Taken(pages)
+    with _place(spelled, signal), _child(opened, pages, seconds, signal) as child:
+        end = _take(child, taken, is_enough)
+    signal.raise_if_aborted()
+    if end == "missing":
+        return None
+    return taken.result(end, spelled, seconds)
+
+
+def _take(child: _Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
+    """Take pages until there are enough; returns why there are no more."""
+    for message in child.messages():
+        if "end" in message:
+            return cast("str", message["end"])
+        text = taken.add(message)
+        if taken.chars > MAX_CHARS:
+            return "size"
+        if text and is_enough(text):
+            return "enough"
+    return "time" if child.is_late else "broken"
+
+
+@contextmanager
+def _place(spelled: str, signal: AbortSignal) -> Generator[None]:
+    until = time.monotonic() + MAX_WAIT_SECONDS
+    while not _places.acquire(timeout=WATCH_SECONDS):
+        signal.raise_if_aborted()
+        if time.monotonic() > until:
+            raise ToolError(
+                ToolErrorType.READ_CONTENT_FAILURE,
+                f"'{spelled}' was not read: {MAX_AT_ONCE} other PDF files are being read and take long. "
+                "Try again in a minute.",
+            )
+    try:
+        yield
+    finally:
+        _places.release()
+
+
+class _Child:
+    """The process that reads, and a thread that kills it in time.
+
+    The process is waited for only after that thread has ended, so a signal never meets another process of the
+    same number.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], seconds: float, abort: AbortSignal) -> None:
+        self.is_late = False
+        self._process = process
+        self._until = time.monotonic() + seconds
+        self._abort = abort
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="pdf-watcher", daemon=True)
+        self._watcher.start()
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What it says, until it ends or is killed."""
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        while line := self._process.stdout.readline(MAX_LINE_BYTES):
+            if not line.endswith(b"\n"):
+                return
+            yield cast("dict[str, Any]", json.loads(line))
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._ended.set()
+        self._watcher.join()
+        self._kill()
+        self._process.wait()
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        self._process.stdout.close()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            self.is_late = time.monotonic() > self._until
+            if self.is_late or self._abort.aborted:
+                self._kill()
+                return
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _child(opened: OpenedFile, pages: Pages, seconds: float, abort: AbortSignal) -> Generator[_Child]:
+    opened.stream.seek(0)
+    script = os.path.abspath(pdf_worker.__file__)
+    numbers = (pages.first, pages.last or 0, MAX_MEMORY, max(1, round(seconds)))
+    # An empty PATH: the library looks for programs that decode pictures, and none of them is wanted.
+    environment = {"PATH": ""} | {name: os.environ[name] for name in _KEPT if name in os.environ}
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", script, *map(str, numbers)],
+            cwd=os.path.dirname(script),
+            stdin=opened.stream,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except (OSError, ValueError):
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            "The process that reads PDF files does not start on this machine, so the file was not read. "
+            "Tell the user that the server cannot start Python.",
+        ) from None
+    child = _Child(process, seconds, abort)
+    try:
+        yield child
+    finally:
+        child.close()
+
+
+class _Taken:
+    """What came so far."""
+
+    def __init__(self, wanted: Pages) -> None:
+        self.chars = 0
+        self._wanted = wanted
+        self._pieces: list[str] = []
+        self._count: int | None = None
+        self._last = 0
+        self._has_words = False
+        self._has_failed = False
+
+    def add(self, message: dict[str, Any]) -> str:
+        """Take a message; returns the text of a page."""
+        if "pages" in message:
+            self._count = message["pages"]
+            return ""
+        text = cast("str", message.get("text", "")).strip("\n")
+        self._has_words |= bool(text.strip())
+        self._has_failed |= "failed" in message
+        if not text.strip():
+            text = "[This page could not be read.]" if "failed" in message else "[No text on this page.]"
+        elif message.get("cut"):
+            text += f"\n[This page was cut at {pdf_worker.MAX_PAGE_CHARS:,} characters.]"
+        self._last = message["page"]
+        piece = f"--- Page {self._last} of {self._count} ---\n\n{text}\n\n"
+        self._pieces.append(piece)
+        self.chars += len(piece)
+        return piece
+
+    def result(self, end: str, spelled: str, seconds: float) -> PdfText:
+        """The text, or a `ToolError` that says why there is none."""
+        limits = {
+            "time": f"it takes longer than {seconds:.0f} seconds",
+            "memory": f"it takes more than {MAX_MEMORY >> 20} MB of memory",
+            "size": f"their text is longer than {MAX_CHARS:,} characters",
+        }
+        if self._count and self._wanted.first > self._count:
+            raise ToolError(
+                ToolErrorType.INVALID_TOOL_PARAMS,
+                f"'{spelled}' has {_pages(self._count)}, so there is no page {self._wanted.first}.",
+            )
+        if not self._count or not self._pieces or (self._has_failed and not self._has_words):
+            raise _no_text(end, spelled, limits.get(end))
+        text = "".join(self._pieces)
+        is_complete = self._last == min(self._wanted.last or self._count, self._count)
+        return PdfText(
+            text=text.removesuffix("\n") if is_complete else text,
+            count=self._count,
+            first=self._wanted.first,
+            last=self._last,
+            is_complete=is_complete,
+            cut="" if end == "enough" else limits.get(end, "the file is damaged there"),
+            has_words=self._has_words,
+        )
+
+
+def _no_text(end: str, spelled: str, limit: str | None) -> ToolError:
+    """Why not one page was read, and what to do."""
+    if end == "encrypted":
+        reason = (
+            "is encrypted with a password, so its text cannot be read. Ask the user for a copy without a password, "
+            "or for what is in it."
+        )
+    elif limit is not None:
+        reason = (
+            f"was not read: {limit} to read it. Ask for other pages, for example pages='2-5', or ask the user for a "
+            "simpler copy or for what is in it."
+        )
+    else:
+        reason = (
+            "is a damaged PDF file, or one that unpacks to far more than it should, so its text cannot be read. "
+            "Ask the user to open it and save it anew, or for what is in it."
+        )
+    return ToolError(ToolErrorType.READ_CONTENT_FAILURE, f"'{spelled}' {reason}")
+
+
+def _pages(count: int) -> str:
+    return "1 page" if count == 1 else f"{count:,} pages"
