@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from server.file_uris import ON_WINDOWS, template_value, typed_path
-from server.prompts import Runner
+from server.prompts import MAX_LINE_CHARS, Runner
 from tools.contract.confirmation import Question
 from tools.contract.result import FunctionCall
 from tools.filesystem.finding.typed_paths import last_typed, spelled
@@ -26,7 +26,7 @@ MAX_VALUES = 100
 MIN_BELOW = 2
 """Characters from which on names in folders below are looked at; one character fits too many."""
 
-MAX_TYPED_CHARS = 16_384
+MAX_TYPED_CHARS = MAX_LINE_CHARS
 """A longer line is not completed; it is longer than any path."""
 
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
@@ -94,8 +94,10 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
         run: Runs a call.
     """
     found = Completions()
+    if len(value) > MAX_TYPED_CHARS:
+        return found
     typed = typed_path(value)
-    if len(value) > MAX_TYPED_CHARS or ".." in _FOLDER_END.split(typed):
+    if ".." in _FOLDER_END.split(typed):
         # A URI that goes up is not read, so none is proposed.
         return found
     search = _Search(run, found, template_value)

@@ -21,6 +21,9 @@ READER = "read_many_files"
 MAX_ERROR_CHARS = 2_000
 """Characters of an error; clients show it in a line or a box."""
 
+MAX_LINE_CHARS = 16_384
+"""Characters of the argument, as of a line that is completed; four times the longest path."""
+
 AT_PROMPT: dict[str, Any] = {
     "name": AT,
     "title": "Files (@)",
@@ -55,6 +58,11 @@ async def read_at(arguments: dict[str, str] | None, run: Runner) -> ToolResult |
             that a person would see before the model does.
     """
     line = (arguments or {}).get(PATHS, "")
+    if len(line) > MAX_LINE_CHARS:
+        raise MCPError(
+            code=types.INVALID_PARAMS,
+            message=f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs.",
+        )
     paths = _paths(line)
     if not paths:
         raise MCPError(

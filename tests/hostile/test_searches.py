@@ -104,7 +104,7 @@ async def test_a_cancelled_search_leaves_no_process(engine: str, root: Path, ser
             await server.until_children(are_there=True)
         group.cancel_scope.cancel()
     # The client has sent notifications/cancelled.
-    with anyio.fail_after(1):
+    with anyio.fail_after(CEILING):
         await server.until_children(are_there=False)
     with anyio.fail_after(CEILING):
         assert not (await server.call("glob", pattern="slow.*")).is_error

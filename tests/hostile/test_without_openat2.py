@@ -30,7 +30,9 @@ def test_the_opener_behaves_the_same_without_openat2(error: int, tmp_path: Path)
         "-q",
         f"--basetemp={tmp_path / 'inner'}",
     ]
-    command += ["-p", "no:xdist", "-m", "not long", *OPENER_TESTS]
+    # That the call is refused in another way matters only to how that is found out.
+    tests = OPENER_TESTS if error == errno.ENOSYS else OPENER_TESTS[:1]
+    command += ["-p", "no:xdist", "-m", "not long", *tests]
     # By steps a path may be longer than the kernel takes in one call.
     command += ["--deselect", "tests/unit/filesystem/test_walk.py::test_a_folder_that_cannot_be_read_is_counted"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

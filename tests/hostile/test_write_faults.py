@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,17 @@ from typing import Any
 import pytest
 
 from tests.harness import PEERS
+from tools.contract.base import BaseTool
+from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.descriptors import Folder, identity_of
+from tools.filesystem.glob import GlobTool
+from tools.filesystem.grep_search import GrepTool
+from tools.filesystem.list_directory import LSTool
+from tools.filesystem.read_file import ReadFileTool
+from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.workspace import Workspace
+from tools.filesystem.write_file import WriteFileTool
 from tools.filesystem.writer import REAL_DISK, Disk, replace_file
 
 WRITERS = 240
@@ -168,3 +179,64 @@ def test_extended_attributes_are_kept(root: Path, workspace: Workspace) -> None:
     os.setxattr(root / "file.txt", "user.note", b"kept")
     write(workspace, "file.txt", b"new")
     assert os.getxattr(root / "file.txt", "user.note") == b"kept"
+
+
+@pytest.mark.requirement("write.rights")
+def test_a_group_that_cannot_be_kept_leaves_its_rights_to_nobody() -> None:
+    # Not below pytest's folder, which a common user may not enter.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder).resolve() / "shared.txt"
+        path.write_text("one")
+        path.chmod(0o664)
+        command = [sys.executable, "-P", str(PEERS / "member_of_none.py"), str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == "644\n"
+
+
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    """A POSIX access list as the kernel keeps it: tag, rights, number of the user or group."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+NO_ID = 0xFFFFFFFF
+OWNER, USER, GROUP, MASK, OTHERS = 1, 2, 4, 16, 32
+
+
+@pytest.mark.requirement("write.rights")
+def test_a_default_access_list_of_the_folder_gives_nobody_rights_to_a_file_that_is_rewritten(
+    root: Path, workspace: Workspace
+) -> None:
+    path = root / "file.txt"
+    path.chmod(0o640)
+    entries = [(OWNER, 7, NO_ID), (USER, 6, 1234), (GROUP, 5, NO_ID), (MASK, 7, NO_ID), (OTHERS, 0, NO_ID)]
+    os.setxattr(root, "system.posix_acl_default", access_list(*entries))
+    write(workspace, "file.txt", b"two")
+    assert "system.posix_acl_access" not in os.listxattr(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("write.leftovers")
+async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, context: ToolContext) -> None:
+    leftover = ".coretools-0123456789abcdef.tmp"
+    (root / leftover).write_text("needle SECRET")
+    (root / "a.txt").write_text("needle")
+    calls: list[tuple[BaseTool[Any], dict[str, Any]]] = [
+        (LSTool(), {"path": "."}),
+        (GlobTool(), {"pattern": "**"}),
+        (GrepTool(), {"pattern": "needle"}),
+        (ReadManyFilesTool(), {"paths": ["."]}),
+    ]
+    for tool, arguments in calls:
+        result = await tool.execute(tool.validate_tool_params(arguments), context)
+        assert "a.txt" in str(result.llm_content), tool.name
+        assert leftover not in f"{result.llm_content}{result.structured}", tool.name
+        assert "SECRET" not in str(result.llm_content), tool.name
+    refused: list[tuple[BaseTool[Any], dict[str, Any]]] = [
+        (ReadFileTool(), {"file_path": leftover}),
+        (WriteFileTool(), {"file_path": leftover, "content": "x"}),
+    ]
+    for tool, arguments in refused:
+        with pytest.raises(ToolError) as caught:
+            await tool.execute(tool.validate_tool_params(arguments), context)
+        assert caught.value.code is ToolErrorType.PATH_IGNORED

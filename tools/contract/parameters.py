@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +19,18 @@ MAX_INTEGER_DIGITS = 18
 
 MAX_SHOWN_VALUE = 80
 """Characters of a wrong value that an error repeats."""
+
+MAX_SHOWN_UNKNOWN = 10
+"""Unknown properties that an error names."""
+
+MAX_JSON_CHARS = 1_000_000
+"""Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds."""
+
+MAX_ITEMS = 10_000
+"""Items of a list whose schema names no limit; validating them takes milliseconds."""
+
+MAX_UNKNOWN = 1_000
+"""Properties of a call or of an object in it; more are no slip of a model."""
 
 
 class ToolParams(BaseModel):
@@ -42,8 +55,10 @@ def rename(
         The arguments under canonical names, and for each canonical name the spelling that was used.
 
     Raises:
-        InvalidToolParamsError: Two spellings of one parameter disagree.
+        InvalidToolParamsError: Two spellings of one parameter disagree, or there are very many properties.
     """
+    if len(arguments) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(tool, f"{len(arguments):,} properties were given; at most {MAX_UNKNOWN:,} may be.")
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for name, value in arguments.items():
@@ -65,7 +80,8 @@ def coerce(value: Any, schema: Schema) -> Any:
     """Read a value as the property's type where models commonly write it as a string.
 
     "true"/"false" become booleans, integral strings and integral floats become integers, JSON text becomes an
-    array or an object, each only where the schema wants that type and does not accept the value as it is.
+    array or an object, each only where the schema wants that type and does not accept the value as it is. What is
+    too long to be meant stays as it is, for `bind` to refuse.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
@@ -73,11 +89,13 @@ def coerce(value: Any, schema: Schema) -> Any:
     if isinstance(value, str) and wanted not in (None, "string"):
         return _from_text(value, cast("str", wanted))
     if isinstance(value, list) and wanted == "array" and "items" in schema:
-        return [coerce(item, schema["items"]) for item in cast("list[Any]", value)]
+        items = cast("list[Any]", value)
+        return [coerce(item, schema["items"]) for item in items] if len(items) <= _most_items(schema) else items
     if isinstance(value, dict) and wanted == "object" and "properties" in schema:
         properties = schema["properties"]
         given = cast("dict[str, Any]", value)
-        return {key: coerce(item, properties.get(key, {})) for key, item in given.items() if item is not None}
+        few = len(given) <= MAX_UNKNOWN
+        return {k: coerce(v, properties.get(k, {})) for k, v in given.items() if v is not None} if few else given
     return cast("Any", value)
 
 
@@ -89,6 +107,8 @@ def _from_text(text: str, wanted: str) -> Any:
         digits = stripped[1:] if stripped[:1] == "-" else stripped
         return int(stripped) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_INTEGER_DIGITS else text
     if wanted in ("array", "object"):
+        if len(stripped) > MAX_JSON_CHARS:
+            return text
         try:
             parsed: Any = json.loads(stripped)
         except (ValueError, RecursionError):
@@ -102,37 +122,83 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names; coerce only what fails as it is.
 
     Raises:
-        InvalidToolParamsError: They do not fit. The sentence names every wrong property, and what is accepted.
+        InvalidToolParamsError: They do not fit, or are too many to be looked at closely. The sentence
+            names every wrong property, and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
+    if len(unknown) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(
+            tool, f"{len(unknown):,} properties are not known here. Accepted: {', '.join(properties)}."
+        )
     if unknown:
-        logger.info("%s: ignored unknown properties %s", tool, unknown)
+        shown = [name[:MAX_SHOWN_VALUE] for name in unknown[:MAX_SHOWN_UNKNOWN]]
+        logger.info("%s: ignored %d unknown properties: %s", tool, len(unknown), shown)
+    _refuse_oversized(tool, arguments, properties)
     try:
         return model.model_validate(arguments)
     except ValidationError:
         coerced = {name: coerce(value, properties.get(name, {})) for name, value in arguments.items()}
+    _refuse_oversized(tool, coerced, properties)
     try:
         return model.model_validate(coerced)
     except ValidationError as error:
         raise InvalidToolParamsError(tool, _explain(error, properties, unknown)) from None
 
 
+def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mapping[str, Schema]) -> None:
+    """Refuse what would take long to validate, before it is looked at any closer."""
+    for name, value in arguments.items():
+        schema = properties.get(name)
+        if schema is None:
+            continue
+        wanted = schema.get("type")
+        if isinstance(value, list):
+            count, most, what = len(cast("list[Any]", value)), _most_items(schema), "items"
+        elif isinstance(value, dict):
+            count, most, what = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
+        elif isinstance(value, str) and wanted in ("array", "object"):
+            count, most, what = len(value), MAX_JSON_CHARS, f"characters, and should be an {wanted}"
+        else:
+            continue
+        if count > most:
+            raise InvalidToolParamsError(tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted.")
+
+
+def _most_items(schema: Schema) -> int:
+    return schema.get("maxItems", MAX_ITEMS)
+
+
 def _explain(error: ValidationError, properties: Mapping[str, Schema], unknown: list[str]) -> str:
     problems: list[str] = []
     for item in error.errors(include_url=False, include_context=False)[:5]:
-        where = ".".join(str(step) for step in item["loc"])
+        where = ".".join(str(step)[:MAX_SHOWN_VALUE] for step in item["loc"])
         if item["type"] == "missing":
             problems.append(f"'{where}' is required.")
         else:
-            value = repr(item["input"])
+            value = repr(_sample(item["input"]))
             shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
             reason = item["msg"].removeprefix("Value error, ").rstrip(".")
             problems.append(f"'{where}': {reason}, got {shown}.")
     problems.append(f"Accepted: {', '.join(properties)}.")
     if unknown:
-        problems.append(f"Not known here: {', '.join(name[:MAX_SHOWN_VALUE] for name in unknown[:10])}.")
+        problems.append(f"Not known here: {', '.join(name[:MAX_SHOWN_VALUE] for name in unknown[:MAX_SHOWN_UNKNOWN])}.")
     return " ".join(problems)
+
+
+def _sample(value: Any, depth: int = 2) -> Any:
+    """As much of a value as an error shows: a wrong one may have any size."""
+    if isinstance(value, str):
+        return value[: MAX_SHOWN_VALUE + 1]
+    if not isinstance(value, list | dict):
+        return value
+    if not depth:
+        return "..."
+    few = MAX_SHOWN_VALUE // 2
+    if isinstance(value, list):
+        return [_sample(item, depth - 1) for item in cast("list[Any]", value)[:few]]
+    given = cast("dict[str, Any]", value)
+    return {name[: MAX_SHOWN_VALUE + 1]: _sample(given[name], depth - 1) for name in islice(given, few)}
 
 
 def published_schema(model: type[ToolParams]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Self
 from tools.contract.context import AbortSignal
 from tools.contract.ledger import FileIdentity
 from tools.filesystem.link_free import CAN_STEP, JUST_LOOK, open_link_free
+from tools.filesystem.temporary_names import is_temporary
 
 BLOCK_BYTES = 1 << 20
 """Read at a time where a whole file is read."""
@@ -148,7 +149,7 @@ class Folder:
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def entries(self) -> list[Entry]:
-        """Everything in it, in no order.
+        """Everything in it but files that are being written, in no order.
 
         Raises:
             OSError: It cannot be read.
@@ -158,6 +159,7 @@ class Folder:
             return [
                 (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else _kind_of_other(entry))
                 for entry in found
+                if entry.name[0] != "." or not is_temporary(entry.name)
             ]
 
     def names(self) -> list[str]:

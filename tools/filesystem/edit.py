@@ -177,6 +177,14 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         snapshot = take_snapshot(location, context)
         if snapshot.data is None:
             return _creation(params, location, snapshot, new_string)
+        hidden_by = agent_ignore_file(context.workspace, location)
+        if hidden_by is not None:
+            raise ToolError(
+                ToolErrorType.PATH_IGNORED,
+                f"'{location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether that "
+                "works would tell what it holds. Use write_file to replace all of it, or ask the user to change "
+                "that file.",
+            )
         if not params.old_string:
             raise ToolError(
                 ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
@@ -186,15 +194,14 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         check_fresh(location, snapshot, context.client.reads, params.expected_sha256)
         old = _decoded(location, snapshot.data, params, new_string)
         context.signal.raise_if_aborted()
-        hidden_by = agent_ignore_file(context.workspace, location)
-        haystack = Haystack(old.text, old.encoding)
+        haystack = Haystack(old.text, old.encoding, context.signal.raise_if_aborted)
         match = find_match(haystack, params.old_string)
         if match is None or not match.spans:
             is_read = context.client.reads is None or context.client.reads.get(location.path) is not None
             missed = Missed(
                 params.old_string, params.new_string, match.skipped if match is not None else 0, is_read=is_read
             )
-            raise not_found(haystack, missed, location, is_hidden=hidden_by is not None)
+            raise not_found(haystack, missed, location)
         check_number(params.old_string, match, old.text, location)
         lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
         check_count(params.expected_replacements, match, lines, location, is_for_all=params.replace_all)
@@ -213,7 +220,6 @@ class EditTool(ChangingTool[EditParams, _Edit]):
             encoding=old.encoding,
             data=encode_or_refuse(edited.text, old.encoding, "new_string"),
             diff=unified_diff(old.shown(), Decoded(edited.text, old.encoding).shown()),
-            hidden_by=hidden_by,
             match=match,
             spans=edited.spans,
             lines=lines,
@@ -234,7 +240,7 @@ class EditTool(ChangingTool[EditParams, _Edit]):
         else:
             what = "1 replacement" if count == 1 else f"{count} replacements"
             sentence = f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {change.form}."
-        changed = [] if final_diff or change.hidden_by is not None else _shown_regions(change)
+        changed = [] if final_diff else _shown_regions(change)
         return Report(
             sentence,
             notes,

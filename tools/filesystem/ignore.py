@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names import shown_whole_path
 from tools.filesystem.descriptors import NotRegularError, open_regular
 from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text, parse_rules
 
@@ -246,9 +247,35 @@ def _exclude_of_worktree(git_file: str) -> str:
 
 def _agent_layers(root: str, base: int) -> Iterator[_Layer]:
     for name in AGENT_IGNORE_FILES:
-        layer = _layer(os.path.join(root, name), base, HiddenBy.AGENT, through_links=True)
-        if layer.rules:
-            yield layer
+        rules = parse_rules(_protecting(root, name))
+        if rules:
+            yield _Layer(rules, base, name, HiddenBy.AGENT)
+
+
+def _protecting(root: str, name: str) -> bytes:
+    """The content of an agent-ignore file; empty where there is none.
+
+    Raises:
+        ToolError: `path_ignored`: there is one, and it is not known what it protects.
+    """
+    try:
+        with open_regular(os.path.join(root, name), through_links=True) as opened:
+            content = opened.stream.read(MAX_IGNORE_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if not os.path.lexists(os.path.join(root, name)):
+            return b""
+        why = "is a link that leads nowhere"
+    except OSError:
+        why = "cannot be read"
+    else:
+        if len(content) <= MAX_IGNORE_FILE_BYTES:
+            return content
+        why = f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes"
+    raise ToolError(
+        ToolErrorType.PATH_IGNORED,
+        f"{name} in {shown_whole_path(root)} {why}, so it is not known what it hides, and nothing there is read. "
+        "Ask the user to mend or to remove it.",
+    )
 
 
 def _layer(path: str, base: int, hidden_by: HiddenBy, *, through_links: bool = False) -> _Layer:

@@ -6,7 +6,7 @@ import os
 
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.names import MAX_BRIEF_CHARS, one_line, shown_path
-from tools.filesystem.workspace import Workspace, contains
+from tools.filesystem.workspace import MAX_PATH_CHARS, Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
 """Other spellings of the parameter that names a folder."""
@@ -41,13 +41,18 @@ def check_spelling(tool: str, path: str, spelled: str) -> None:
 
 def shown(path: str, workspace: Workspace) -> str:
     """A path for people, on one line: below a root without the root, long ones shortened in the middle."""
+    if len(path) > MAX_PATH_CHARS:
+        # No path is that long. Its ends are enough, and megabytes cost nothing.
+        return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     for root in workspace.roots:
         if short != root and contains(root, short):
             short = os.path.relpath(short, root)
             break
     short = one_line(short)
-    if len(short) <= MAX_BRIEF_CHARS:
-        return short
+    return short if len(short) <= MAX_BRIEF_CHARS else _shortened(short, short)
+
+
+def _shortened(start: str, end: str) -> str:
     half = (MAX_BRIEF_CHARS - 3) // 2
-    return f"{short[:half]}...{short[-half:]}"
+    return f"{start[:half]}...{end[-half:]}"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import secrets
 import stat
 import sys
 import time
@@ -17,10 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from tools.filesystem.descriptors import Folder
-
-PREFIX = ".coretools-"
-SUFFIX = ".tmp"
-_LEFTOVER = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{16}}{re.escape(SUFFIX)}")
+from tools.filesystem.temporary_names import is_temporary, temporary_name
 
 BUSY_SECONDS = 5.0
 """How long another process may keep a folder to itself; ours do it for less than a millisecond."""
@@ -32,6 +27,9 @@ _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 _DROPPED_ATTRIBUTE = "security.capability"
 """Rights of a program, which new content must not have; it goes as the set-id bits do."""
+
+_GIVEN_BY_THE_SYSTEM = frozenset({"security.selinux"})
+"""A label that every file has."""
 
 
 class Temporary:
@@ -75,7 +73,7 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     Raises:
         OSError: It cannot be made.
     """
-    name = f"{PREFIX}{secrets.token_hex(8)}{SUFFIX}"
+    name = temporary_name()
     with alone_in(folder):
         _remove_leftovers(folder)
         descriptor = os.open(folder.named(name), _MAKE, mode, dir_fd=folder.descriptor)
@@ -142,7 +140,7 @@ def _remove_leftovers(folder: Folder) -> None:
     except OSError:
         return  # a folder to put things into, not to look at
     for name in names:
-        if not _LEFTOVER.fullmatch(name):
+        if not is_temporary(name):
             continue
         with suppress(OSError):
             descriptor = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
@@ -170,24 +168,51 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
     if sys.platform == "win32" or descriptor is None:
         os.chmod(folder.named(temporary.name), mode)
         return
-    info = os.fstat(descriptor)
-    if (info.st_uid, info.st_gid) != (before.st_uid, before.st_gid):
-        with suppress(PermissionError):
-            os.fchown(descriptor, before.st_uid, before.st_gid)
+    if not _keep_owner(descriptor, before):
+        # Whoever is in the other group now must not get what was meant for the first one.
+        mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
+    _copy_attributes(descriptor, folder, name)
     os.fchmod(descriptor, mode)
-    if sys.platform == "linux":
-        with suppress(OSError):
-            old = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
-            try:
-                _copy_attributes(old, descriptor)
-            finally:
-                os.close(old)
 
 
-def _copy_attributes(old: int, new: int) -> None:
-    """Extended attributes, access lists among them, as far as they may be read and set."""
-    if sys.platform == "linux":
-        for attribute in os.listxattr(old):
-            if attribute != _DROPPED_ATTRIBUTE:
+def _keep_owner(descriptor: int, before: os.stat_result) -> bool:
+    """Give a file its owner and its group; whether the group could be kept."""
+    if sys.platform == "win32":
+        return True
+    info = os.fstat(descriptor)
+    if info.st_gid != before.st_gid:
+        try:
+            os.fchown(descriptor, -1, before.st_gid)
+        except PermissionError:
+            return False
+    if info.st_uid != before.st_uid:
+        with suppress(PermissionError):
+            os.fchown(descriptor, before.st_uid, -1)
+    return True
+
+
+def _copy_attributes(descriptor: int, folder: Folder, name: str) -> None:
+    """Extended attributes, access lists among them, as far as they may be read and set.
+
+    What the new file has got from its folder (a default access list) and the old one had not is removed: it would
+    give rights to others.
+    """
+    if sys.platform != "linux":
+        return
+    wanted: dict[str, bytes] = {}
+    with suppress(OSError):
+        old = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
+        try:
+            for attribute in os.listxattr(old):
                 with suppress(OSError):
-                    os.setxattr(new, attribute, os.getxattr(old, attribute))
+                    wanted[attribute] = os.getxattr(old, attribute)
+        finally:
+            os.close(old)
+    with suppress(OSError):
+        for attribute in os.listxattr(descriptor):
+            if attribute not in wanted and attribute not in _GIVEN_BY_THE_SYSTEM:
+                os.removexattr(descriptor, attribute)
+    for attribute, value in wanted.items():
+        if attribute != _DROPPED_ATTRIBUTE:
+            with suppress(OSError):
+                os.setxattr(descriptor, attribute, value)

@@ -29,6 +29,7 @@ from tools.filesystem.descriptors import (
     remove_folders,
 )
 from tools.filesystem.link_free import look, real_path
+from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.true_names import ignores_case, truly_named
 
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
@@ -139,6 +140,12 @@ class Workspace:
         if root in self._roots_without_case:
             real = truly_named(real, root)
             root = self._root_of(real, spelled)
+        if is_temporary(os.path.basename(real)):
+            raise ToolError(
+                ToolErrorType.PATH_IGNORED,
+                f"'{shown_path(spelled)}' has the name of a file in which new content waits; such files are neither "
+                "read nor written, and are removed by the next write in their folder. Use another name.",
+            )
         return Location(root, real, spelled)
 
     @cached_property
@@ -153,23 +160,14 @@ class Workspace:
         real = real_path(literal)
         if not self._is_inside(real) or os.path.lexists(literal):
             return real
-        for path in _other_readings(base, spelled):
+        readings = list(_other_readings(base, spelled))
+        for path in readings:
             other = real_path(path)
             if self._is_inside(other) and os.path.lexists(other):
                 return other
-        stripped = spelled.strip()
-        if stripped != spelled and os.path.isabs(stripped):
-            return real_path(stripped)  # nobody means a folder whose name is a blank
-        if (
-            stripped.startswith("~")
-            and (stripped == "~" or os.sep in stripped)
-            and not os.path.lexists(os.path.join(base, stripped.partition(os.sep)[0]))
-        ):
-            raise ToolError(
-                ToolErrorType.INVALID_TOOL_PARAMS,
-                f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
-            )
-        return real
+        _refuse_what_is_no_path(base, spelled.strip(), spelled)
+        # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
+        return real_path(readings[0])
 
     def _is_inside(self, real: str) -> bool:
         return any(contains(root, real) for root in self.roots)
@@ -325,12 +323,28 @@ def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
 
 def _other_readings(base: str, spelled: str) -> Iterator[str]:
     stripped = spelled.strip()
-    yield os.path.join(base, stripped)
     unquoted = meant_path(stripped)
     if unquoted is not None and "\0" not in unquoted:
         yield os.path.join(base, unquoted)
+    yield os.path.join(base, stripped)
     if "\\" in stripped and os.sep != "\\":
         yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
+
+
+def _refuse_what_is_no_path(base: str, stripped: str, spelled: str) -> None:
+    """Do not take for a name what means something else and does not exist."""
+    first = stripped.partition(os.sep)[0]
+    if os.path.lexists(os.path.join(base, first)):
+        return
+    if first.startswith("~") and (first == "~" or os.sep in stripped):
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
+        )
+    if stripped.lower().startswith("file://"):
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
+        )
 
 
 _CODES: dict[int, tuple[ToolErrorType | None, str]] = {

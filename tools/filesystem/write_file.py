@@ -107,8 +107,13 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
     def plan(self, params: WriteFileParams, location: Location, proposal: Proposal, context: ToolContext) -> _Write:
         """The new content in the form of the present one."""
         snapshot = take_snapshot(location, context)
-        check_fresh(location, snapshot, context.client.reads, params.expected_sha256)
-        old, encoding, notes = _present(snapshot, params.encoding, location)
+        hidden_by = None if snapshot.data is None else agent_ignore_file(context.workspace, location)
+        check_fresh(location, snapshot, context.client.reads, params.expected_sha256, is_hidden=hidden_by is not None)
+        if hidden_by is None:
+            old, encoding, notes = _present(snapshot, params.encoding, location)
+        else:
+            # Nothing of the result may depend on what the file holds.
+            old, encoding, notes = None, encoding_to_write(params.encoding, None, location.shown), []
         omission = None if proposal.is_users else first_new_omission(proposal.text, old or "")
         if omission is not None:
             raise InvalidToolParamsError(
@@ -130,14 +135,14 @@ class WriteFileTool(ChangingTool[WriteFileParams, _Write]):
             encoding=encoding,
             data=encode_or_refuse(new, encoding, "content"),
             diff=unified_diff(old, new),
-            hidden_by=None if snapshot.data is None else agent_ignore_file(context.workspace, location),
+            hidden_by=hidden_by,
             notes=notes,
         )
 
     def report(self, change: _Write, committed: Committed, final_diff: str) -> Report:
         """What the file holds now."""
         del final_diff
-        is_changed = change.snapshot.data != change.data
+        is_changed = change.hidden_by is not None or change.snapshot.data != change.data
         lines = count_lines(change.text)
         form = f"{lines} {'line' if lines == 1 else 'lines'}, {change.form}"
         path, diff = shown_whole_path(change.location.path), change.diff

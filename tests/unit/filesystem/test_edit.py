@@ -491,14 +491,15 @@ async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: 
 
 
 @pytest.mark.requirement("edit.agent_ignore")
-async def test_an_edit_of_a_hidden_file_shows_nothing_of_it(root: Path, context: ToolContext) -> None:
+async def test_a_hidden_file_is_not_edited_and_nothing_tells_what_it_holds(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("a.txt\n")
-    (root / "a.txt").write_text("KEY=secret\nMODE=old\n")
-    error = await refusal(context, old_string="KEY=sacret", new_string="KEY=x")
-    assert "secret" not in error.message
-    result = await edit(context, old_string="MODE=old", new_string="MODE=new")
-    assert (root / "a.txt").read_text() == "KEY=secret\nMODE=new\n"
-    assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
+    (root / "a.txt").write_text("KEY=secret\n")
+    guesses = [{"old_string": text, "new_string": "x"} for text in ("KEY=secret", "KEY=sacret", "KEY")]
+    guesses += [{"old_string": "KEY", "new_string": "KEY"}, {**guesses[0], "expected_replacements": 7}]
+    guesses += [{**guesses[0], "expected_sha256": "0" * 64}]
+    errors = [await refusal(context, **guess) for guess in guesses]
+    assert {(error.code, error.message) for error in errors} == {(ToolErrorType.PATH_IGNORED, errors[0].message)}
+    assert (root / "a.txt").read_text() == "KEY=secret\n"
 
 
 @pytest.mark.requirement("edit.regions")

@@ -169,6 +169,25 @@ LIMITED_1 = (
 )
 
 
+@pytest.mark.requirement("grep.context")
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\xff\xfe"])
+@pytest.mark.parametrize("padding", [1, 300])
+async def test_neighbours_are_the_same_in_small_and_large_files(
+    root: Path, context: ToolContext, mark: bytes, padding: int
+) -> None:
+    text = "".join(
+        f"{number} {'needle' if number in {2, 2_000, 5_000} else '-' * padding}\r\n" for number in range(1, 5_001)
+    )
+    (root / "a.txt").write_bytes(mark + (text.encode("utf-16-le") if mark == b"\xff\xfe" else text.encode()))
+    found = await lines(context, "needle", before=2, after=1)
+    shown = [" ".join(line.split()[:2]) for line in found if line.startswith("L")]
+    assert shown == [
+        *("L1- 1", "L2: 2", "L3- 3"),
+        *("L1998- 1998", "L1999- 1999", "L2000: 2000", "L2001- 2001"),
+        *("L4998- 4998", "L4999- 4999", "L5000: 5000"),
+    ]
+
+
 @pytest.mark.requirement("grep.limits")
 @pytest.mark.parametrize("spelling", ["limit", "total_max_matches", "maxResults"])
 async def test_the_limit_is_told_only_where_there_is_more(root: Path, context: ToolContext, spelling: str) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tools.filesystem.ignore import HiddenBy, Scope, agent_ignore_file, scope_of
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.ignore import (
+    MAX_IGNORE_FILE_BYTES,
+    HiddenBy,
+    Scope,
+    agent_ignore_file,
+    refuse_hidden,
+    scope_of,
+)
 from tools.filesystem.workspace import Workspace
 
 
@@ -109,11 +118,34 @@ def test_a_changed_ignore_file_counts_at_once(root: Path) -> None:
 
 @pytest.mark.requirement("ignore.regular_files")
 def test_an_ignore_file_that_is_a_pipe_or_a_link_never_blocks(root: Path, tmp_path: Path) -> None:
-    (root / ".git").mkdir()
-    os.mkfifo(root / ".coretoolsignore")
+    (root / ".git" / "info").mkdir(parents=True)
+    os.mkfifo(root / ".git" / "info" / "exclude")
     (tmp_path / "rules").write_text("a.txt\n")
     (root / ".gitignore").symlink_to(tmp_path / "rules")
     assert scope(root).hides("a.txt", is_folder=False) is None, "git does not follow a linked .gitignore either"
+
+
+@pytest.mark.requirement("ignore.fail_closed")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "circle", "nowhere", "too large"])
+def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: str, root: Path) -> None:
+    file = root / ".qwenignore"
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "folder":
+            file.mkdir()
+        case "circle":
+            file.symlink_to(".qwenignore")
+        case "nowhere":
+            file.symlink_to("missing")
+        case _:
+            file.write_text("#" * (MAX_IGNORE_FILE_BYTES + 1))
+    (root / "a.txt").write_text("a")
+    workspace = Workspace([str(root)])
+    for look in (agent_ignore_file, partial(refuse_hidden, done="read")):
+        with pytest.raises(ToolError, match="not known what it hides") as caught:
+            look(workspace, workspace.locate("a.txt"))
+        assert caught.value.code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("ignore.linear")

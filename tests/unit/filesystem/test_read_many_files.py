@@ -411,3 +411,18 @@ async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, contex
     os.mkfifo(root / "pipe")
     result = await run(context, "pipe", str(root / "pipe"))
     assert reasons(result) == {"pipe": "not a regular file", str(root / "pipe"): "not a regular file"}
+
+
+@pytest.mark.requirement("many.hidden_folder")
+@pytest.mark.parametrize("named", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
+async def test_a_hidden_folder_is_not_read_however_it_is_named(named: str, root: Path, context: ToolContext) -> None:
+    (root / "hid" / "deep").mkdir(parents=True)
+    for path in ("hid/a.txt", "hid/deep/b.txt"):
+        (root / path).write_text("SECRET")
+    (root / "link").symlink_to("hid")
+    (root / ".qwenignore").write_text("hid/\n")
+    tool = ReadManyFilesTool()
+    params = tool.validate_tool_params({"paths": [named.format(root=root)]})
+    result = await tool.execute(params, context)
+    assert "SECRET" not in str(result.llm_content)
+    assert result.facts["files"] == []

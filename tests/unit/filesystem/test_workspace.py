@@ -186,3 +186,18 @@ def test_a_name_is_not_looked_for_through_a_link_that_leads_out(root: Path, outs
     assert workspace.has(folder, "link")
     assert not workspace.has(folder, "link/secret.txt")
     assert not workspace.has(folder, "missing")
+
+
+@pytest.mark.requirement("paths.no_path")
+@pytest.mark.parametrize("spelled", ["file:///tmp/a.txt", "~/a.txt", "~root/x", "~"])
+def test_what_is_no_path_is_refused(spelled: str, root: Path) -> None:
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError) as caught:
+        workspace.locate(spelled)
+    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("paths.no_path")
+@pytest.mark.parametrize(("spelled", "meant"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
+def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelled: str, meant: str, root: Path) -> None:
+    assert Workspace([str(root)]).locate(spelled).path == str(root / meant)

@@ -408,6 +408,14 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     result = await write(context, file_path="a.env", content="KEY=new\n")
     assert (root / "a.env").read_text() == "KEY=new\n"
     assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
+    again = await write(context, file_path="a.env", content="KEY=new\n")
+    assert again.structured == result.structured
+    assert again.llm_content == result.llm_content
+    (root / "a.env").write_bytes("K\xc9Y=s\r\n".encode("utf-16"))
+    other = replace(context, client=ClientState(key="other"))
+    assert (await write(other, file_path="a.env", content="KEY=new\n")).structured == result.structured
+    error = await refusal(other, file_path="a.env", content="x", expected_sha256="0" * 64)
+    assert hashlib.sha256(b"KEY=new\n").hexdigest() not in error.message
 
 
 @pytest.mark.requirement("write.description")

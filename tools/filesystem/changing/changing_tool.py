@@ -120,8 +120,12 @@ class Committed:
         return [f"The file had {self.links_broken} other {noun} (hard links); they keep the old content."]
 
 
-def commit(location: Location, content: bytes, snapshot: Snapshot, context: ToolContext) -> Committed:
+def commit(
+    location: Location, content: bytes, snapshot: Snapshot, context: ToolContext, *, is_hidden: bool = False
+) -> Committed:
     """Write the new content, unless the file holds it already, and remember it as seen by this client.
+
+    A file hidden from agents is written in any case: that nothing was written would tell what it holds.
 
     Raises:
         ToolError: The file is no longer as in the snapshot, or cannot be written; the old content is whole.
@@ -136,7 +140,7 @@ def commit(location: Location, content: bytes, snapshot: Snapshot, context: Tool
     links_broken = 0
     identity = snapshot.identity
     digest = Digest(content)
-    if identity is None or content != snapshot.data:
+    if identity is None or is_hidden or content != snapshot.data:
         written = replace_file(context.workspace, location, content, identity)
         identity, links_broken = written.identity, written.links_broken
     sha256 = digest.hex()
@@ -240,8 +244,9 @@ class ChangingTool(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT, ChangeT]
                 change = previewed if planned_for is params and not proposal.is_users else None
                 if change is None or not _still_fits(change, location, context):
                     change = self.plan(params, location, proposal, context)
-                check_fresh(location, change.snapshot, context.client.reads, aim.expected_sha256)
-                committed = commit(location, change.data, change.snapshot, context)
+                is_hidden = change.hidden_by is not None
+                check_fresh(location, change.snapshot, context.client.reads, aim.expected_sha256, is_hidden=is_hidden)
+                committed = commit(location, change.data, change.snapshot, context, is_hidden=is_hidden)
             return self._result(change, proposal, committed)
 
         return await run_blocking(context.signal, make)

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tools.filesystem.matching import BLANKS, PIECE_CHARS, Haystack, find_text, fold
+from tools.filesystem.matching import (
+    BLANKS,
+    MAX_RELAXED_CHARS,
+    PIECE_CHARS,
+    Haystack,
+    find_text,
+    fold,
+    is_too_large_for_relaxed,
+)
 from tools.filesystem.text import Decoded, to_lf
 
 MAX_REGION_LINES = 10
@@ -54,46 +62,64 @@ class Nearest:
 
 
 def causes(haystack: Haystack, old: str, new: str) -> list[str]:
-    """Sentences that name what is likely wrong with `old`; none if nothing is recognised."""
-    text, wanted = haystack.lf_text[:MAX_CHARS], to_lf(old)
-    return [sentence for cause in _CAUSES if (sentence := cause(haystack, text, wanted, to_lf(new))) is not None]
+    """Sentences that name what is likely wrong with `old`, or what was not tried; none if nothing is recognised."""
+    sentences: list[str] = []
+    for name, is_too_large in (
+        ("The file", haystack.too_large_for_relaxed),
+        ("old_string", is_too_large_for_relaxed(old)),
+    ):
+        if is_too_large:
+            sentences.append(
+                f"{name} is too large for the relaxed comparisons (look-alikes, trailing white space, indentation), "
+                "so they were not tried; copy the text exactly."
+            )
+    if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
+        return sentences
+    text, wanted = _lf_head(haystack, MAX_CHARS), to_lf(old)
+    found = (cause(haystack, text, wanted, to_lf(new)) for cause in _CAUSES)
+    return sentences + [sentence for sentence in found if sentence is not None]
+
+
+def _lf_head(haystack: Haystack, size: int) -> str:
+    """The beginning of the text with LF for every line ending."""
+    head = haystack if len(haystack.text) <= size else Haystack(haystack.text[:size], checkpoint=haystack.checkpoint)
+    return head.lf_text
 
 
 def _line_prefixes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
-    del haystack, new
+    del new
     lines = wanted.split("\n")
     if not all(_LINE_PREFIX.match(line) for line in lines if line.strip()):
         return None
-    if not _holds(text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)):
+    if not _holds(haystack, text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)):
         return None
     return "old_string has line-number prefixes that are not in the file; without them it would match."
 
 
 def _escapes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
-    del haystack, new
+    del new
     plain = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
-    if plain != wanted and _holds(text, plain):
+    if plain != wanted and _holds(haystack, text, plain):
         return 'old_string has escapes such as a literal \\n or \\" where the file has the character itself.'
-    if "\n" in wanted and _holds(text, wanted.replace("\n", "\\n")):
+    if "\n" in wanted and _holds(haystack, text, wanted.replace("\n", "\\n")):
         return "The file has the two characters \\n where old_string has a line break."
     return None
 
 
 def _letter_case(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
-    del haystack, new
-    if _holds(text.casefold(), wanted.casefold()):
+    del new
+    if _holds(haystack, _casefolded(haystack, text), _casefolded(haystack, wanted)):
         return "It would match if upper and lower case were ignored."
     return None
 
 
 def _white_space(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
     """White space of every kind, look-alikes included."""
-    del haystack, new
-    words = wanted.split()
-    if not words:
+    del new
+    joined = _squeezed(haystack, wanted)
+    if not joined:
         return "old_string is nothing but white space."
-    joined = " ".join(words)
-    if _holds(_squeezed(text), joined):
+    if _holds(haystack, _squeezed(haystack, text), joined):
         if "\u00a0" in wanted or "\u00a0" in text:
             return "It differs from the file in white space only; there are no-break spaces (U+00A0) in one of them."
         if ("\t" in wanted) != ("\t" in text):
@@ -101,33 +127,47 @@ def _white_space(haystack: Haystack, text: str, wanted: str, new: str) -> str | 
             return f"It differs from the file in white space only; {where} has tabs, the other one has none."
         return "It differs from the file in white space only (indentation, blanks or line breaks)."
     folded = fold(text)
-    if (folded != text or fold(joined) != joined) and _holds(_squeezed(folded), fold(joined)):
+    if (folded != text or fold(joined) != joined) and _holds(haystack, _squeezed(haystack, folded), fold(joined)):
         return "It differs from the file in white space and in quotes, dashes or special spaces that look alike."
     return None
 
 
 def _made_already(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
     del wanted
-    position = find_text(text, new) if len(new.strip()) > 1 else -1
+    position = find_text(text, new, 0, haystack.checkpoint) if len(new.strip()) > 1 else -1
     if position < 0:
         return None
     line = haystack.line_number(haystack.raw(position))
     return f"new_string is in the file already, at line {line}; perhaps this edit was made before."
 
 
-def _squeezed(text: str) -> str:
-    """The words of a text with one blank between them; piece by piece, so that nobody else is held up for long."""
-    pieces: list[str] = []
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start + PIECE_CHARS) + 1 or len(text)
-        pieces.append(" ".join(text[start:end].split()))
-        start = end
-    return " ".join(piece for piece in pieces if piece)
+def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
+    """A text piece by piece; so that nobody else is held up for long, and the call can be ended."""
+    for start in range(0, len(text), PIECE_CHARS):
+        haystack.checkpoint()
+        yield text[start : start + PIECE_CHARS]
 
 
-def _holds(text: str, wanted: str) -> bool:
-    return not wanted or find_text(text, wanted) >= 0
+def _casefolded(haystack: Haystack, text: str) -> str:
+    return "".join([piece.casefold() for piece in _pieces(haystack, text)])
+
+
+def _squeezed(haystack: Haystack, text: str) -> str:
+    """The words of a text with one blank between them."""
+    joined: list[str] = []
+    is_within_word = False
+    for piece in _pieces(haystack, text):
+        words = " ".join(piece.split())
+        if words and joined and not (is_within_word and not piece[0].isspace()):
+            joined.append(" ")
+        if words:
+            joined.append(words)
+        is_within_word = not piece[-1].isspace()
+    return "".join(joined)
+
+
+def _holds(haystack: Haystack, text: str, wanted: str) -> bool:
+    return not wanted or find_text(text, wanted, 0, haystack.checkpoint) >= 0
 
 
 _CAUSES: tuple[Callable[[Haystack, str, str, str], str | None], ...] = (
@@ -141,16 +181,23 @@ _CAUSES: tuple[Callable[[Haystack, str, str, str], str | None], ...] = (
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     """The part of the file that shares most lines with `old`, else the line most like one of its lines."""
-    keys = [line.strip(BLANKS) for line in haystack.bodies[:MAX_LINES]]
+    if is_too_large_for_relaxed(old):
+        return None
+    head = _lf_head(haystack, MAX_RELAXED_CHARS)
+    # What follows the last of these lines is one more, so that a line is never taken for the last one of the file.
+    bodies = head.split("\n", MAX_LINES + MAX_REGION_LINES)
+    keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
+    haystack.checkpoint()
     first = _best_window(keys, wanted)
     if first is None:
+        haystack.checkpoint()
         first = _most_similar(keys, [line for line in wanted if line])
     if first is None:
         return None
     length = max(3, min(MAX_REGION_LINES, len(wanted)))
-    lines = haystack.bodies[first : first + length]
-    if len(lines) > 1 and not lines[-1] and first + len(lines) == len(haystack.bodies):
+    lines = bodies[first : first + length]
+    if len(lines) > 1 and not lines[-1] and first + len(lines) == len(bodies):
         lines = lines[:-1]
     lines = [Decoded(line, haystack.encoding).shown() for line in lines]
     cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)

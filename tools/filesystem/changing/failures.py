@@ -85,8 +85,8 @@ def check_count(
     )
 
 
-def not_found(haystack: Haystack, missed: Missed, location: Location, *, is_hidden: bool) -> ToolError:
-    """Nothing matched: why, and what is nearest. A file that is hidden from agents is not shown."""
+def not_found(haystack: Haystack, missed: Missed, location: Location) -> ToolError:
+    """Nothing matched: why, and what is nearest."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if missed.skipped:
@@ -94,7 +94,7 @@ def not_found(haystack: Haystack, missed: Missed, location: Location, *, is_hidd
             f"{missed.skipped} places look like it, but the character before each is not ASCII and may be one with "
             "the first character of old_string in this file's encoding; begin old_string earlier or later."
         )
-    elif not is_hidden:
+    else:
         from tools.filesystem.changing.diagnosis import causes, nearest_region  # noqa: PLC0415 - only failed edits need it
 
         sentences += causes(haystack, missed.old, missed.new)

@@ -7,6 +7,7 @@ edit, the trailing blanks and look-alikes of lines that `old_string` and `new_st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tools.filesystem.matching import (
     BLANKS,
@@ -14,6 +15,7 @@ from tools.filesystem.matching import (
     Match,
     Span,
     Strategy,
+    find_text,
     indentation_map,
     indentation_of,
 )
@@ -47,8 +49,10 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> Edited:
     pieces: list[str] = []
     spans: list[Span] = []
     done = length = 0
+    around = _Endings(haystack.text)
     for span in match.spans:
-        put = _replacement(haystack.text, match.strategy, span, old, new)
+        haystack.checkpoint()
+        put = _replacement(around, match.strategy, span, old, new)
         stop = span.end if new or old.endswith(("\n", "\r")) else _end_with_line(haystack.text, span)
         pieces += (haystack.text[done : span.start], put)
         length += span.start - done
@@ -69,36 +73,62 @@ def _end_with_line(text: str, span: Span) -> int:
     return span.end + 1 if text[span.end : span.end + 1] in {"\n", "\r"} else span.end
 
 
-def _replacement(text: str, strategy: Strategy, span: Span, old: str, new: str) -> str:
+class _Endings:
+    """The line endings beside places that are asked for in order, so that no part of the text is searched twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._next: dict[str, int] = {}
+
+    def has(self, ending: str) -> bool:
+        return self._first[ending] >= 0
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        return {ending: find_text(self.text, ending) for ending in "\r\n"}
+
+    def after(self, ending: str, position: int) -> int:
+        """The first such character from a place on, or the text's length."""
+        found = self._next.get(ending, -1)
+        if found < position:
+            found = find_text(self.text, ending, position)
+            self._next[ending] = found = len(self.text) if found < 0 else found
+        return found
+
+    @cached_property
+    def last(self) -> str:
+        """The last line ending of the text, which has one."""
+        place = max(self.text.rfind("\n"), self.text.rfind("\r"))
+        return "\r\n" if self.text[place - 1 : place + 1] == "\r\n" else self.text[place]
+
+
+def _replacement(around: _Endings, strategy: Strategy, span: Span, old: str, new: str) -> str:
     if strategy is Strategy.EXACT and ("\r" in old or "\n" not in new):
         # Whoever writes the carriage returns out means them; and without line endings there is nothing to adapt.
         return new
-    style = _style(text, span, new)
-    if strategy is Strategy.EXACT and "\r" not in text:
+    style = _style(around, span, new)
+    if strategy is Strategy.EXACT and not around.has("\r"):
         return new.replace("\r\n", "\n") if style == "\n" else new
     wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if strategy is Strategy.FINAL_NEWLINE:
         wanted, given = wanted.removesuffix("\n"), given.removesuffix("\n")
-    return _rebuilt(text[span.start : span.end], strategy, wanted, given, style)
+    return _rebuilt(around.text[span.start : span.end], strategy, wanted, given, style)
 
 
-def _style(text: str, span: Span, new: str) -> str:
+def _style(around: _Endings, span: Span, new: str) -> str:
     """The line ending for new lines: that of the lines touched, else of the line the span lies in, else before."""
-    inside = line_endings(text[span.start : span.end]).majority
+    inside = line_endings(around.text[span.start : span.end]).majority
     if inside is not None:
         return inside
-    if "\r" not in text:
-        return "\n" if "\n" in text or "\r\n" not in new else "\r\n"
-    if "\n" not in text:
+    if not around.has("\r"):
+        return "\n" if around.has("\n") or "\r\n" not in new else "\r\n"
+    if not around.has("\n"):
         return "\r"
-    line_feed = text.find("\n", span.end)
-    after = text.find("\r", span.end, line_feed if line_feed >= 0 else len(text))
-    if after >= 0:
-        return "\r\n" if after + 1 == line_feed else "\r"
-    if line_feed >= 0:
-        return "\n"
-    last = max(text.rfind("\n", 0, span.start), text.rfind("\r", 0, span.start))
-    return "\r\n" if text[last - 1 : last + 1] == "\r\n" else text[last]
+    line_feed, carriage_return = around.after("\n", span.end), around.after("\r", span.end)
+    if carriage_return < line_feed:
+        return "\r\n" if around.text.startswith("\r\n", carriage_return) else "\r"
+    # With none inside and none behind, the last one of the text is the one before.
+    return "\n" if line_feed < len(around.text) else around.last
 
 
 def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, style: str) -> str:

@@ -77,7 +77,14 @@ def shown_state(location: Location, snapshot: Snapshot) -> str:
     return f"{snapshot.state} {location.path}"
 
 
-def check_fresh(location: Location, snapshot: Snapshot, reads: ReadLedger | None, expected_sha256: str | None) -> None:
+def check_fresh(
+    location: Location,
+    snapshot: Snapshot,
+    reads: ReadLedger | None,
+    expected_sha256: str | None,
+    *,
+    is_hidden: bool = False,
+) -> None:
     """Refuse to change a file that is not what the model has seen.
 
     A file that was never read may be changed. An expected digest counts more than what was read before.
@@ -89,6 +96,8 @@ def check_fresh(location: Location, snapshot: Snapshot, reads: ReadLedger | None
         if snapshot.sha256 == expected_sha256.lower():
             return
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
+        if is_hidden:
+            now = "it holds something else"  # the digest would tell what can be guessed
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
             f"'{location.shown}' is not as expected_sha256 says: {now}. Nothing was written. "

@@ -6,6 +6,7 @@ byte (see `as_bytes_text`).
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
@@ -13,12 +14,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tools.filesystem.finding.wildcards import MalformedPatternError, is_literal, path_regex, segment_regex, tokenize
+from tools.filesystem.finding.wildcards import (
+    Automaton,
+    MalformedPatternError,
+    Token,
+    as_name,
+    is_literal,
+    path_regex,
+    segment_regex,
+    suits_regex,
+    tokenize,
+)
 
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 """git's `core.ignoreCase` as it is set when a repository is made on these systems."""
 
 _NO_RULE = -1
+
+MAX_REGEX_TOKENS = 20_000
+"""Tokens of the rules of one file that become one regular expression: more than a thousand rules as people write them.
+
+Compiling takes about a microsecond for each. What is beyond that, or has very many stars, counts just the same: it is
+matched in another way, which needs no compiling.
+"""
 
 
 def as_bytes_text(name: str) -> str:
@@ -46,27 +64,24 @@ class _Rule:
 class _Matcher:
     """Finds the last of some rules that fits: dictionaries for literals, one expression for the rest."""
 
-    __slots__ = ("_ending_rules", "_endings", "_names", "_names_regex", "_paths", "_paths_regex", "_regex_rules")
+    __slots__ = ("_by_name", "_by_path", "_ending_rules", "_endings", "_names", "_paths")
 
     def __init__(self, rules: Sequence[tuple[int, _Rule]]) -> None:
         self._names: dict[str, int] = {}
         self._paths: dict[str, int] = {}
         ending_rules: dict[str, int] = {}
-        names: list[tuple[int, str]] = []
-        paths: list[tuple[int, str]] = []
+        self._by_name = _Wildcards(by_name=True)
+        self._by_path = _Wildcards(by_name=False)
         for index, rule in rules:
             pattern = rule.pattern.lower() if IGNORE_CASE else rule.pattern
             if is_literal(pattern):
                 (self._names if rule.by_name else self._paths)[pattern] = index
             elif rule.by_name and pattern[0] == "*" and is_literal(pattern[1:]):
                 ending_rules[pattern[1:]] = index
-            elif (expression := _expression(pattern, by_name=rule.by_name)) is not None:
-                (names if rule.by_name else paths).append((index, expression))
+            elif (tokens := _tokens(pattern)) is not None:
+                (self._by_name if rule.by_name else self._by_path).add(index, tokens)
         self._ending_rules: Mapping[str, int] = ending_rules
         self._endings = tuple(ending_rules)
-        self._regex_rules = ([index for index, _ in reversed(names)], [index for index, _ in reversed(paths)])
-        self._names_regex = _last_of(names)
-        self._paths_regex = _last_of(paths)
 
     def last(self, name: str, path: str) -> int:
         """The index of the last rule that fits, or -1."""
@@ -75,27 +90,66 @@ class _Matcher:
         found = max(self._names.get(name, _NO_RULE), self._paths.get(path, _NO_RULE))
         if self._endings and name.endswith(self._endings):
             found = max(found, *(index for end, index in self._ending_rules.items() if name.endswith(end)))
-        by_name, by_path = self._regex_rules
-        if self._names_regex and (match := self._names_regex.fullmatch(name)) and match.lastindex:
-            found = max(found, by_name[match.lastindex - 1])
-        if self._paths_regex and (match := self._paths_regex.fullmatch(path)) and match.lastindex:
-            found = max(found, by_path[match.lastindex - 1])
-        return found
+        return max(found, self._by_name.last(name), self._by_path.last(path))
 
 
-def _expression(pattern: str, *, by_name: bool) -> str | None:
+def _tokens(pattern: str) -> list[Token] | None:
     try:
-        tokens = tokenize(pattern)
+        return tokenize(pattern)
     except MalformedPatternError:
         return None
-    return segment_regex(tokens) if by_name else path_regex(tokens)
 
 
-def _last_of(expressions: Sequence[tuple[int, str]]) -> re.Pattern[str] | None:
-    """One expression whose group number tells the last rule that fits: the alternatives stand last rule first."""
-    if not expressions:
-        return None
-    return re.compile("|".join(f"({expression})" for _, expression in reversed(expressions)), re.DOTALL)
+class _Wildcards:
+    """Rules with wildcards: one expression for those that somebody would write, an automaton for all others.
+
+    Both are made when something is first looked up.
+    """
+
+    __slots__ = ("_automaton", "_by_name", "_other_rules", "_others", "_room", "_usual", "_usual_regex", "_usual_rules")
+
+    def __init__(self, *, by_name: bool) -> None:
+        self._by_name = by_name
+        self._room = MAX_REGEX_TOKENS
+        self._usual: list[list[Token]] = []
+        self._usual_rules: list[int] = []
+        self._usual_regex: re.Pattern[str] | None = None
+        self._others: list[list[Token]] = []
+        self._other_rules: list[int] = []
+        self._automaton: Automaton | None = None
+
+    def add(self, index: int, tokens: list[Token]) -> None:
+        """Add a rule that counts more than those before it."""
+        if suits_regex(tokens) and len(tokens) <= self._room:
+            self._room -= len(tokens)
+            self._usual.append(tokens)
+            self._usual_rules.append(index)
+        else:
+            self._others.append(as_name(tokens) if self._by_name else tokens)
+            self._other_rules.append(index)
+
+    def last(self, text: str) -> int:
+        """The index of the last rule that fits a name or a path, or -1."""
+        found = _NO_RULE
+        if self._usual:
+            regex = self._usual_regex or self._expression()
+            if (match := regex.fullmatch(text)) and match.lastindex:
+                found = self._usual_rules[-match.lastindex]
+        if self._others:
+            automaton = self._automaton
+            if automaton is None:
+                automaton = self._automaton = Automaton(self._others)
+            if (other := automaton.last(text)) is not None:
+                found = max(found, self._other_rules[other])
+        return found
+
+    def _expression(self) -> re.Pattern[str]:
+        """One expression whose group number tells the last rule that fits: the alternatives stand last rule first."""
+        translate = segment_regex if self._by_name else path_regex
+        self._usual_regex = re.compile(
+            "|".join(f"({translate(tokens)})" for tokens in reversed(self._usual)), re.DOTALL
+        )
+        return self._usual_regex
 
 
 class RuleList:
@@ -132,11 +186,24 @@ class RuleList:
 
 @lru_cache(maxsize=512)
 def parse_rules(content: bytes) -> RuleList:
-    """The rules in the content of an ignore file. Cached by that content, so never stale."""
-    text = content.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
+    """The rules in the content of an ignore file. Cached by that content, so never stale.
+
+    UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
+    """
+    text = _bytes_of(content).decode("latin-1")
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
     lines = (line.removesuffix("\r").partition("\0")[0] for line in text.split("\n"))
     rules = (_parse_line(line) for line in lines if not line.startswith("#"))
     return RuleList([rule for rule in rules if rule is not None])
+
+
+def _bytes_of(content: bytes) -> bytes:
+    """The text as the bytes of names, without a mark of its encoding."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        # Replaced is what is no text; half a rule more is better than none of them.
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def _parse_line(line: str) -> _Rule | None:

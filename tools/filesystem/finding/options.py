@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from tools.contract.parameters import ToolParams, coerce
+from tools.contract.parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.filesystem.workspace import Workspace
 
 OPTIONS = "file_filtering_options"
@@ -48,6 +48,9 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
     if given is not None and not isinstance(given, dict):
         return arguments
     inside = cast("dict[str, Any]", given or {})
+    if len(inside) > MAX_UNKNOWN:
+        # They are refused where all arguments are looked at.
+        return arguments
     beside = {name: arguments[name] for name in _OPTION_SPELLINGS if arguments.get(name) is not None}
     gathered = {_OPTION_SPELLINGS.get(name, name): value for name, value in (*inside.items(), *beside.items())}
     rest = {name: value for name, value in arguments.items() if name not in _OPTION_SPELLINGS and name != OPTIONS}

@@ -10,8 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
-from tools.filesystem.finding.wildcards import MalformedPatternError, is_literal, segment_regex, tokenize
+from tools.filesystem.finding.wildcards import MalformedPatternError, Token, is_literal, name_matcher, tokenize
 
 MAX_ALTERNATIVES = 256
 """Patterns that braces may stand for."""
@@ -19,8 +20,14 @@ MAX_ALTERNATIVES = 256
 MAX_PATTERN_CHARS = 4_096
 """As long as a path may be."""
 
-_EXTENDED = re.compile(r"[@?]\(([^()/]*)\)")
-_UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*\)|[+*]\([^()/]*\|[^()/]*\)")
+MAX_EXPANDED_CHARS = 32_768
+"""Characters of all those together: eight of the longest patterns, or 128 for each of the most."""
+
+_EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
+_UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)
+"""What braces are made of; a backslash takes the character behind it along."""
+
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 Names = Callable[[str], bool]
@@ -179,10 +186,10 @@ def _alternatives(pattern: str, exists: Names | None) -> Iterator[tuple[list[str
 
 
 def _parts(pattern: str) -> list[str]:
-    if not pattern.strip():
-        raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
     if len(pattern) > MAX_PATTERN_CHARS:
         raise PatternRefusedError(f"it is longer than {MAX_PATTERN_CHARS} characters")
+    if not pattern.strip():
+        raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
     if "\0" in pattern:
         raise PatternRefusedError("it holds a NUL character; no file name does")
     slashed = pattern.replace("\\", "/") if os.sep == "\\" else pattern
@@ -214,65 +221,104 @@ def _to_braces(match: re.Match[str]) -> str:
 def expand_braces(pattern: str) -> list[str]:
     """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
 
+    One pass over the pattern; what it may grow to is bounded, so its cost is as well.
+
     Raises:
-        PatternRefusedError: There are too many.
+        PatternRefusedError: There are too many, or they are too long together.
     """
-    done: list[str] = []
-    waiting = [pattern]
-    while waiting:
-        if len(done) + len(waiting) > MAX_ALTERNATIVES:
-            raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
-        current = waiting.pop()
-        found = _first_braces(current)
-        if found is None:
-            done.append(current)
+    groups = [_Group()]
+    for piece in _brace_pieces(pattern):
+        if not isinstance(piece, _Brace):
+            groups[-1].append([piece] if isinstance(piece, str) else piece)
+        elif piece is _Brace.OPEN:
+            groups.append(_Group())
         else:
-            start, end, choices = found
-            waiting.extend(current[:start] + choice + current[end:] for choice in reversed(choices))
-    return list(dict.fromkeys(done))
+            groups[-1].next_choice()
+            if piece is _Brace.CLOSE:
+                done = groups.pop().done
+                groups[-1].append(done)
+    return list(dict.fromkeys(groups[0].current))
 
 
-def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Where the first braces that mean something begin and end, and what they stand for."""
-    start = pattern.find("{")
-    while start >= 0:
-        if not _is_escaped(pattern, start):
-            inside = _split_braces(pattern, start)
-            if inside is not None:
-                end, choices = inside
-                if len(choices) > 1:
-                    return start, end, choices
-                if found := _RANGE.fullmatch(choices[0]):
-                    return start, end, _range(found)
-        start = pattern.find("{", start + 1)
-    return None
+class _Brace(Enum):
+    """What is special about a pattern with braces."""
+
+    OPEN = "{"
+    NEXT = ","
+    CLOSE = "}"
 
 
-def _is_escaped(pattern: str, index: int) -> bool:
-    before = pattern[:index]
-    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+@dataclass(slots=True)
+class _Group:
+    """Braces that are being read.
+
+    Args:
+        done: What the choices before the current one stand for.
+        current: What the current choice stands for so far.
+    """
+
+    done: list[str] = field(default_factory=list[str])
+    current: list[str] = field(default_factory=lambda: [""])
+
+    def append(self, ends: Sequence[str]) -> None:
+        """Let one of these follow."""
+        count = len(self.current) * len(ends)
+        chars = sum(map(len, self.current)) * len(ends) + sum(map(len, ends)) * len(self.current)
+        _check_size(count, chars)
+        self.current = [start + end for start in self.current for end in ends]
+
+    def next_choice(self) -> None:
+        """Begin another choice."""
+        self.done += self.current
+        self.current = [""]
+        _check_size(len(self.done), sum(map(len, self.done)))
 
 
-def _split_braces(pattern: str, start: int) -> tuple[int, list[str]] | None:
-    """The end of the braces that open at `start`, and the parts between their own commas."""
-    depth = 0
-    cuts = [start]
-    index = start
-    while index < len(pattern):
-        character = pattern[index]
-        if character == "\\":
-            index += 1
-        elif character == "{":
-            depth += 1
-        elif character == "," and depth == 1:
-            cuts.append(index)
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                ends = [*cuts[1:], index]
-                return index + 1, [pattern[cut + 1 : end] for cut, end in zip(cuts, ends, strict=True)]
-        index += 1
-    return None
+def _check_size(count: int, chars: int) -> None:
+    if count > MAX_ALTERNATIVES:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+    if chars > MAX_EXPANDED_CHARS:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
+
+
+def _brace_pieces(pattern: str) -> Iterator[_Brace | str | list[str]]:
+    """The pattern in pieces: the braces that mean something and their commas, ranges, and the text between."""
+    marks = _brace_marks(pattern)
+    start = 0
+    for index in sorted(marks):
+        if index > start:
+            yield pattern[start:index]
+        mark = marks[index]
+        start = index + 1
+        if isinstance(mark, re.Match):
+            yield _range(mark)
+            start = mark.end() + 1
+        else:
+            yield mark
+    if start < len(pattern):
+        yield pattern[start:]
+
+
+def _brace_marks(pattern: str) -> dict[int, _Brace | re.Match[str]]:
+    """Where braces that mean something open, part and close; where a range opens, the range."""
+    marks: dict[int, _Brace | re.Match[str]] = {}
+    opened: list[tuple[int, list[int]]] = []
+    for found in _BRACE.finditer(pattern):
+        index = found.start()
+        match found.group():
+            case "{":
+                opened.append((index, []))
+            case "," if opened:
+                opened[-1][1].append(index)
+            case "}" if opened:
+                start, commas = opened.pop()
+                if commas:
+                    marks |= {start: _Brace.OPEN, index: _Brace.CLOSE} | dict.fromkeys(commas, _Brace.NEXT)
+                elif values := _RANGE.fullmatch(pattern, start + 1, index):
+                    marks[start] = values
+            case _:
+                pass
+    return marks
 
 
 def _range(found: re.Match[str]) -> list[str]:
@@ -298,14 +344,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
         return _any_name
     if part.startswith("*") and is_literal(part[1:]):
         return _Ending(same[1:], ignore_case=ignore_case).fits
-    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
-    try:
-        expression = re.compile(segment_regex(tokenize(part)), flags)
-    except MalformedPatternError:
-        # A bracket that is not closed, or a backslash at the end, is a plain character here.
-        plain = part.replace("\\", "\\\\").replace("[", "\\[")
-        expression = re.compile(segment_regex(tokenize(plain)), flags)
-    return _Expression(expression, part).fits
+    return _Wildcards(part, ignore_case=ignore_case).fits
 
 
 def _any_name(name: str) -> bool:
@@ -329,10 +368,22 @@ class _Ending:
         return (name.lower() if self.ignore_case else name).endswith(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Expression:
-    expression: re.Pattern[str]
+@dataclass(slots=True)
+class _Wildcards:
+    """A part with wildcards. It is translated when the first name comes: compiling takes time, a walk has a thread."""
+
     part: str
+    ignore_case: bool
+    _fits: Names | None = None
 
     def fits(self, name: str) -> bool:
-        return name == self.part or self.expression.fullmatch(name) is not None
+        if self._fits is None:
+            self._fits = name_matcher(self._tokens(), ignore_case=self.ignore_case)
+        return name == self.part or self._fits(name)
+
+    def _tokens(self) -> list[Token]:
+        try:
+            return tokenize(self.part)
+        except MalformedPatternError:
+            # A bracket that is not closed, or a backslash at the end, is a plain character here.
+            return tokenize(self.part.replace("\\", "\\\\").replace("[", "\\["))

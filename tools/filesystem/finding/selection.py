@@ -20,6 +20,7 @@ from tools.filesystem.finding.patterns import (
     compile_patterns,
 )
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Prunable, Selection, Walk, Without
+from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.workspace import Location, Workspace
 
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {
@@ -194,7 +195,10 @@ class FileSelection:
         kind = self._workspace.kind_of(location)
         if kind is None:
             return location
-        if kind is PathKind.FOLDER:
+        hidden_by = agent_ignore_file(self._workspace, location) if kind is PathKind.FOLDER else None
+        if hidden_by is not None:
+            chosen.skip(entry, f"hidden from agents by {hidden_by}")
+        elif kind is PathKind.FOLDER:
             self._search(location, Everything(), frozenset(), walk, chosen)
         elif kind is not PathKind.FILE:
             chosen.skip(entry, "not a regular file")

@@ -51,7 +51,11 @@ _KEPT = ("SYSTEMROOT", "TEMP", "TMP")
 
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
 
+MAX_WAITING = 4
+"""Calls that wait for their turn; more are refused at once."""
+
 _places = threading.BoundedSemaphore(MAX_AT_ONCE)
+_waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +163,30 @@ def _take(child: _Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str
 
 @contextmanager
 def _place(spelled: str, signal: AbortSignal) -> Generator[None]:
-    until = time.monotonic() + MAX_WAIT_SECONDS
-    while not _places.acquire(timeout=WATCH_SECONDS):
-        signal.raise_if_aborted()
-        if time.monotonic() > until:
-            raise ToolError(
-                ToolErrorType.READ_CONTENT_FAILURE,
-                f"'{spelled}' was not read: {MAX_AT_ONCE} other PDF files are being read and take long. "
-                "Try again in a minute.",
-            )
+    if not _places.acquire(blocking=False):
+        _wait_for_place(spelled, signal)
     try:
         yield
     finally:
         _places.release()
+
+
+def _wait_for_place(spelled: str, signal: AbortSignal) -> None:
+    """Wait for a turn. Whoever waits holds a thread that others need, so few may wait."""
+    busy = ToolError(
+        ToolErrorType.READ_CONTENT_FAILURE,
+        f"'{spelled}' was not read: {MAX_AT_ONCE} other PDF files are being read and take long. Try again in a minute.",
+    )
+    if not _waiting.acquire(blocking=False):
+        raise busy
+    try:
+        until = time.monotonic() + MAX_WAIT_SECONDS
+        while not _places.acquire(timeout=WATCH_SECONDS):
+            signal.raise_if_aborted()
+            if time.monotonic() > until:
+                raise busy
+    finally:
+        _waiting.release()
 
 
 class _Child:

@@ -132,7 +132,8 @@ def _wide_lines(opened: OpenedFile, encoding: Encoding) -> Iterator[str]:
         for other in others:
             yield line.removesuffix("\r")
             line = other[:MAX_LINE_BYTES]
-    yield line.removesuffix("\r")
+    if line:
+        yield line.removesuffix("\r")
 
 
 def _skip_line(read_line: Callable[[int], bytes]) -> None:

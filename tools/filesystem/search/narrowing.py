@@ -19,6 +19,7 @@ from tools.filesystem.ignore import GIT_FOLDER, HiddenBy, PresentNames, Scope, s
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import OwnWalk, tells_what_it_leaves_out, walk_with_ripgrep
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
+from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.workspace import Location, contains
 
 FIRST_SECONDS = 3.0
@@ -163,7 +164,7 @@ class _Judge:
 
     def _is_shown(self, path: str) -> bool:
         above, name = self._placed(path)
-        return above is not None and above.hides(name, is_folder=False) is None
+        return above is not None and not is_temporary(name) and above.hides(name, is_folder=False) is None
 
     def _placed(self, path: str) -> tuple[Scope | None, str]:
         prefix, slash, name = path.rpartition("/")

@@ -18,8 +18,8 @@ from tools.filesystem.search.engines.engine import EngineFailedError
 WATCH_SECONDS = 0.05
 """How often cancellation and the time limit are looked at while the child is silent."""
 
-REAP_SECONDS = 0.001
-"""A process that has closed its output is gone within this time."""
+REAP_SECONDS = 0.0002
+"""A process that has closed its output is gone within a few times this."""
 
 _KEPT = ("SYSTEMROOT", "TEMP", "TMP")
 """What a process on Windows does not start without."""

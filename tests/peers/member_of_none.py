@@ -1,0 +1,39 @@
+"""Replaces a file whose group the writer is no member of.
+
+python member_of_none.py FILE     as root the file gets a foreign group and the writer is a common user
+
+The interpreter may lie where that user may not look, so everything is imported before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.filesystem.temporary import take_over, temporary_in
+from tools.filesystem.workspace import Workspace
+
+NOBODY, FOREIGN_GROUP = 65534, 5555
+
+file = Path(sys.argv[1])
+workspace = Workspace([str(file.parent)])
+location = workspace.locate(file.name)
+if os.geteuid() == 0:
+    os.chown(file.parent, NOBODY, NOBODY)
+    os.chown(file, NOBODY, FOREIGN_GROUP)
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+before = file.stat()
+# A common user cannot make a file of a foreign group; its stat is all that counts.
+foreign = os.stat_result([*before[:5], FOREIGN_GROUP, *before[6:]])
+assert fcntl
+with workspace.folder_to_write_in(location) as folder, temporary_in(folder, 0o600) as temporary:
+    take_over(temporary, folder, file.name, foreign)
+    assert temporary.descriptor is not None
+    print(f"{os.fstat(temporary.descriptor).st_mode & 0o777:o}")  # noqa: T201 - read by the test
+    temporary.remove()
