@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +21,7 @@ from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import Entry, Folder, PathKind
 from tools.filesystem.finding.listing_text import count, fitting, hidden_note, page_end
 from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
-from tools.filesystem.finding.wildcards import base_name_regex
+from tools.filesystem.finding.wildcards import base_name_test
 from tools.filesystem.ignore import HiddenBy, Scope, refuse_hidden, scope_of
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.workspace import Location, Workspace, explain
@@ -157,7 +156,7 @@ def _list(params: LSParams, context: ToolContext) -> ToolResult:
     git, agent = respects(workspace, params.file_filtering_options)
     if agent:
         refuse_hidden(workspace, location, "listed")
-    ignored = base_name_regex(params.ignore or ())
+    ignored = base_name_test(params.ignore or ())
     with _opened(workspace, location) as folder:
         scope = scope_of(location, git=git, agent=agent)
         kept, hidden = _without_hidden(folder.entries(), scope, ignored, context.signal)
@@ -177,7 +176,7 @@ def _list(params: LSParams, context: ToolContext) -> ToolResult:
 
 
 def _without_hidden(
-    entries: Sequence[Entry], scope: Scope, ignored: re.Pattern[str] | None, signal: AbortSignal
+    entries: Sequence[Entry], scope: Scope, ignored: Callable[[str], object] | None, signal: AbortSignal
 ) -> tuple[list[Entry], Counter[HiddenBy]]:
     """The entries that neither rules nor the call leave out, and how many the rules hide."""
     hidden: Counter[HiddenBy] = Counter()
@@ -189,7 +188,7 @@ def _without_hidden(
         hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
         if hidden_by is not None:
             hidden[hidden_by] += 1
-        elif ignored is None or not ignored.fullmatch(name):
+        elif ignored is None or not ignored(name):
             kept.append(entry)
     return kept, hidden
 

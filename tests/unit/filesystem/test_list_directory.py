@@ -290,3 +290,12 @@ async def test_a_cancelled_listing_stops(root: Path, context: ToolContext) -> No
     signal = AbortSignal()
     signal.abort()
     assert await code_of(replace(context, signal=signal), ".") is ToolErrorType.CANCELLED
+
+
+@pytest.mark.requirement("ls.ignore")
+async def test_patterns_with_very_many_stars_are_answered(root: Path, context: ToolContext) -> None:
+    names = ["a" * 250, "a" * 249 + "b", "keep"]
+    for name in names:
+        (root / name).write_text("")
+    result = await ls(context, ignore=["*a" * 400 + "c", "*a" * 100 + "*b"] * 100)
+    assert entries(result) == [names[0], "keep"]

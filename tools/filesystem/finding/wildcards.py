@@ -331,10 +331,12 @@ def _bits(places: Iterable[int]) -> int:
     return int.from_bytes(data, "little")
 
 
-def base_name_regex(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One expression for base names of which `*` and `?` alone are special; `None` for no pattern."""
-    wanted: list[str] = []
-    for pattern in patterns:
-        marks: dict[str, Token] = {"*": Mark.STAR, "?": "."}
-        wanted.append(segment_regex([marks.get(character) or quote(character) for character in pattern]))
-    return re.compile("|".join(wanted), re.DOTALL) if wanted else None
+def base_name_test(patterns: Sequence[str]) -> Callable[[str], object] | None:
+    """What tells whether a base name fits patterns in which `*` and `?` alone are special; `None` for no pattern."""
+    marks: dict[str, Token] = {"*": Mark.STAR, "?": "."}
+    wanted = [[marks.get(character) or quote(character) for character in pattern] for pattern in patterns]
+    if not wanted:
+        return None
+    if not all(map(suits_regex, wanted)):
+        return Automaton(wanted).fits
+    return re.compile("|".join(map(segment_regex, wanted)), re.DOTALL).fullmatch
