@@ -20,10 +20,10 @@ from tests.pdf_files import CATALOG, document, lines, page_objects, pdf, stream
 from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import InlineDataPart, TextPart
-from tools.filesystem.media import FileKind
 from tools.filesystem.reading import pdf as pdf_module
 from tools.filesystem.reading import pdf_worker
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.outcome import Reading
 from tools.filesystem.reading.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
 

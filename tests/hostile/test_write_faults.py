@@ -19,6 +19,7 @@ from tests.harness import PEERS
 from tools.contract.base import BaseTool
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.changing.writer import REAL_DISK, Disk, replace_file
 from tools.filesystem.descriptors import Folder, identity_of
 from tools.filesystem.glob import GlobTool
 from tools.filesystem.grep_search import GrepTool
@@ -27,7 +28,6 @@ from tools.filesystem.read_file import ReadFileTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.workspace import Workspace
 from tools.filesystem.write_file import WriteFileTool
-from tools.filesystem.writer import REAL_DISK, Disk, replace_file
 
 WRITERS = 240
 """Of whom a few live on purpose: at least 200 are killed."""

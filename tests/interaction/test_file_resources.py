@@ -18,7 +18,7 @@ from server.workspace_resources import RESOURCE_NOT_FOUND
 from tests.harness import HANDSHAKE, MODERN, write_config
 from tests.interaction.test_at_prompt import in_memory
 from tools.filesystem.file_resource import MAX_BLOB_BYTES
-from tools.filesystem.media import MAX_INLINE_BYTES
+from tools.filesystem.reading.media import MAX_INLINE_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -59,11 +59,11 @@ DISK_MODULES = {
     "search/engines/ripgrep_walk.py",
     "link_free.py",
     "search/engines/scan.py",
-    "temporary.py",
+    "changing/temporary.py",
     "search/narrowing.py",
     "true_names.py",
     "workspace.py",
-    "writer.py",
+    "changing/writer.py",
 }
 """The opener and the writer; ignore files, which may stand above a root; processes and the program they run."""
 

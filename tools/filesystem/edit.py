@@ -30,14 +30,14 @@ from tools.filesystem.changing.changing_tool import (
     encode_or_refuse,
     output_schema,
 )
+from tools.filesystem.changing.diff import unified_diff
 from tools.filesystem.changing.failures import Missed, check_count, check_number, not_found
+from tools.filesystem.changing.matching import Haystack, Match, Span, find_match
 from tools.filesystem.changing.omission import first_new_omission
 from tools.filesystem.changing.replacing import apply_edit
 from tools.filesystem.changing.snapshot import MAX_CHANGED_BYTES, Snapshot, check_fresh, take_snapshot
-from tools.filesystem.diff import unified_diff
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.legacy_encoding import Guess, check_fits, decode_as_named, guess
-from tools.filesystem.matching import Haystack, Match, Span, find_match
 from tools.filesystem.paths import FILE_ALIASES, check_spelling, shown
 from tools.filesystem.text import UTF_8, Decoded, decode, looks_binary, marked_encoding
 from tools.filesystem.workspace import Location

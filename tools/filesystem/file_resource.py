@@ -20,9 +20,9 @@ from tools.contract.parameters import ToolParams
 from tools.contract.result import InlineDataPart, ToolResult
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.ignore import refuse_hidden
-from tools.filesystem.media import FileKind, FileType, detect
 from tools.filesystem.paths import shown
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.media import FileKind, FileType, detect
 from tools.filesystem.text import SNIFFED_BYTES
 from tools.filesystem.workspace import Location, Workspace, explain
 

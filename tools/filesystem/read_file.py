@@ -15,9 +15,9 @@ from tools.contract.ledger import SeenFile
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import Part, TextPart, ToolResult
 from tools.filesystem.ignore import refuse_hidden
-from tools.filesystem.media import FileKind
 from tools.filesystem.paths import check_spelling, shown
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.outcome import Reading
 from tools.filesystem.reading.pdf import ALL_PAGES, Pages
 from tools.filesystem.workspace import Location

@@ -27,8 +27,8 @@ from tools.filesystem.finding.patterns import PatternRefusedError
 from tools.filesystem.finding.selection import Candidate, FileSelection
 from tools.filesystem.finding.walk import Filters, Walk
 from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
-from tools.filesystem.media import FileKind, detect
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.media import FileKind, detect
 from tools.filesystem.reading.outcome import Reading
 from tools.filesystem.reading.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.filesystem.text import SNIFFED_BYTES

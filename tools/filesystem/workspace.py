@@ -2,7 +2,7 @@
 
 Containment is decided on the real path, every link resolved, by components; and what is at a real path is opened
 without following any link, so it cannot lead elsewhere by then. Only regular files are opened, never blocking. Every
-tool reaches the disk through here; what changes a file does so through `tools.filesystem.writer`.
+tool reaches the disk through here; what changes a file does so through `tools.filesystem.changing.writer`.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from tools.filesystem.changing.changing_tool import (
     encode_or_refuse,
     output_schema,
 )
+from tools.filesystem.changing.diff import unified_diff
 from tools.filesystem.changing.omission import first_new_omission
 from tools.filesystem.changing.snapshot import Snapshot, check_fresh, take_snapshot
-from tools.filesystem.diff import unified_diff
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.legacy_encoding import check_fits, encoding_to_write, guess
 from tools.filesystem.paths import FILE_ALIASES, check_spelling, shown

@@ -8,8 +8,8 @@ import pytest
 
 from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
 from tools.contract.result import FileDataPart, InlineDataPart, TextPart
-from tools.filesystem.media import MAX_INLINE_BYTES, FileKind, detect
 from tools.filesystem.reading.content import Reading, read
+from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, detect
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 

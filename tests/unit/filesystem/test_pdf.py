@@ -11,10 +11,10 @@ from tests.pdf_files import document, lines
 from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import FileDataPart, InlineDataPart, TextPart, ToolResult
-from tools.filesystem.media import FileKind
 from tools.filesystem.read_file import ReadFileTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.reading.content import read
+from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.outcome import Reading
 from tools.filesystem.reading.pdf import ALL_PAGES, Pages
 from tools.flow import package

@@ -12,8 +12,8 @@ import pytest
 from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import TextPart
-from tools.filesystem.media import FileKind
 from tools.filesystem.reading.content import HASHED_BYTES, MAX_WIDE_BYTES, Reading, read
+from tools.filesystem.reading.media import FileKind
 
 RULE = "\n\n---\n\n"
 

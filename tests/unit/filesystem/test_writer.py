@@ -11,9 +11,9 @@ import pytest
 
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.changing.writer import exclusive, replace_file
 from tools.filesystem.descriptors import identity_of
 from tools.filesystem.workspace import Workspace
-from tools.filesystem.writer import exclusive, replace_file
 
 
 @pytest.mark.requirement("write.atomic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.filesystem.matching import Span
+from tools.filesystem.changing.matching import Span
 
 CONTEXT_LINES = 5
 """Unchanged lines shown around each change (Gemini CLI's)."""

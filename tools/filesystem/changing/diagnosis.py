@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tools.filesystem.matching import (
+from tools.filesystem.changing.matching import (
     BLANKS,
     MAX_RELAXED_CHARS,
     PIECE_CHARS,

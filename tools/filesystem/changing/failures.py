@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.matching import MAX_MATCHES, Haystack, Match
+from tools.filesystem.changing.matching import MAX_MATCHES, Haystack, Match
 from tools.filesystem.workspace import Location
 
 MAX_LISTED_LINES = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.filesystem.matching import (
+from tools.filesystem.changing.matching import (
     BLANKS,
     Haystack,
     Match,

@@ -10,8 +10,8 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import TextPart
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.legacy_encoding import Guess, guess
-from tools.filesystem.media import FileKind, detect, media_parts
 from tools.filesystem.reading.line_window import FileSource, MemorySource, Wanted, window
+from tools.filesystem.reading.media import FileKind, detect, media_parts
 from tools.filesystem.reading.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.filesystem.reading.outcome import Reading, reading_of
 from tools.filesystem.reading.pdf import ALL_PAGES, MAX_SECONDS, Pages

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tools.contract.context import Limits
 from tools.contract.result import Part, TextPart
-from tools.filesystem.media import FileKind
 from tools.filesystem.reading.line_window import Window
+from tools.filesystem.reading.media import FileKind
 from tools.filesystem.text import REPLACEMENT, UNKNOWN, Encoding, eol_style
 
 

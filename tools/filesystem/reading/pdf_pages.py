@@ -7,8 +7,8 @@ from dataclasses import replace
 from tools.contract.context import MediaHandling
 from tools.contract.result import TextPart
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.media import PDF, FileKind, media_parts
 from tools.filesystem.reading.line_window import MemorySource, Wanted, window
+from tools.filesystem.reading.media import PDF, FileKind, media_parts
 from tools.filesystem.reading.outcome import Reading, reading_of
 from tools.filesystem.reading.pdf import Pages, PdfText, extract, is_installed
 from tools.filesystem.text import UTF_8, count_lines
