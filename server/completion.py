@@ -15,13 +15,11 @@ from server.file_uris import ON_WINDOWS, template_value, typed_path
 from server.prompts import MAX_LINE_CHARS, Runner
 from tools.contract.confirmation import Question
 from tools.contract.result import FunctionCall
+from tools.filesystem.complete_path import MAX_VALUES
 from tools.filesystem.finding.typed_paths import last_typed, spelled
 
 LISTER = "list_directory"
 """The tool whose rules hold for completing a path."""
-
-MAX_VALUES = 100
-"""Values of one completion (the specification's limit)."""
 
 MIN_BELOW = 2
 """Characters from which on names in folders below are looked at; one character fits too many."""
@@ -78,7 +76,7 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         return None if text is None else head + text
 
     search = _Search(run, found, value)
-    if os.path.isabs(item.path) or item.path.startswith("~"):
+    if os.path.isabs(item.path):
         await search.absolute(item.path, roots)
     else:
         await search.relative(item.path, roots, absolute_values=False)

@@ -16,6 +16,9 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters
 
+from server.app import App
+from server.settings import load_settings
+
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
 PEERS = ROOT / "tests" / "peers"
@@ -115,4 +118,15 @@ async def connected(
         our_http_server(root, config) as url,
         http_client(url, transport, mode, **callbacks) as client,
     ):
+        yield client
+
+
+@asynccontextmanager
+async def in_memory(
+    mode: str, root: Path | None, config: Path | None = None, **callbacks: Any
+) -> AsyncGenerator[Client]:
+    """A real client of the whole server without a process between them."""
+    overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
+    app = App(load_settings([str(config)] if config else [], overrides, {}), "stdio")
+    async with app.running(), Client(app.server, mode=mode, cache=None, **callbacks) as client:
         yield client

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from mcp.client import Client
 
-from tests.hostile.every_tool import MARKER, in_memory, state_of
+from tests.harness import HANDSHAKE, in_memory
+from tests.hostile.every_tool import MARKER, state_of
 
 
 @dataclass(frozen=True)
@@ -45,5 +46,5 @@ def around(root: Path) -> Neighbourhood:
 @pytest.fixture
 async def client(root: Path) -> AsyncGenerator[Client]:
     """A client of a server of its own for the workspace."""
-    async with in_memory(root) as connected:
+    async with in_memory(HANDSHAKE, root) as connected:
         yield connected

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp.client import Client
-
-from server.app import App
-from server.settings import load_settings
-from tests.harness import HANDSHAKE
 
 CEILING = 20
 """Seconds after which a call hangs, on a machine with other things to do."""
@@ -24,15 +19,6 @@ Call = tuple[str, Mapping[str, Any]]
 
 MARKER = "OUTSIDE-THE-WORKSPACE-7c1f"
 """Stands in every file that no answer may show."""
-
-
-@asynccontextmanager
-async def in_memory(root: Path | None, config: Path | None = None, **callbacks: Any) -> AsyncGenerator[Client]:
-    """A real client of the whole server without a process between them."""
-    overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
-    app = App(load_settings([str(config)] if config else [], overrides, {}), "stdio")
-    async with app.running(), Client(app.server, mode=HANDSHAKE, cache=None, **callbacks) as client:
-        yield client
 
 
 @dataclass(frozen=True)

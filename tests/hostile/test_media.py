@@ -17,41 +17,16 @@ import pytest
 
 from tests.harness import HANDSHAKE, connected
 from tests.pdf_files import CATALOG, document, lines, page_objects, pdf, stream
-from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tests.readings import read_file, text_of
+from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import InlineDataPart, TextPart
+from tools.contract.result import InlineDataPart
 from tools.filesystem.reading import pdf as pdf_module
 from tools.filesystem.reading import pdf_worker
-from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind
-from tools.filesystem.reading.outcome import Reading
 from tools.filesystem.reading.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="not run: /proc is Linux only")
-
-
-def read_file(
-    context: ToolContext, name: str, *, pages: Pages = ALL_PAGES, seconds: float = 20, signal: AbortSignal | None = None
-) -> Reading:
-    location = context.workspace.locate(name)
-    with context.workspace.open_file(location) as opened:
-        return read(
-            opened,
-            location,
-            offset=0,
-            limit=None,
-            limits=Limits(),
-            media=MediaHandling.INLINE,
-            signal=signal or AbortSignal(),
-            pages=pages,
-            pdf_seconds=seconds,
-        )
-
-
-def text_of(reading: Reading) -> str:
-    (part,) = reading.parts
-    assert isinstance(part, TextPart)
-    return part.text
 
 
 def children() -> set[int]:

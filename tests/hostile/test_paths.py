@@ -12,7 +12,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from tests.harness import HANDSHAKE, connected, write_config
+from tests.harness import HANDSHAKE, connected, in_memory, write_config
 from tests.hostile.conftest import Neighbourhood
 from tests.hostile.every_tool import (
     MARKER,
@@ -22,7 +22,6 @@ from tests.hostile.every_tool import (
     assert_refused,
     call,
     changers_of,
-    in_memory,
     is_refused,
     readers_of,
     searches_for,
@@ -377,7 +376,7 @@ async def read_with_roots(
         return AnyRoots(roots=[{"uri": uri} for uri in uris])
 
     config = write_config(folder, settings)
-    async with in_memory(operator, config, list_roots_callback=roots) as client:
+    async with in_memory(HANDSHAKE, operator, config, list_roots_callback=roots) as client:
         called = [await call(client, "read_file", file_path=str(path)) for path in paths]
         await assert_alive(client)
     assert bool(asked) is (operator is None or bool(settings))

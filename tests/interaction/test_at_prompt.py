@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from server.app import App
 from server.approval import Approval, ApprovalPolicy
 from server.file_features import FileFeatures
-from server.settings import load_settings
-from tests.harness import HANDSHAKE, MODERN, ROUTES, connected, write_config
+from tests.harness import HANDSHAKE, MODERN, ROUTES, connected, in_memory, write_config
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import REVISIONS, initialize
 from tools.builtins import builtin_tools
@@ -33,17 +30,6 @@ pytestmark = pytest.mark.anyio
 ERAS = [HANDSHAKE, MODERN]
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 AT = types.PromptReference(name="at")
-
-
-@asynccontextmanager
-async def in_memory(
-    mode: str, root: Path | None, config: Path | None = None, **callbacks: Any
-) -> AsyncGenerator[Client]:
-    """A real client of the whole server without a process between them."""
-    overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
-    app = App(load_settings([str(config)] if config else [], overrides, {}), "stdio")
-    async with app.running(), Client(app.server, mode=mode, cache=None, **callbacks) as client:
-        yield client
 
 
 async def at(client: Client, paths: str) -> types.GetPromptResult:

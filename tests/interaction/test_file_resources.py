@@ -15,8 +15,7 @@ from mcp.shared.uri_template import UriTemplate
 
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri, template_value, typed_path
 from server.workspace_resources import RESOURCE_NOT_FOUND
-from tests.harness import HANDSHAKE, MODERN, write_config
-from tests.interaction.test_at_prompt import in_memory
+from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
 from tools.filesystem.file_resource import MAX_BLOB_BYTES
 from tools.filesystem.reading.media import MAX_INLINE_BYTES
 

@@ -54,7 +54,7 @@ DISK_CALLS = re.compile(
 DISK_MODULES = {
     "descriptors.py",
     "ignore.py",
-    "search/engines/child.py",
+    "child.py",
     "search/engines/ripgrep.py",
     "search/engines/ripgrep_walk.py",
     "link_free.py",

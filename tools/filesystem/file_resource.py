@@ -24,7 +24,7 @@ from tools.filesystem.paths import shown
 from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind, FileType, detect
 from tools.filesystem.text import SNIFFED_BYTES
-from tools.filesystem.workspace import Location, Workspace, explain
+from tools.filesystem.workspace import Location, Workspace, explain, missing
 
 MAX_BLOB_BYTES = 10_000_000
 """Bytes of a file that is no text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
@@ -95,7 +95,7 @@ def _named(workspace: Workspace, path: str) -> Location:
     # An absolute path is looked up as it is, wherever one starts from.
     start = workspace.root_locations()[0]
     if location.path != location.root and not workspace.has(start, path):
-        raise explain(FileNotFoundError(2, ""), shown_path(path))
+        raise missing(shown_path(path))
     return location
 
 

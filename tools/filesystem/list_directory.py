@@ -24,7 +24,7 @@ from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions,
 from tools.filesystem.finding.wildcards import base_name_test
 from tools.filesystem.ignore import HiddenBy, Scope, refuse_hidden, scope_of
 from tools.filesystem.paths import FOLDER_ALIASES, shown
-from tools.filesystem.workspace import Location, Workspace, explain
+from tools.filesystem.workspace import Location, Workspace, missing
 
 _TYPES = {PathKind.FOLDER: "directory", PathKind.FILE: "file", PathKind.LINK: "link", PathKind.OTHER: "other"}
 """What the result calls each kind."""
@@ -201,7 +201,7 @@ def _opened(workspace: Workspace, location: Location) -> Generator[Folder]:
     except NotADirectoryError:
         kind = workspace.kind_of(location)
         if kind is None:
-            raise explain(FileNotFoundError(2, ""), location.shown) from None
+            raise missing(location.shown) from None
         if kind is PathKind.OTHER:
             raise ToolError(
                 ToolErrorType.PATH_IS_NOT_A_DIRECTORY,

@@ -347,6 +347,11 @@ def _refuse_what_is_no_path(base: str, stripped: str, spelled: str) -> None:
         )
 
 
+def missing(shown: str) -> ToolError:
+    """That nothing is there."""
+    return explain(FileNotFoundError(errno.ENOENT, ""), shown)
+
+
 _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENOENT: (ToolErrorType.FILE_NOT_FOUND, "does not exist"),
     errno.ENOTDIR: (

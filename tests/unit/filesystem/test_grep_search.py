@@ -59,17 +59,6 @@ def real_ripgrep() -> str:
     return program or beside
 
 
-@pytest.fixture
-def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A Python with no ripgrep beside it; `PATH` is for the test to set."""
-    python = tmp_path / "python-alone" / "python"
-    python.parent.mkdir()
-    python.symlink_to(sys.executable)
-    monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setenv("PATH", "")
-    return monkeypatch
-
-
 @pytest.mark.requirement("grep.text")
 async def test_matches_are_grouped_by_file_in_the_order_of_paths(root: Path, context: ToolContext) -> None:
     make(root, {"b.txt": "Hello\n  world hello\n", "a/c.txt": "none\nhello", "a.txt": "x"})

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tests.readings import read_file
+from tools.contract.context import MediaHandling, ToolContext
 from tools.contract.result import FileDataPart, InlineDataPart, TextPart
-from tools.filesystem.reading.content import Reading, read
 from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, detect
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
-
-
-def read_file(context: ToolContext, name: str, media: MediaHandling = MediaHandling.INLINE) -> Reading:
-    location = context.workspace.locate(name)
-    with context.workspace.open_file(location) as opened:
-        return read(opened, location, offset=0, limit=None, limits=Limits(), media=media, signal=AbortSignal())
 
 
 @pytest.mark.requirement("read.type_by_content")
@@ -87,7 +81,7 @@ def test_large_media_become_a_link(root: Path, context: ToolContext) -> None:
 @pytest.mark.requirement("read.media_handling")
 def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolContext) -> None:
     (root / "a.png").write_bytes(PNG)
-    parts = read_file(context, "a.png", MediaHandling.RESOURCE_LINK).parts
+    parts = read_file(context, "a.png", media=MediaHandling.RESOURCE_LINK).parts
     assert isinstance(parts[1], FileDataPart)
     assert parts[1].mime_type == "image/png"
 
@@ -95,7 +89,7 @@ def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolC
 @pytest.mark.requirement("read.media_handling")
 def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: ToolContext) -> None:
     (root / "a.png").write_bytes(PNG)
-    (part,) = read_file(context, "a.png", MediaHandling.NOTICE).parts
+    (part,) = read_file(context, "a.png", media=MediaHandling.NOTICE).parts
     assert isinstance(part, TextPart)
     assert str(root / "a.png") in part.text
     assert "image/png" in part.text

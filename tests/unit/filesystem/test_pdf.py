@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.pdf_files import document, lines
-from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tests.readings import read_file, text_of
+from tools.contract.context import Limits, MediaHandling, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import FileDataPart, InlineDataPart, TextPart, ToolResult
 from tools.filesystem.read_file import ReadFileTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind
-from tools.filesystem.reading.outcome import Reading
-from tools.filesystem.reading.pdf import ALL_PAGES, Pages
+from tools.filesystem.reading.pdf import Pages
 from tools.flow import package
 
 RULE = "\n\n---\n\n"
@@ -27,41 +26,11 @@ LONG = document(*[lines(*[f"page {page} line {line}" for line in range(1, 11)]) 
 """40 pages, each with its marker, an empty line, ten lines, and an empty line."""
 
 
-def read_pdf(
-    context: ToolContext,
-    name: str,
-    offset: int = 0,
-    limit: int | None = None,
-    *,
-    pages: Pages = ALL_PAGES,
-    media: MediaHandling = MediaHandling.INLINE,
-    limits: Limits | None = None,
-) -> Reading:
-    location = context.workspace.locate(name)
-    with context.workspace.open_file(location) as opened:
-        return read(
-            opened,
-            location,
-            offset=offset,
-            limit=limit,
-            limits=limits or Limits(),
-            media=media,
-            signal=AbortSignal(),
-            pages=pages,
-        )
-
-
-def text_of(reading: Reading) -> str:
-    (part,) = reading.parts
-    assert isinstance(part, TextPart)
-    return part.text
-
-
 @pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("name", ["a.pdf", "report.txt"])
 def test_a_pdf_is_shown_as_the_text_of_its_pages(name: str, root: Path, context: ToolContext) -> None:
     (root / name).write_bytes(TWO_PAGES)
-    reading = read_pdf(context, name)
+    reading = read_file(context, name)
     assert text_of(reading) == "--- Page 1 of 2 ---\n\nHello\nWorld\n\n--- Page 2 of 2 ---\n\nSecond page\n"
     assert (reading.kind, reading.is_text, reading.pages) == (FileKind.PDF, True, 2)
     assert (reading.start, reading.end, reading.total, reading.truncated) == (1, 8, 8, False)
@@ -73,24 +42,24 @@ def test_text_is_no_media_whatever_the_operator_wants_of_media(
     media: MediaHandling, root: Path, context: ToolContext
 ) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
-    assert "Hello" in text_of(read_pdf(context, "a.pdf", media=media))
+    assert "Hello" in text_of(read_file(context, "a.pdf", media=media))
 
 
 @pytest.mark.requirement("pdf.window")
 def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
-    reading = read_pdf(context, "a.pdf", 2, 2)
+    reading = read_file(context, "a.pdf", 2, 2)
     header, _, body = text_of(reading).partition(RULE)
     assert body == "Hello\nWorld"
     assert header.startswith("Showing lines 3-4 of ")
     assert (reading.truncated, reading.next_offset) == (True, 4)
-    assert text_of(read_pdf(context, "a.pdf", -1)).endswith(f"{RULE}Second page\n")
+    assert text_of(read_file(context, "a.pdf", -1)).endswith(f"{RULE}Second page\n")
 
 
 @pytest.mark.requirement("pdf.window")
 def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
-    reading = read_pdf(context, "a.pdf", limit=20)
+    reading = read_file(context, "a.pdf", limit=20)
     assert "This is from pages 1-2 of 40; other pages can be asked for, for example with pages='3-'." in text_of(
         reading
     )
@@ -104,10 +73,10 @@ def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Pa
     found: list[str] = []
     offset: int | None = 0
     while offset is not None:
-        reading = read_pdf(context, "a.pdf", offset, limits=limits)
+        reading = read_file(context, "a.pdf", offset, limits=limits)
         found += text_of(reading).partition(RULE)[2].splitlines()
         offset = reading.next_offset
-    whole = text_of(read_pdf(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
+    whole = text_of(read_file(context, "a.pdf", limits=Limits(read_chars=1_000_000)))
     assert found == whole.splitlines()
     assert whole.count("--- Page ") == 40
 
@@ -118,7 +87,7 @@ def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Pa
 )
 def test_single_pages_can_be_asked_for(wanted: str, first: int, last: int, root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
-    text = text_of(read_pdf(context, "a.pdf", pages=Pages.parse(wanted)))
+    text = text_of(read_file(context, "a.pdf", pages=Pages.parse(wanted)))
     assert text.startswith(f"--- Page {first} of 40 ---\n\npage {first} line 1\n")
     assert text.endswith(f"page {last} line 10\n")
     assert text.count("--- Page ") == last - first + 1
@@ -135,7 +104,7 @@ def test_what_is_no_run_of_pages_is_refused(wanted: str) -> None:
 def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
     with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as caught:
-        read_pdf(context, "a.pdf", pages=Pages(3, 3))
+        read_file(context, "a.pdf", pages=Pages(3, 3))
     assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
@@ -143,7 +112,7 @@ def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path
 def test_a_scanned_document_comes_as_the_file_it_is(root: Path, context: ToolContext) -> None:
     data = document(b"", b"")
     (root / "a.pdf").write_bytes(data)
-    reading = read_pdf(context, "a.pdf")
+    reading = read_file(context, "a.pdf")
     media, note = reading.parts
     assert media == InlineDataPart("application/pdf", data, (root / "a.pdf").as_uri())
     assert isinstance(note, TextPart)
@@ -154,7 +123,7 @@ def test_a_scanned_document_comes_as_the_file_it_is(root: Path, context: ToolCon
 @pytest.mark.requirement("pdf.no_text")
 def test_pages_without_text_say_so_between_the_others(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(document(b"", lines("words")))
-    assert text_of(read_pdf(context, "a.pdf")).startswith("--- Page 1 of 2 ---\n\n[No text on this page.]\n\n")
+    assert text_of(read_file(context, "a.pdf")).startswith("--- Page 1 of 2 ---\n\n[No text on this page.]\n\n")
 
 
 @pytest.mark.requirement("pdf.extra")
@@ -167,7 +136,7 @@ def test_without_the_extra_a_pdf_comes_as_media_and_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)  # as where it is not installed
     (root / "a.pdf").write_bytes(TWO_PAGES)
-    *parts, note = read_pdf(context, "a.pdf", media=media).parts
+    *parts, note = read_file(context, "a.pdf", media=media).parts
     assert isinstance(note, TextPart)
     assert EXTRA in note.text
     assert [type(found) for found in parts if not isinstance(found, TextPart)] == ([part] if part else [])

@@ -9,35 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
+from tests.readings import read_file, text_of
+from tools.contract.context import Limits, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import TextPart
-from tools.filesystem.reading.content import HASHED_BYTES, MAX_WIDE_BYTES, Reading, read
+from tools.filesystem.reading.content import HASHED_BYTES, MAX_WIDE_BYTES
 from tools.filesystem.reading.media import FileKind
 
 RULE = "\n\n---\n\n"
-
-
-def read_file(
-    context: ToolContext, name: str, offset: int = 0, limit: int | None = None, limits: Limits | None = None
-) -> Reading:
-    location = context.workspace.locate(name)
-    with context.workspace.open_file(location) as opened:
-        return read(
-            opened,
-            location,
-            offset=offset,
-            limit=limit,
-            limits=limits or Limits(),
-            media=MediaHandling.INLINE,
-            signal=AbortSignal(),
-        )
-
-
-def text_of(reading: Reading) -> str:
-    (part,) = reading.parts
-    assert isinstance(part, TextPart)
-    return part.text
 
 
 def numbered(count: int) -> str:

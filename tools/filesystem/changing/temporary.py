@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from tools.filesystem.descriptors import Folder
 from tools.filesystem.temporary_names import is_temporary, temporary_name
@@ -27,6 +27,8 @@ _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 
 _DROPPED_ATTRIBUTE = "security.capability"
 """Rights of a program, which new content must not have; it goes as the set-id bits do."""
+
+_ACCESS_LIST = "system.posix_acl_access"
 
 _GIVEN_BY_THE_SYSTEM = frozenset({"security.selinux"})
 """A label that every file has."""
@@ -161,7 +163,7 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         before: Its stat.
 
     Raises:
-        OSError: The mode cannot be set.
+        OSError: The mode or the access list cannot be set.
     """
     mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     descriptor = temporary.descriptor
@@ -208,11 +210,19 @@ def _copy_attributes(descriptor: int, folder: Folder, name: str) -> None:
                     wanted[attribute] = os.getxattr(old, attribute)
         finally:
             os.close(old)
+    given: list[str] = []
     with suppress(OSError):
-        for attribute in os.listxattr(descriptor):
-            if attribute not in wanted and attribute not in _GIVEN_BY_THE_SYSTEM:
+        given = os.listxattr(descriptor)
+    for attribute in given:
+        if attribute not in wanted and attribute not in _GIVEN_BY_THE_SYSTEM:
+            with _forgiving(attribute):
                 os.removexattr(descriptor, attribute)
     for attribute, value in wanted.items():
         if attribute != _DROPPED_ATTRIBUTE:
-            with suppress(OSError):
+            with _forgiving(attribute):
                 os.setxattr(descriptor, attribute, value)
+
+
+def _forgiving(attribute: str) -> AbstractContextManager[None]:
+    """Nothing is lost if an attribute cannot be set; but without its access list a file would be open to others."""
+    return nullcontext() if attribute == _ACCESS_LIST else suppress(OSError)

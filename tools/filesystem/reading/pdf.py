@@ -10,19 +10,20 @@ import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.descriptors import OpenedFile
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.reading import pdf_worker
 
 MAX_SECONDS = 20.0
@@ -40,14 +41,14 @@ MAX_AT_ONCE = 2
 MAX_WAIT_SECONDS = 60.0
 """How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take."""
 
-WATCH_SECONDS = 0.05
-"""How often cancellation and the time limit are looked at."""
-
 MAX_LINE_BYTES = 8 * pdf_worker.MAX_PAGE_CHARS
 """A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes."""
 
-_KEPT = ("SYSTEMROOT", "TEMP", "TMP")
-"""What a process on Windows does not start without."""
+_NO_PROGRAMS = {"PATH": ""}
+"""The library looks for programs that decode pictures, and none of them is wanted."""
+
+TURN_SECONDS = 0.05
+"""How often a call that waits for its turn looks whether it was cancelled."""
 
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
 
@@ -140,17 +141,38 @@ def extract(
             `invalid_tool_params`: it has no such page; `cancelled`.
     """
     taken = _Taken(pages)
-    with _place(spelled, signal), _child(opened, pages, seconds, signal) as child:
-        end = _take(child, taken, is_enough)
+    opened.stream.seek(0)
+    script = os.path.abspath(pdf_worker.__file__)
+    numbers = (pages.first, pages.last or 0, MAX_MEMORY, max(1, round(seconds)))
+    with _place(spelled, signal):
+        try:
+            with (
+                Child(
+                    [sys.executable, "-P", script, *map(str, numbers)],
+                    os.path.dirname(script),
+                    given=opened.stream,
+                    errors=subprocess.DEVNULL,
+                    environment=_NO_PROGRAMS,
+                ) as child,
+                Watch(child, Deadline(signal, seconds)),
+            ):
+                end = _take(child, taken, is_enough)
+        except ChildFailedError:
+            raise ToolError(
+                ToolErrorType.READ_CONTENT_FAILURE,
+                "The process that reads PDF files does not start on this machine, so the file was not read. "
+                "Tell the user that the server cannot start Python.",
+            ) from None
     signal.raise_if_aborted()
     if end == "missing":
         return None
     return taken.result(end, spelled, seconds)
 
 
-def _take(child: _Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
+def _take(child: Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
     """Take pages until there are enough; returns why there are no more."""
-    for message in child.messages():
+    for line in child.lines(MAX_LINE_BYTES):
+        message = cast("dict[str, Any]", json.loads(line))
         if "end" in message:
             return cast("str", message["end"])
         text = taken.add(message)
@@ -158,7 +180,7 @@ def _take(child: _Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str
             return "size"
         if text and is_enough(text):
             return "enough"
-    return "time" if child.is_late else "broken"
+    return "time" if child.was_killed else "broken"
 
 
 @contextmanager
@@ -181,90 +203,12 @@ def _wait_for_place(spelled: str, signal: AbortSignal) -> None:
         raise busy
     try:
         until = time.monotonic() + MAX_WAIT_SECONDS
-        while not _places.acquire(timeout=WATCH_SECONDS):
+        while not _places.acquire(timeout=TURN_SECONDS):
             signal.raise_if_aborted()
             if time.monotonic() > until:
                 raise busy
     finally:
         _waiting.release()
-
-
-class _Child:
-    """The process that reads, and a thread that kills it in time.
-
-    The process is waited for only after that thread has ended, so a signal never meets another process of the
-    same number.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], seconds: float, abort: AbortSignal) -> None:
-        self.is_late = False
-        self._process = process
-        self._until = time.monotonic() + seconds
-        self._abort = abort
-        self._ended = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="pdf-watcher", daemon=True)
-        self._watcher.start()
-
-    def messages(self) -> Iterator[dict[str, Any]]:
-        """What it says, until it ends or is killed."""
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        while line := self._process.stdout.readline(MAX_LINE_BYTES):
-            if not line.endswith(b"\n"):
-                return
-            yield cast("dict[str, Any]", json.loads(line))
-
-    def close(self) -> None:
-        """End the process, whatever it does."""
-        self._ended.set()
-        self._watcher.join()
-        self._kill()
-        self._process.wait()
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        self._process.stdout.close()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(WATCH_SECONDS):
-            self.is_late = time.monotonic() > self._until
-            if self.is_late or self._abort.aborted:
-                self._kill()
-                return
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-
-@contextmanager
-def _child(opened: OpenedFile, pages: Pages, seconds: float, abort: AbortSignal) -> Generator[_Child]:
-    opened.stream.seek(0)
-    script = os.path.abspath(pdf_worker.__file__)
-    numbers = (pages.first, pages.last or 0, MAX_MEMORY, max(1, round(seconds)))
-    # An empty PATH: the library looks for programs that decode pictures, and none of them is wanted.
-    environment = {"PATH": ""} | {name: os.environ[name] for name in _KEPT if name in os.environ}
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", script, *map(str, numbers)],
-            cwd=os.path.dirname(script),
-            stdin=opened.stream,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-    except (OSError, ValueError):
-        raise ToolError(
-            ToolErrorType.READ_CONTENT_FAILURE,
-            "The process that reads PDF files does not start on this machine, so the file was not read. "
-            "Tell the user that the server cannot start Python.",
-        ) from None
-    child = _Child(process, seconds, abort)
-    try:
-        yield child
-    finally:
-        child.close()
 
 
 class _Taken:

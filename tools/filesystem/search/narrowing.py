@@ -18,7 +18,7 @@ from tools.filesystem.finding.walk import Filters, LeftOut, Walk
 from tools.filesystem.ignore import GIT_FOLDER, HiddenBy, PresentNames, Scope, scope_of
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import OwnWalk, tells_what_it_leaves_out, walk_with_ripgrep
-from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
+from tools.filesystem.search.engines.scan import MAX_FILE_BYTES, is_huge
 from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.workspace import Location, contains
 
@@ -29,7 +29,7 @@ SHARE_OF_TIME = 0.7
 """Of what is left of the budget, so that there is time to look into the files found."""
 
 MAX_REMEMBERED = 1_000
-
+"""Folders remembered; then it begins anew."""
 
 FORGET_SECONDS = 300.0
 """How long a folder where nothing could be narrowed is left alone."""
@@ -130,14 +130,10 @@ class _Judge:
         """What was found, if our walk agrees with it."""
         if not all(map(self._is_left_out, found.left_out)) or not all(map(self._is_shown, found.matching)):
             return None
-        paths = [path for path in found.matching if not self._is_huge(path)]
+        paths = [path for path in found.matching if not is_huge(self._folder + path)]
         late = len(found.matching) - len(paths)
         huge = late + sum(map(self._is_shown, found.too_large))
         return Narrowed(paths, found.searched - late, huge, LeftOut(self._hidden, self._excluded, 0))
-
-    def _is_huge(self, path: str) -> bool:
-        info = self._looked_at(path)
-        return info is not None and info.st_size > MAX_FILE_BYTES
 
     def _looked_at(self, path: str) -> os.stat_result | None:
         try:

@@ -8,10 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.child import ChildFailedError
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.engine import Batch, Engine, EngineFailedError, Hits, Query, Run, Tally
 
 logger = logging.getLogger(__name__)
+
+_FAILURES = (EngineFailedError, ChildFailedError)
+"""After these another engine is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Chain:
             engine = self._engines[0]
             try:
                 return Begun(batch, engine, engine.start(batch, self._query, self._deadline))
-            except EngineFailedError as error:
+            except _FAILURES as error:
                 self._give_up(engine, error)
         raise ToolError(
             ToolErrorType.GREP_EXECUTION_ERROR,
@@ -79,7 +83,7 @@ class Chain:
             try:
                 with closing(begun.run), closing(begun.run.hits()) as found:
                     hits = list(found)
-            except EngineFailedError as error:
+            except _FAILURES as error:
                 self._give_up(begun.engine, error)
                 begun = self.start(begun.batch)
             else:
@@ -88,6 +92,6 @@ class Chain:
                 self.tally.huge += begun.run.tally.huge
                 return hits
 
-    def _give_up(self, engine: Engine, error: EngineFailedError) -> None:
+    def _give_up(self, engine: Engine, error: Exception) -> None:
         logger.warning("%s cannot search: %s", engine.name, error)
         self._engines = [other for other in self._engines if other is not engine]

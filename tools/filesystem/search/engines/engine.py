@@ -130,6 +130,7 @@ class Engine(Protocol):
             deadline: Budget and cancellation.
 
         Raises:
+            ChildFailedError: Its process cannot be run.
             EngineFailedError: It cannot do this search.
         """
         ...

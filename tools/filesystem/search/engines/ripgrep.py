@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.search.engines.child import Child, Watch
 from tools.filesystem.search.engines.engine import Batch, EngineFailedError, Hits, Query, Run, Tally
-from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
+from tools.filesystem.search.engines.scan import MAX_FILE_BYTES, is_huge
 from tools.filesystem.workspace import contains
 
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
@@ -42,7 +42,8 @@ _OPTIONS = (
     "--stats",  # for the number of files searched
 )
 
-_SEARCHED = re.compile(rb"^(\d+) files searched$", re.MULTILINE)
+SEARCHED = re.compile(rb"^(\d+) files searched$", re.MULTILINE)
+"""What `--stats` tells of the number of files."""
 
 _ERROR = 2
 """Exit code of ripgrep for a failure, also if it is only that a file has gone."""
@@ -111,10 +112,7 @@ def _named_files(batch: Batch) -> Iterator[str]:
 
 
 def _is_huge(batch: Batch, path: str) -> bool:
-    try:
-        return os.lstat(os.path.join(batch.folder.path, path)).st_size > MAX_FILE_BYTES
-    except OSError:
-        return False
+    return is_huge(os.path.join(batch.folder.path, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class RipgrepRun:
         self._rest = b""
         try:
             self._watch.start()
-        except EngineFailedError:
+        except ChildFailedError:
             child.close()
             raise
 
@@ -199,7 +197,7 @@ class RipgrepRun:
     def _count(self) -> None:
         """Count what was searched, and look at the sizes only where something was not."""
         expected = self._batch.files - self.tally.huge
-        found = _SEARCHED.search(self._rest)
+        found = SEARCHED.search(self._rest)
         self.tally.searched = min(int(found[1]), expected) if found else expected
         if self.tally.searched < expected:
             whole = [group for group in self._batch.groups if group.is_whole]

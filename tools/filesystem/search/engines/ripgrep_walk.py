@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from tools.contract.context import AbortSignal
+from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.dialect import literal_pattern
-from tools.filesystem.search.engines.child import Child, Watch
-from tools.filesystem.search.engines.engine import EngineFailedError, Query
+from tools.filesystem.search.engines.engine import Query
+from tools.filesystem.search.engines.ripgrep import SEARCHED
 
 MAX_TOLD_BYTES = 8_000_000
 """What ripgrep may tell of what it leaves out: some 40,000 files. Our own walk is better where there are more."""
@@ -44,7 +45,6 @@ _TOO_LARGE = re.compile(rb"(?:rg: )?DEBUG\|ignore::walk\|[^|]*:\d+: ignoring \./
 _NOT_LEFT_OUT = re.compile(
     rb"(?:rg: )?DEBUG\|(?:(?!ignore::walk\|)[a-z_:]+\|.*|ignore::walk\|[^|]*:\d+: whitelisting .*)"
 )
-_SEARCHED = re.compile(rb"^(\d+) files searched$", re.MULTILINE)
 _BYTES = re.compile(rb"^(\d+) bytes searched$", re.MULTILINE)
 
 
@@ -96,13 +96,13 @@ def walk_with_ripgrep(
             deadline.check()
             told.seek(0)
             return _understood(output, told.read()) if is_whole else None
-    except (OSError, EngineFailedError):
+    except (OSError, ChildFailedError):
         return None
 
 
 def _understood(output: bytes, told: bytes) -> OwnWalk | None:
     *matching, end = output.split(b"\0")
-    searched, size = _SEARCHED.search(end), _BYTES.search(end)
+    searched, size = SEARCHED.search(end), _BYTES.search(end)
     left_out: set[str] = set()
     too_large: set[str] = set()
     for line in told.removesuffix(b"\n").split(b"\n"):

@@ -57,6 +57,14 @@ class HugeFileError(Exception):
     """The file is larger than `MAX_FILE_BYTES`."""
 
 
+def is_huge(path: str) -> bool:
+    """Whether a file is too large to be searched; a link is not followed, and what cannot be looked at is not."""
+    try:
+        return os.lstat(path).st_size > MAX_FILE_BYTES
+    except OSError:
+        return False
+
+
 class Scanner:
     """Finds matching lines in one file after the other.
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
+from tools.filesystem.child import Child, Watch
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines import scan
-from tools.filesystem.search.engines.child import Child, Watch
 from tools.filesystem.search.engines.engine import Batch, EngineFailedError, Hits, Query, Tally
 
 IDLE_SECONDS = 60.0
@@ -38,7 +39,8 @@ class Workers:
         """The waiting process, or a new one.
 
         Raises:
-            EngineFailedError: None can be started.
+            ChildFailedError: It does not start.
+            EngineFailedError: There is nothing to start.
         """
         waiting = self._idle.take()
         if waiting is not None:
@@ -46,7 +48,7 @@ class Workers:
         if not sys.executable:
             raise EngineFailedError("there is no Python to start")
         script = os.path.abspath(scan.__file__)
-        return Child([sys.executable, "-P", "-S", script], os.path.dirname(script), is_fed=True)
+        return Child([sys.executable, "-P", "-S", script], os.path.dirname(script), given=subprocess.PIPE)
 
     def give_back(self, child: Child) -> None:
         """Let a process that has finished a search wait for the next."""
@@ -165,6 +167,7 @@ class WorkerRun:
         """Begin.
 
         Raises:
+            ChildFailedError: It cannot be watched.
             EngineFailedError: It does not take it.
         """
         self._watch.start()
@@ -176,7 +179,7 @@ class WorkerRun:
 
     def hits(self) -> Generator[Hits]:
         """The files with matches, in the order of the batch."""
-        for line in self._lines():
+        for line in self._child.lines():
             if self._deadline.check():
                 return
             if line.startswith(b"{"):
@@ -198,9 +201,3 @@ class WorkerRun:
             self._workers.give_back(self._child)
         else:
             self._child.close()
-
-    def _lines(self) -> Iterator[bytes]:
-        buffer = b""
-        while chunk := self._child.read():
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            yield from lines

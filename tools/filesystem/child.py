@@ -1,4 +1,4 @@
-"""A child process that searches: nothing of ours in its environment, gone when its time is over or nobody waits."""
+"""A child process that works on files: nothing of ours in its environment, gone when its time is over."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.search.engines.engine import EngineFailedError
 
 WATCH_SECONDS = 0.05
 """How often cancellation and the time limit are looked at while the child is silent."""
@@ -25,17 +24,22 @@ _KEPT = ("SYSTEMROOT", "TEMP", "TMP")
 """What a process on Windows does not start without."""
 
 
+class ChildFailedError(Exception):
+    """The process cannot be run here. The text is for the log."""
+
+
 class Child:
     """A running process, in a group of its own. To be closed by whoever started it.
 
     Args:
         arguments: The program by its absolute path, and its arguments.
         folder: Its working folder.
-        is_fed: Whether it reads what `write` gives it.
+        given: What it reads: nothing, a file, or with `subprocess.PIPE` what `write` gives it.
         errors: Takes what it says on stderr; without it, `finish` tells.
+        environment: Its environment variables, but for what Windows needs.
 
     Raises:
-        EngineFailedError: It does not start.
+        ChildFailedError: It does not start.
     """
 
     def __init__(
@@ -43,22 +47,23 @@ class Child:
         arguments: Sequence[str | bytes],
         folder: str,
         *,
-        is_fed: bool = False,
-        errors: IO[bytes] | None = None,
+        given: int | IO[bytes] = subprocess.DEVNULL,
+        errors: int | IO[bytes] = subprocess.PIPE,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         try:
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
-                stdin=subprocess.PIPE if is_fed else subprocess.DEVNULL,
+                stdin=given,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if errors is None else errors,
-                env={name: os.environ[name] for name in _KEPT if name in os.environ},
+                stderr=errors,
+                env={name: os.environ[name] for name in _KEPT if name in os.environ} | dict(environment or {}),
                 start_new_session=True,
                 bufsize=0,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise EngineFailedError(f"the process does not start: {type(error).__name__}") from None
+            raise ChildFailedError(f"the process does not start: {type(error).__name__}") from None
         self._lock = threading.Lock()
         self._is_reaped = False
         self.was_killed = False
@@ -85,6 +90,19 @@ class Child:
         """Some output; nothing at its end."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         return os.read(self._process.stdout.fileno(), 1 << 16)
+
+    def lines(self, longest: int | None = None) -> Iterator[bytes]:
+        """Its output by lines, without their endings; what follows the last ending is dropped.
+
+        Args:
+            longest: Bytes of a line; no more are taken after a longer one. `None` for any.
+        """
+        buffer = b""
+        while chunk := self.read():
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            yield from lines
+            if longest is not None and len(buffer) > longest:
+                return
 
     def write(self, data: bytes) -> None:
         """Give it something to read.
@@ -151,7 +169,7 @@ class Watch:
         self._is_too_much = is_too_much
         self._deadline = deadline
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="search-watcher", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="child-watcher", daemon=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -166,12 +184,12 @@ class Watch:
         """Watch from now on.
 
         Raises:
-            EngineFailedError: The system gives no thread.
+            ChildFailedError: The system gives no thread.
         """
         try:
             self._thread.start()
         except RuntimeError:
-            raise EngineFailedError("no thread can be started to watch it") from None
+            raise ChildFailedError("no thread can be started to watch it") from None
 
     def end(self) -> None:
         """Watch no more."""

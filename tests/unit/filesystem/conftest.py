@@ -1,0 +1,19 @@
+"""Fixtures for the tests of the file layer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without ripgrep: nothing on the path, and a Python that has none beside it."""
+    python = tmp_path / "python-alone" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", "")
+    return monkeypatch
