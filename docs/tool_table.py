@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from tools.builtins import builtin_tools
+from tools.contract.base import BaseTool
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 TABLE = re.compile(r"(<!-- tools:begin[^\n]*-->\n).*?(<!-- tools:end -->)", flags=re.DOTALL)
@@ -27,7 +29,8 @@ def table() -> str:
     rows = ["| tool | what it does | asked first |", "| --- | --- | --- |"]
     for tool in builtin_tools():
         sentence = re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:").replace("|", "\\|")
-        rows.append(f"| `{tool.name}` | {sentence} | {'no' if tool.behaviour.read_only else 'yes'} |")
+        asks = type(tool).should_confirm_execute is not BaseTool[Any].should_confirm_execute
+        rows.append(f"| `{tool.name}` | {sentence} | {'yes' if asks else 'no'} |")
     return "".join(f"{row}\n" for row in rows)
 
 

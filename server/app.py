@@ -3,46 +3,58 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
 from typing import Any, Literal
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 
-from server.approval import Approval, ApprovalPolicy
-from server.clients import Client, ClientTable, RequestContext
+from server.approval import Approval, ApprovalPolicy, read_any_answer
+from server.audit import AuditLog
+from server.clients import Client, ClientRoots, ClientTable, RequestContext
+from server.commands import Commands
 from server.exposure import complete, result_to_wire, tool_to_wire
 from server.file_features import FileFeatures
+from server.permissions import permission_policy, rule_keeper
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.upstreams.pool import UpstreamPool
 from tools.builtins import builtin_tools
+from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
-from tools.contract.context import ToolContext
+from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.result import FunctionCall, ToolResult
 from tools.filesystem.workspace import Workspace
 from tools.flow import Flow
-from tools.permissions.policy import PermissionPolicy
+from tools.permissions.hidden import hidden_paths
+from tools.permissions.permission import Permission
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
 
+EXIT_PLAN_MODE = "exit_plan_mode"
+"""Listed for clients in plan mode only."""
+
 INSTRUCTIONS = (
     "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
-    "read, edit and write_file change. Paths may be absolute or relative to the first workspace folder. Large results "
-    "are cut, and say how to get the rest. Changes may be shown to the user for consent first; a refused call had no "
-    "effect and should not be repeated unchanged."
+    "read, edit and write_file change, run_shell_command runs commands, in the background too. Paths may be absolute "
+    "or relative to the first workspace folder. Large results are cut, and say how to get the rest. Changes and "
+    "commands may be shown to the user for consent first; a refused call had no effect and should not be repeated "
+    "unchanged."
 )
 
 ServedOver = Literal["stdio", "network"]
@@ -96,7 +108,10 @@ class App:
         for tool in builtin_tools():
             self.registry.register_tool(tool)
         self.registry.on_change(self._tools_changed)
-        self.clients = ClientTable(settings.approval_mode, settings.http.session_idle / 1000)
+        self._commands = Commands(report)
+        self.clients = ClientTable(
+            settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
+        )
         fallback: Literal["client", "deny"] = "client" if served_over == "stdio" else "deny"
         self._approval = Approval(
             ApprovalPolicy(
@@ -110,12 +125,16 @@ class App:
             intersect=settings.workspace.client_roots == "intersect",
             respect_git_ignore=settings.workspace.respect_git_ignore,
             respect_agent_ignore=settings.workspace.respect_agent_ignore,
+            hidden=lambda roots: hidden_paths(self._policy.rules, roots),
         )
+        self._policy = permission_policy(report, self.registry)
+        audit = settings.log.audit
+        self._audit = AuditLog(os.path.abspath(os.path.expanduser(audit)) if audit is not None else None)
         self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
-        self._flow = Flow(self.registry, PermissionPolicy())
+        self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
         self._bus = InMemorySubscriptionBus()
-        self._listing: dict[str, Any] | None = None
+        self._listings: dict[bool, dict[str, Any]] = {}
         self.server = self._build_server()
 
     def _build_server(self) -> CoreServer:
@@ -136,6 +155,7 @@ class App:
         FileFeatures(self._flow, self._context_of, self._approval).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
+        server.middleware.append(read_any_answer)
         return server
 
     @asynccontextmanager
@@ -148,20 +168,28 @@ class App:
             finally:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
+                await self._commands.aclose(self.clients.job_tables())
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._audit.close)
 
     def start_upstreams(self) -> None:
         """Start the upstreams, once. Called when a client is really there: some start a server only to probe it."""
         if self._tasks is not None:
             self.pool.start(self._tasks)
 
-    def _tools_changed(self) -> None:
-        self._listing = None
+    def _forget(self, state: ClientState) -> None:
         if self._tasks is not None:
-            self._tasks.start_soon(self._tell_tools_changed)
+            self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 
-    async def _tell_tools_changed(self) -> None:
+    def _tools_changed(self) -> None:
+        self._listings.clear()
+        if self._tasks is not None:
+            self._tasks.start_soon(self._tell_tools_changed, list(self.clients.sessions()))
+
+    async def _tell_tools_changed(self, sessions: Sequence[ServerSession]) -> None:
+        """Tell these sessions, and whoever listens in the 2026-07-28 revision, that the list of tools changed."""
         await self._bus.publish(ToolsListChanged())
-        for session in self.clients.sessions():
+        for session in sessions:
             await session.send_tool_list_changed()
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
@@ -184,11 +212,20 @@ class App:
         del params
         self.start_upstreams()
         await self.pool.wait_for_first_list()
-        if self._listing is None:
-            tools = [tool_to_wire(tool) for tool in self.registry.get_all_tools()]
+        plans = _plans(self.clients.of(ctx))
+        if plans not in self._listings:
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans)]
             # It may change at any time, and depends on what the operator configured.
-            self._listing = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
-        return complete(self._listing, ctx.protocol_version)
+            self._listings[plans] = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
+        return complete(self._listings[plans], ctx.protocol_version)
+
+    def offered_tools(self, *, plans: bool) -> list[BaseTool[Any]]:
+        """The tools that a client would see, in plan mode or not."""
+        return [
+            tool
+            for tool in self.registry.get_all_tools()
+            if self._policy.why_not_offered(tool) is None and (plans or tool.name != EXIT_PLAN_MODE)
+        ]
 
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         self.start_upstreams()
@@ -197,10 +234,11 @@ class App:
         if owner is not None:
             # A client may know the tool from an earlier run: the first attempt to connect is waited for.
             await owner.known.wait()
-            workspace = self._workspaces.workspace(client.roots)
+            workspace = self._workspaces.workspace(client.roots, client.readable)
         else:
             workspace = await self._workspaces.workspace_of(client, ctx)
         context = self._context(ctx, client, workspace)
+        mode = client.state.approval_mode
         call = FunctionCall(params.name, params.arguments or {})
         confirmer = self._approval.confirmer(ctx, params, client.state.key)
         try:
@@ -211,9 +249,22 @@ class App:
                 raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(owner.unavailable())
+        if client.state.approval_mode is not mode:
+            await self._tell_tools_changed([client.session] if client.session is not None else [])
         if isinstance(outcome, Question):
             return self._approval.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
+
+    async def judge(self, call: FunctionCall) -> Permission:
+        """What would be decided on a call of a client over stdio that names no roots. Nothing is run.
+
+        Raises:
+            ToolError: The call cannot succeed, or nobody has a tool of this name.
+        """
+        state = ClientState("", self._settings.approval_mode)
+        context = ToolContext(self._workspaces.workspace(ClientRoots()), self._limits, state)
+        judged = await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)
+        return judged.permission
 
     async def _context_of(self, ctx: RequestContext) -> ToolContext:
         """What a request for files acts in; the client's roots are waited for as for a call."""
@@ -226,9 +277,15 @@ class App:
             workspace=workspace,
             limits=self._limits,
             client=client.state,
+            services=self._commands.services,
             media=self._settings.media,
             progress=_progress_of(ctx),
         )
+
+
+def _plans(client: Client) -> bool:
+    """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
+    return client.state.approval_mode is ApprovalMode.PLAN and client.state.grants is not None
 
 
 def _instructions(report: SettingsReport) -> str:

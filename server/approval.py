@@ -12,11 +12,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.context import CallNext
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -24,7 +25,7 @@ from pydantic import ValidationError
 
 from server.clients import RequestContext
 from tools.contract.confirmation import Answer, Channel, Confirmer, Decision, Pending, Question, Unavailable
-from tools.display import render_question
+from tools.display import render_question, visible_line
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,29 @@ class ApprovalPolicy:
     when_unavailable: Literal["client", "deny"]
     timeout_seconds: float
     style: Literal["form", "simple"] = "form"
+
+
+async def read_any_answer(ctx: RequestContext, call_next: CallNext) -> Any:
+    """Let an answer to our question that fits no schema reach the handler, as an acceptance without a decision.
+
+    The SDK would refuse the whole request with a protocol error, which no model reads.
+    """
+    params = ctx.params or {}
+    if "inputResponses" not in params:
+        return await call_next(ctx)
+    given = params["inputResponses"]
+    responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
+    if QUESTION_KEY in responses and not _is_an_answer(responses[QUESTION_KEY]):
+        responses[QUESTION_KEY] = {"action": "accept"}
+    return await call_next(replace(ctx, params={**params, "inputResponses": responses}))
+
+
+def _is_an_answer(reply: Any) -> bool:
+    try:
+        types.ElicitResult.model_validate(reply, by_name=False)
+    except ValidationError:
+        return False
+    return True
 
 
 class Approval:
@@ -119,12 +143,12 @@ class _NobodyToAsk:
     when_unavailable: Literal["client", "deny"]
 
     async def ask(self, question: Question) -> Unavailable:
-        mode = " or approvalMode to auto-edit" if question.details.type == "edit" else " or trust the server"
-        return Unavailable(
-            client_decides=self.when_unavailable == "client",
-            way_out="This client has announced no form elicitation. The operator can set "
-            f'confirmation.whenUnavailable to "client" (its own approval dialog then decides){mode}.',
-        )
+        mode = {"edit": " or approvalMode to auto-edit", "mcp": " or trust the server"}.get(question.details.type, "")
+        setting = 'confirmation.whenUnavailable to "client" (its own approval dialog then decides)'
+        way_out = f"This client has announced no form elicitation. The operator can set {setting}{mode}."
+        if self.when_unavailable == "client":
+            way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."
+        return Unavailable(client_decides=self.when_unavailable == "client", way_out=way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +204,19 @@ def read_answer(
     if style == "simple":
         return Answer(Decision.ONCE)
     fields = content or {}
-    try:
-        decision = Decision(fields.get("decision"))
-    except ValueError:
+    given = fields.get("decision")
+    decision = next((choice.decision for choice in question.choices if choice.decision.value == given), None)
+    if decision is None:
         return Answer(Decision.DENY, Channel.MALFORMED)
-    reason, text = fields.get("reason") or "", fields.get("content") or None
-    if not isinstance(reason, str) or not _is_acceptable(text, question):
+    reason, text = fields.get("reason"), fields.get("content")
+    if not isinstance(reason, str | None) or not _is_acceptable(text, question):
         return Answer(Decision.DENY, Channel.MALFORMED)
-    return Answer(decision, reason=reason[:MAX_REASON_CHARS], content=text)
+    return Answer(decision, reason=(reason or "")[:MAX_REASON_CHARS], content=text or None)
 
 
 def _is_acceptable(text: Any, question: Question) -> bool:
     """Whether a text put in place of the proposed one was offered, and is of the size that is offered."""
-    if text is None:
+    if text is None or text == "":
         return True
     if not isinstance(text, str) or question.details.type != "edit" or question.details.editable is None:
         return False
@@ -203,13 +227,14 @@ def form(question: Question, style: Literal["form", "simple"], protocol_version:
     """The form's schema: flat, and with a required decision that has no default."""
     if style == "simple":
         return {"type": "object", "properties": {}}
-    titles = {Decision.ONCE: "Allow once", Decision.DENY: "Deny"}
+    values = [choice.decision.value for choice in question.choices]
+    titles = [visible_line(choice.title) for choice in question.choices]
     decision: dict[str, Any] = {"type": "string", "title": "Decision"}
     if protocol_version >= TITLED_ENUM_SINCE:
-        decision["oneOf"] = [{"const": value.value, "title": title} for value, title in titles.items()]
+        decision["oneOf"] = [{"const": value, "title": title} for value, title in zip(values, titles, strict=True)]
     else:
-        decision["enum"] = [value.value for value in titles]
-        decision["enumNames"] = list(titles.values())
+        decision["enum"] = values
+        decision["enumNames"] = titles
     properties: dict[str, Any] = {
         "decision": decision,
         "reason": {"type": "string", "title": "Reason", "description": "Told to the model if you deny. Optional."},

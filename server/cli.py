@@ -50,6 +50,9 @@ def _serve(arguments: argparse.Namespace, report: SettingsReport) -> int:
     from server.serving import ListenError, leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
 
     gc.freeze()
+    # A large result makes ten thousands of small objects that are all in use: looking at them for garbage every 700
+    # costs a twentieth of such a call.
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
     try:
@@ -74,6 +77,17 @@ def _call(arguments: argparse.Namespace, report: SettingsReport) -> int:
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
     return make_call(arguments.tool, given, _server_options(arguments))
+
+
+def _explain(arguments: argparse.Namespace, report: SettingsReport) -> int:
+    from server.explain import explain_call, read_call  # noqa: PLC0415 - the SDK is imported only where needed
+    from server.terminal import UsageError  # noqa: PLC0415 - as above
+
+    try:
+        call = read_call(arguments.tool, arguments.pairs, arguments.arguments)
+    except UsageError as error:
+        return _fail(str(error), EXIT_USAGE)
+    return explain_call(report, call, as_json=arguments.json)
 
 
 def _server_options(arguments: argparse.Namespace) -> list[str]:
@@ -133,4 +147,12 @@ def _parser() -> argparse.ArgumentParser:
     call.add_argument("pairs", nargs="*", metavar="key=value", help="its arguments")
     call.add_argument("--json", metavar="ARGS", help="its arguments as a JSON object")
     call.set_defaults(run=_call)
+    permissions = commands.add_parser("permissions", help="what calls may do")
+    about = permissions.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    explain = about.add_parser("explain", parents=[shared], help="what would be decided on a call, and why")
+    explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
+    explain.add_argument("pairs", nargs="*", metavar="key=value", help="its arguments")
+    explain.add_argument("--arguments", metavar="ARGS", help="its arguments as a JSON object")
+    explain.add_argument("--json", action="store_true", help="answer as JSON")
+    explain.set_defaults(run=_explain)
     return parser

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from tools.contract.context import ApprovalMode, ClientState
+from tools.execution.jobs import JobTable
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -48,12 +49,14 @@ class Client:
 
     Args:
         state: What tools may know of it.
+        readable: Folders whose files it may read beside its workspace.
         roots: The folders it works in, `None` while that is not known.
         session: A way to notify it outside of its requests, where the era has one.
         last_seen: Monotonic seconds of its latest request.
     """
 
     state: ClientState
+    readable: tuple[str, ...] = ()
     roots: ClientRoots | None = None
     session: ServerSession | None = None
     last_seen: float = field(default_factory=time.monotonic)
@@ -65,22 +68,33 @@ class ClientTable:
     Args:
         approval_mode: The mode a new client starts in.
         idle_seconds: A client that was silent this long is forgotten.
+        readable: The folders whose files a client may read beside its workspace, by its key.
+        on_forget: Told of each client that is forgotten.
     """
 
-    def __init__(self, approval_mode: ApprovalMode, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        approval_mode: ApprovalMode,
+        idle_seconds: float,
+        readable: Callable[[str], tuple[str, ...]],
+        on_forget: Callable[[ClientState], None],
+    ) -> None:
         self._approval_mode = approval_mode
         self._idle_seconds = idle_seconds
+        self._readable = readable
+        self._on_forget = on_forget
         self._clients: OrderedDict[str, Client] = OrderedDict()
 
     def of(self, ctx: RequestContext) -> Client:
         """The client that sent this request."""
         key = client_key(ctx)
         if key is None:
-            return Client(ClientState("", self._approval_mode, reads=None))
+            return Client(ClientState("", self._approval_mode, reads=None, grants=None))
         client = self._clients.get(key)
         if client is None:
             self._forget_silent()
-            client = self._clients[key] = Client(ClientState(key, self._approval_mode))
+            state = ClientState(key, self._approval_mode, jobs=JobTable())
+            client = self._clients[key] = Client(state, self._readable(key))
         client.last_seen = time.monotonic()
         self._clients.move_to_end(key)
         return client
@@ -91,13 +105,17 @@ class ClientTable:
             if client.session is not None:
                 yield client.session
 
+    def job_tables(self) -> list[JobTable]:
+        """What all clients run in the background."""
+        return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
+
     def _forget_silent(self) -> None:
         horizon = time.monotonic() - self._idle_seconds
         while self._clients:
             key, oldest = next(iter(self._clients.items()))
             if key == STDIO_KEY or (oldest.last_seen >= horizon and len(self._clients) < MAX_CLIENTS):
                 return
-            del self._clients[key]
+            self._on_forget(self._clients.pop(key).state)
 
 
 def client_key(ctx: RequestContext) -> str | None:

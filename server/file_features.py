@@ -84,7 +84,7 @@ class FileFeatures:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt. This server has one: {AT}.")
         context = await self._context_of(ctx)
         run = _runner(self._flow, context, self._confirmer(ctx, params, context))
-        outcome = await read_at(params.arguments, run)
+        outcome = await read_at(params.arguments, context, run)
         if isinstance(outcome, Question):
             return self._approval.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])

@@ -10,6 +10,8 @@ import os
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from tools.contract.unseen import is_seen_in_name
+
 FILE_TEMPLATE = "file:///{+path}"
 """RFC 6570: a reserved expansion, so that the slashes of the path stay."""
 
@@ -81,6 +83,6 @@ def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
     also a `%`. Only what would not come through that is encoded here.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
-    if _AMBIGUOUS.search(plain) or not plain.isprintable():
+    if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):
         return quote_from_bytes(os.fsencode(plain), safe="/:" if windows else "/")
     return plain

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from server.exposure import encodable
+from tools.contract.builtin_tool import run_blocking
 from tools.contract.confirmation import Question
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError
 from tools.contract.result import FunctionCall, TextPart, ToolResult
 from tools.flow import package
 
@@ -43,11 +46,12 @@ Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 """Runs a call through the flow, for the client at hand."""
 
 
-async def read_at(arguments: dict[str, str] | None, run: Runner) -> ToolResult | Question:
+async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
     """Read what the prompt's argument names.
 
     Args:
         arguments: As they came.
+        context: Where URIs are looked up: one means exactly the file or folder that is there.
         run: Runs a call.
 
     Returns:
@@ -63,12 +67,14 @@ async def read_at(arguments: dict[str, str] | None, run: Runner) -> ToolResult |
             code=types.INVALID_PARAMS,
             message=f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs.",
         )
-    paths = _paths(line)
-    if not paths:
+    named = _paths(line)
+    if not named:
         raise MCPError(
             code=types.INVALID_PARAMS,
             message=f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.",
         )
+    await _look_up([path for path, is_of_uri in named if is_of_uri], context)
+    paths = [path for path, _ in named]
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients take the quotes off before they send the argument: then the blanks belong to one path.
@@ -79,7 +85,8 @@ async def read_at(arguments: dict[str, str] | None, run: Runner) -> ToolResult |
     return outcome
 
 
-def _paths(line: str) -> list[str]:
+def _paths(line: str) -> list[tuple[str, bool]]:
+    """The paths that a line names, and whether a URI did."""
     from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
     from tools.filesystem.finding.typed_paths import typed_paths  # noqa: PLC0415
 
@@ -88,9 +95,23 @@ def _paths(line: str) -> list[str]:
         shown = encodable(items[-1].path[:80])
         raise MCPError(code=types.INVALID_PARAMS, message=f"The quote before '{shown}' is not closed; close it.")
     try:
-        return [path_of_uri(item.path) if item.path.lower().startswith("file://") else item.path for item in items]
+        return [
+            (path_of_uri(item.path), True) if item.path.lower().startswith("file://") else (item.path, False)
+            for item in items
+        ]
     except UriRefusedError as error:
         raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+
+
+async def _look_up(paths: Sequence[str], context: ToolContext) -> None:
+    """Refuse what is not there; read as a name that a person typed, it could still mean other files."""
+    workspace = context.workspace
+    try:
+        if paths:
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in paths])
+    except ToolError as error:
+        data = {"type": error.code.value}
+        raise MCPError(code=types.INVALID_PARAMS, message=_brief(error.message), data=data) from None
 
 
 def _refuse_nothing(result: ToolResult) -> None:

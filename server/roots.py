@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from server.clients import Client, ClientRoots, RequestContext
 from server.file_uris import UriRefusedError, path_of_uri
+from tools.filesystem.ignore import Forbidden
 from tools.filesystem.workspace import Workspace, contains
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ MAX_KEPT_WORKSPACES = 1_000
 """Workspaces kept by the roots of their clients; clients of one project share one."""
 
 
+def _nothing_hidden(roots: Sequence[str]) -> None:
+    del roots
+
+
 class WorkspacePolicy:
     """Chooses the workspace of each client.
 
@@ -41,6 +46,7 @@ class WorkspacePolicy:
         intersect: Let the client's roots narrow the operator's.
         respect_git_ignore: Whether searches leave out what git ignores.
         respect_agent_ignore: Whether the agent-ignore files count.
+        hidden: What permission rules hide below some folders.
     """
 
     def __init__(
@@ -50,12 +56,14 @@ class WorkspacePolicy:
         intersect: bool,
         respect_git_ignore: bool = True,
         respect_agent_ignore: bool = True,
+        hidden: Callable[[Sequence[str]], Forbidden | None] = _nothing_hidden,
     ) -> None:
         self._operator_roots = tuple(os.path.realpath(root) for root in operator_roots)
         self._intersect = intersect
         self._respect_git_ignore = respect_git_ignore
         self._respect_agent_ignore = respect_agent_ignore
-        self._built: dict[ClientRoots | None, Workspace] = {}
+        self._hidden = hidden
+        self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
 
     @property
     def follows_client(self) -> bool:
@@ -66,21 +74,29 @@ class WorkspacePolicy:
         """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
         if self.follows_client and client.roots is None:
             await ask_roots(client, ctx, related=True)
-        return self.workspace(client.roots)
+        return self.workspace(client.roots, client.readable)
 
-    def workspace(self, client_roots: ClientRoots | None) -> Workspace:
-        """The workspace for a client with these roots; `None` if it has some and has not told them."""
-        if client_roots not in self._built:
+    def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
+        """The workspace for a client.
+
+        Args:
+            client_roots: Its roots; `None` if it has some and has not told them.
+            readable: Further folders whose files it may read.
+        """
+        key = (client_roots, readable)
+        if key not in self._built:
             if len(self._built) >= MAX_KEPT_WORKSPACES:
                 self._built.clear()
             folders, problem = self._folders(client_roots)
-            self._built[client_roots] = Workspace(
+            self._built[key] = Workspace(
                 folders,
                 problem,
                 respect_git_ignore=self._respect_git_ignore,
                 respect_agent_ignore=self._respect_agent_ignore,
+                readable=readable,
+                forbidden=self._hidden(folders),
             )
-        return self._built[client_roots]
+        return self._built[key]
 
     def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
         """The folders, and what to say if there are none."""

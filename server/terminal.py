@@ -21,6 +21,7 @@ from server.exposure import DISPLAY_KEY, tool_to_wire
 from server.serving import until_signal
 from server.settings import SettingsReport
 from tools.contract.base import BaseTool
+from tools.contract.context import ApprovalMode
 from tools.display import visible
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "coretools_mcp.py"
@@ -45,7 +46,7 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
     async with app.running():
         app.start_upstreams()
         await app.registry.discover_all_tools()
-        tools = app.registry.get_all_tools()
+        tools = app.offered_tools(plans=report.settings.approval_mode is ApprovalMode.PLAN)
         if as_json:
             _print(json.dumps([tool_to_wire(tool) for tool in tools], indent=2))
         else:

@@ -9,8 +9,16 @@ from __future__ import annotations
 import json
 import re
 
-from tools.contract.confirmation import EditConfirmation, InfoConfirmation, McpConfirmation, Question
+from tools.contract.confirmation import (
+    EditConfirmation,
+    ExecConfirmation,
+    InfoConfirmation,
+    McpConfirmation,
+    PlanConfirmation,
+    Question,
+)
 from tools.contract.result import FileDiff, ReturnDisplay
+from tools.contract.unseen import UNSEEN
 
 MAX_QUESTION_BYTES = 32_000
 """A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all."""
@@ -21,13 +29,10 @@ MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80
 """Bytes kept free in the block for the line that tells the totals."""
 
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""C0 and C1 but tab and line feed, soft hyphen, bidi controls, zero-width and filler characters, variation
-selectors but the emoji one, tags, lone surrogates."""
+_BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+
+_LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
+"""Blanks of every width and lines of nothing else, which push what follows them out of sight."""
 
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -35,7 +40,21 @@ _LAST_C0 = 0x1F
 
 def visible(text: str) -> str:
     """Replace every character that a person would not see, or would see wrongly, by a mark."""
-    return _UNSEEN.sub(_mark, text)
+    return UNSEEN.sub(_mark, text)
+
+
+def without_gaps(text: str) -> str:
+    """Replace long runs of blanks by their number, so that nothing hides behind them."""
+    return _LONG_GAP.sub(_counted, text)
+
+
+def _counted(match: re.Match[str]) -> str:
+    gap = match.group()
+    lines = gap.count("\n")
+    if lines:
+        return f" <{lines} empty lines> "
+    what = "blanks" if gap.strip("\t") else "tabs"
+    return f" <{len(gap)} {what}> "
 
 
 def visible_line(text: str) -> str:
@@ -56,13 +75,33 @@ def render_question(question: Question) -> str:
         case EditConfirmation():
             lines.append(f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)")
             lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
+        case ExecConfirmation():
+            lines += _of_command(details)
+        case PlanConfirmation():
+            lines.append(_shown(details.plan, "markdown"))
         case McpConfirmation():
             lines.append(f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}")
             arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
-            lines.append(_shown(arguments, "json"))
+            lines.append(_shown(without_gaps(arguments), "json"))
         case InfoConfirmation():
-            lines.append(_shown(details.prompt, "text"))
+            lines.append(_shown(without_gaps(details.prompt), "text"))
+    if question.reason:
+        lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join(lines)
+
+
+def _of_command(details: ExecConfirmation) -> list[str]:
+    lines = [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
+    if details.is_background:
+        lines.append("It goes on in the background after the call.")
+    if details.description:
+        lines.append(f"The model says: {visible_line(details.description)}")
+    return lines
+
+
+def can_be_shown(command: str) -> bool:
+    """Whether a question shows a command whole; of one that it would cut, a person cannot know what it does."""
+    return len(visible(without_gaps(command)).encode("utf-8", "replace")) <= MAX_QUESTION_BYTES
 
 
 def fenced(text: str, language: str) -> str:

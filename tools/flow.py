@@ -11,29 +11,29 @@ with the answer in hand. Steps 8 and 9 are the caller's: `package` gives it the 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tools.consent import Judgement, question_of, require_consent
+from tools.contract.audit import Audit, Decided, RuleKeeper
 from tools.contract.base import BaseTool
+from tools.contract.builtin_tool import run_blocking
 from tools.contract.confirmation import (
     Answer,
-    Channel,
     ConfirmationDetails,
     Confirmer,
     Decision,
-    InfoConfirmation,
     Pending,
     Question,
-    Unavailable,
 )
 from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
-from tools.permissions.policy import PermissionPolicy, Verdict
+from tools.contract.subject import Subject
+from tools.permissions.permission import Permission, Verdict
+from tools.permissions.policy import PermissionPolicy
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
@@ -46,10 +46,14 @@ class Flow:
     Args:
         registry: Where tools are found.
         policy: Decides whether a call may run, has to be asked about, or is refused.
+        keeper: Saves rules for good, where there is a place for them.
+        audit: Is told of every decision.
     """
 
     registry: ToolRegistry
     policy: PermissionPolicy
+    keeper: RuleKeeper | None = None
+    audit: Audit | None = None
 
     async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
         """Run one call.
@@ -83,74 +87,76 @@ class Flow:
                 )
             )
 
+    async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
+        """Steps 3 to 5: what would happen to a call, and why. Changes nothing.
+
+        Raises:
+            ToolError: The call cannot succeed.
+        """
+        client = context.client
+        params = tool.validate_tool_params(arguments)
+        permission = self.policy.settle(tool, client.approval_mode)
+        subjects: Sequence[Subject] = ()
+        details: ConfirmationDetails | None = None
+        if permission is None and self.policy.looks_closer(tool, client):
+            subjects, permission = await run_blocking(context.signal, lambda: self._look(tool, params, context))
+        elif permission is None:
+            permission = self.policy.judge(tool, (), client, context.workspace)
+        if permission is None or permission.verdict is Verdict.ASK:
+            details = await tool.should_confirm_execute(params, context)
+            permission = permission or self.policy.decide(tool, details, client.approval_mode)
+        return Judgement(tool, params, permission, subjects, details)
+
+    def _look(
+        self, tool: BaseTool[Any], params: Any, context: ToolContext
+    ) -> tuple[Sequence[Subject], Permission | None]:
+        subjects = tool.subjects(params, context)
+        return subjects, self.policy.judge(tool, subjects, context.client, context.workspace)
+
     async def _run_found(
         self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer
     ) -> ToolResult | Question:
-        params = tool.validate_tool_params(arguments)
-        mode = context.client.approval_mode
-        details: ConfirmationDetails | None = None
-        permission = self.policy.settle(tool, mode)
-        if permission is None:
-            details = await tool.should_confirm_execute(params, context)
-            permission = self.policy.decide(tool, details, mode)
-        description = tool.get_description(params, context)
+        judged = await self.judge(tool, arguments, context)
+        permission = judged.permission
+        description = tool.get_description(judged.params, context)
+        decided = Decided(tool.name, arguments, description, context.client.key, permission, None, context.clock())
+        self._note(decided)
         match permission.verdict:
             case Verdict.ALLOW:
                 pass
             case Verdict.DENY:
                 raise ExecutionDeniedError(permission.reason)
             case Verdict.ASK:
-                shown = details or _plain_details(tool, arguments)
-                question = Question(description, shown, _fingerprint(tool.name, arguments, shown))
+                question = question_of(judged, arguments, description, context, saves=self.keeper is not None)
                 answer = await confirmer.ask(question)
                 if isinstance(answer, Pending):
                     return question
-                context = replace(_consent(tool, answer, context), confirmed=details)
+                self._note(replace(decided, answer=answer))
+                require_consent(judged, answer)
+                if isinstance(answer, Answer):
+                    await self._remember(question, answer, context)
+                    context = replace(context, answer=answer)
+                context = replace(context, confirmed=judged.details)
         await context.progress(0, None, description)
-        return await tool.execute(params, context)
+        return await tool.execute(judged.params, context)
 
+    async def _remember(self, question: Question, answer: Answer, context: ToolContext) -> None:
+        """What a person has allowed beyond this call."""
+        choice = question.choice(answer.decision)
+        if choice is None or not choice.rules:
+            return
+        if choice.decision is Decision.SAVE and self.keeper is not None:
+            try:
+                self.policy.allow(choice.rules, await self.keeper.keep(choice.rules))
+            except ToolError as error:
+                logger.warning("%s They count in this session only.", error.message)
+            else:
+                return
+        self.policy.grant(context.client, choice.rules)
 
-def _plain_details(tool: BaseTool[Any], arguments: Mapping[str, Any]) -> ConfirmationDetails:
-    """What is asked where the tool itself would not ask: its name and the arguments."""
-    shown = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
-    return InfoConfirmation(title=f"Confirm {tool.display_name}", prompt=f"{tool.name}\n{shown}")
-
-
-def _consent(tool: BaseTool[Any], answer: Answer | Unavailable, context: ToolContext) -> ToolContext:
-    """The context to execute in, or the refusal."""
-    if isinstance(answer, Unavailable):
-        if answer.client_decides and not tool.behaviour.read_only:
-            # A client may run a tool published as read-only without asking, so its dialog vouches for the others only.
-            return context
-        raise ExecutionDeniedError(f"Nobody could be asked for consent, so nothing was done. {answer.way_out}")
-    if answer.decision is Decision.DENY:
-        raise ExecutionDeniedError(_refusal(answer))
-    return replace(context, answer=answer)
-
-
-def _refusal(answer: Answer) -> str:
-    match answer.channel:
-        case Channel.FORM:
-            said = f" Their reason: {answer.reason}" if answer.reason else ""
-            return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
-        case Channel.DECLINED:
-            return (
-                "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
-                "saw it. The operator can allow such calls with the approvalMode setting or, for an upstream "
-                "server, with trust: true."
-            )
-        case Channel.CANCELLED:
-            return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
-        case Channel.TIMED_OUT:
-            return "The question was not answered in time (confirmation.timeout), so nothing was done."
-        case Channel.MALFORMED:
-            return "The answer carried no valid decision, which is no consent, so nothing was done."
-
-
-def _fingerprint(tool: str, arguments: Mapping[str, Any], details: ConfirmationDetails) -> str:
-    """Binds an answer to one action: the tool, its arguments, and the state of the world the details show."""
-    canonical = json.dumps([tool, arguments, details.state], sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    def _note(self, decided: Decided) -> None:
+        if self.audit is not None:
+            self.audit.note(decided)
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:

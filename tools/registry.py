@@ -81,6 +81,10 @@ class ToolRegistry:
         nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
         raise ToolNotRegisteredError(name[:128], tuple(nearest))
 
+    def canonical(self, name: str) -> str:
+        """The wire name that an alias stands for; any other name as it is."""
+        return self._aliases.get(name, name)
+
     def get_all_tools(self) -> list[AnyTool]:
         """All tools in the order of listing."""
         return list(self._visible.values())

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from server.settings.canonical import LayerReader
 from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.files import read_config_file, read_user_file, user_file
+from server.settings.files import home_folder, read_config_file, read_user_file, user_file
 from server.settings.keys import Given, given_values, wire_default
 from server.settings.merge import Merged
 from server.settings.models import Settings, UpstreamSettings
@@ -33,6 +33,8 @@ class SettingsReport:
         warnings: Sentences for the operator, in the order of the files.
         entries: Every server of `mcpServers` in the order of the configuration, used or not.
         files: The settings files that were read, in order; a later one wins.
+        user_file: The user's own settings file, if there is one.
+        home: The user's home folder.
     """
 
     settings: Settings
@@ -40,6 +42,8 @@ class SettingsReport:
     warnings: tuple[str, ...] = ()
     entries: tuple[UpstreamEntry, ...] = ()
     files: tuple[str, ...] = ()
+    user_file: str | None = None
+    home: str = ""
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:
@@ -88,6 +92,8 @@ def load_settings(
         warnings=tuple(findings.warnings),
         entries=entries,
         files=files,
+        user_file=files[0] if files[:1] == (user_file(environ),) else None,
+        home=home_folder(environ),
     )
 
 

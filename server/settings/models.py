@@ -142,13 +142,13 @@ class McpSettings(Section):
 class PermissionSettings(Section):
     """`permissions`: rules in the form `Name` or `Name(specifier)`."""
 
-    allow: Annotated[tuple[str, ...], NOT_USED] = ()
+    allow: tuple[str, ...] = ()
     """Calls that run without a question."""
 
-    ask: Annotated[tuple[str, ...], NOT_ENFORCED] = ()
+    ask: tuple[str, ...] = ()
     """Calls that always need an answer."""
 
-    deny: Annotated[tuple[str, ...], NOT_ENFORCED] = ()
+    deny: tuple[str, ...] = ()
     """Calls that never run."""
 
 
@@ -182,16 +182,16 @@ class ToolSettings(Section):
     call_command: Annotated[str | None, Field(repr=False), NOT_USED] = None
     """A command line that runs a custom tool."""
 
-    core: Annotated[tuple[str, ...], NOT_ENFORCED] = ()
+    core: tuple[str, ...] = ()
     """The only built-in tools offered; empty offers all."""
 
-    allowed: Annotated[tuple[str, ...], NOT_USED] = ()
+    allowed: tuple[str, ...] = ()
     """Tools that run without a question."""
 
-    exclude: Annotated[tuple[str, ...], NOT_ENFORCED] = ()
+    exclude: tuple[str, ...] = ()
     """Tools that are not offered."""
 
-    confirmation_required: Annotated[tuple[str, ...], NOT_ENFORCED] = ()
+    confirmation_required: tuple[str, ...] = ()
     """Tools that always need an answer."""
 
 
@@ -334,6 +334,10 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The least severity written."""
 
+    audit: str | None = None
+    """The file that every decision on a call is appended to, as JSON lines; null keeps them in the log alone. ~ is \
+the home folder."""
+
 
 class Settings(Section):
     """All settings."""
@@ -370,7 +374,7 @@ class Settings(Section):
     limits: LimitSettings = Field(default_factory=LimitSettings.model_construct)
     """How much one call may return."""
 
-    shell: Annotated[ShellSettings, NOT_USED] = Field(default_factory=ShellSettings.model_construct)
+    shell: ShellSettings = Field(default_factory=ShellSettings.model_construct)
     """How commands run."""
 
     web: Annotated[WebSettings, NOT_USED] = Field(default_factory=WebSettings.model_construct)

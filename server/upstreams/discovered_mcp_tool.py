@@ -9,6 +9,7 @@ from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.result import ToolResult
+from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
@@ -63,6 +64,12 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def __hash__(self) -> int:
         """By name; definitions are not hashable."""
         return hash(self.name)
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """Our name, and how the CLIs call it in their rules."""
+        by_server = names_of_upstream_tool(self.alias, self.upstream_name)
+        return (self.name, *by_server, *names_of_server(self.alias))
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:

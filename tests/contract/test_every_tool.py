@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,16 @@ from server.exposure import tool_to_wire
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tools.builtins import builtin_tools
 from tools.contract.base import BaseTool
-from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.context import AbortSignal, ApprovalMode, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import ToolResult
+from tools.contract.services import Services
+from tools.execution.broker_client import ProcessBroker
+from tools.execution.confinement import Plain
+from tools.execution.jobs import JobTable
+from tools.execution.runner import CommandRunner, ShellOptions
+from tools.execution.running_command import CommandRequest
+from tools.execution.spill_store import SpillStore
 
 pytestmark = pytest.mark.anyio
 
@@ -42,8 +50,22 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "glob": {"pattern": "**/*.txt"},
     "grep_search": {"pattern": "one"},
     "read_many_files": {"paths": ["*.txt"]},
+    "run_shell_command": {"command": "echo x > made"},
+    "list_background_jobs": {},
+    "read_background_output": {"job_id": "JOB"},
+    "stop_background_job": {"job_id": "JOB"},
+    "exit_plan_mode": {"plan": "1. Do it."},
     "up__tool": {"anything": [1, 2]},
 }
+
+PLANNING = {"exit_plan_mode"}
+"""Tools that a client in plan mode calls."""
+
+OWN = {"stop_background_job"}
+"""Tools that end only what a person has allowed this client to start."""
+
+TEXT_ONLY = {"read_file", "grep_search", "read_many_files", "run_shell_command", "read_background_output"}
+"""Tools whose result is one text; sent twice, clients would show it twice."""
 
 
 def named(tools: list[Tool]) -> Any:
@@ -58,10 +80,40 @@ def tree(root: Path) -> Path:
     return root
 
 
-def state_of(folder: Path) -> dict[str, str]:
-    return {
+@pytest.fixture
+async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolContext]:
+    """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
+    broker = ProcessBroker()
+    options = ShellOptions({"PATH": os.defpath})
+    runner = CommandRunner(broker, Plain(), options, SpillStore(str(tmp_path)))
+    jobs = JobTable()
+    yield replace(context, client=replace(context.client, jobs=jobs), services=Services(commands=runner))
+    await jobs.aclose()
+    await broker.aclose()
+    await runner.aclose()
+
+
+async def sample(tool: Tool, context: ToolContext) -> tuple[Any, ToolContext]:
+    """The sample call's parameters, and the context in which it makes sense."""
+    mode = ApprovalMode.PLAN if tool.name in PLANNING else ApprovalMode.DEFAULT
+    context.client.approval_mode = mode
+    arguments = SAMPLES[tool.name]
+    jobs, runner = context.client.jobs, context.services.commands
+    if "job_id" in arguments and jobs is not None and runner is not None:
+        root = context.workspace.first_root
+        job = await runner.start_job(CommandRequest("sleep 60", root, [root], "test", 60), jobs)
+        arguments = {"job_id": job.id}
+    return tool.validate_tool_params(arguments), context
+
+
+def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
+    """What a call may change: files, the client's approval mode, and its jobs."""
+    jobs = context.client.jobs
+    files = {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
     }
+    running = {job.id: "runs" for job in jobs.running()} if jobs is not None else {}
+    return {**files, **running, "mode": context.client.approval_mode}
 
 
 @pytest.mark.requirement("contract.declared")
@@ -90,6 +142,9 @@ def test_every_published_parameter_is_described(tool: Tool) -> None:
 @pytest.mark.parametrize("value", [5, True, ["x"], {"a": 1}, None, "\0", ""], ids=repr)
 def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool, value: Any) -> None:
     required = tool.parameter_schema.get("required", [])
+    if not required:
+        assert tool.validate_tool_params({"unknown": value}) == tool.validate_tool_params({})
+        return
     arguments = dict.fromkeys(required, value)
     if isinstance(value, str):
         # A text may be a valid value of a parameter; what counts is that nothing else than a typed error comes.
@@ -103,7 +158,7 @@ def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool, value: Any
 
 
 @pytest.mark.requirement("contract.validated")
-@named(BUILTIN)
+@named([tool for tool in BUILTIN if tool.parameter_schema.get("required")])
 def test_missing_parameters_are_named(tool: Tool) -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
         tool.validate_tool_params({})
@@ -115,13 +170,13 @@ def test_missing_parameters_are_named(tool: Tool) -> None:
 async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    before = state_of(tree)
-    params = tool.validate_tool_params(SAMPLES[tool.name])
+    params, context = await sample(tool, context)
+    before = state_of(tree, context)
     description = tool.get_description(params, context)
     assert description
     assert "\n" not in description
     assert tool.get_description(params, context) == description
-    assert state_of(tree) == before
+    assert state_of(tree, context) == before
 
 
 @pytest.mark.requirement("contract.confirmation")
@@ -129,12 +184,12 @@ async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
 async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    before = state_of(tree)
-    params = tool.validate_tool_params(SAMPLES[tool.name])
+    params, context = await sample(tool, context)
+    before = state_of(tree, context)
     details = await tool.should_confirm_execute(params, context)
-    assert (details is None) is tool.behaviour.read_only
+    assert (details is None) is (tool.behaviour.read_only or tool.name in OWN)
     assert await tool.should_confirm_execute(params, context) == details
-    assert state_of(tree) == before
+    assert state_of(tree, context) == before
 
 
 @pytest.mark.requirement("contract.results")
@@ -142,16 +197,16 @@ async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_chan
 async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    before = state_of(tree)
-    params = tool.validate_tool_params(SAMPLES[tool.name])
+    params, context = await sample(tool, context)
+    before = state_of(tree, context)
     result = await tool.execute(params, context)
     assert result.error is None
     assert result.llm_content
-    assert (state_of(tree) == before) is tool.behaviour.read_only
+    assert (state_of(tree, context) == before) is tool.behaviour.read_only
     if tool.behaviour.idempotent:
-        after = state_of(tree)
+        after = state_of(tree, context)
         await tool.execute(params, replace(context))
-        assert state_of(tree) == after
+        assert state_of(tree, context) == after
 
 
 @pytest.mark.requirement("results.schema")
@@ -159,8 +214,9 @@ async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
 async def test_structured_content_is_complete_where_a_schema_is_published_and_absent_elsewhere(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    assert (tool.output_schema is None) is (tool.name in {"read_file", "grep_search", "read_many_files"})
-    result = await tool.execute(tool.validate_tool_params(SAMPLES[tool.name]), context)
+    params, context = await sample(tool, context)
+    assert (tool.output_schema is None) is (tool.name in TEXT_ONLY)
+    result = await tool.execute(params, context)
     assert (result.structured is None) is (tool.output_schema is None)
     if tool.output_schema is not None:
         Draft202012Validator(dict(tool.output_schema)).validate(result.structured)  # pyright: ignore[reportUnknownMemberType]
@@ -172,8 +228,9 @@ async def test_structured_content_is_complete_where_a_schema_is_published_and_ab
 async def test_work_stops_at_the_abort_signal(tool: Tool, tree: Path, context: ToolContext) -> None:
     signal = AbortSignal()
     signal.abort()
-    before = state_of(tree)
+    params, context = await sample(tool, context)
+    before = state_of(tree, context)
     with pytest.raises(ToolError) as caught:
-        await tool.execute(tool.validate_tool_params(SAMPLES[tool.name]), replace(context, signal=signal))
+        await tool.execute(params, replace(context, signal=signal))
     assert caught.value.code is ToolErrorType.CANCELLED
-    assert state_of(tree) == before
+    assert state_of(tree, context) == before

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAPERS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-MAX_LINES = 150
+MAX_LINES = 165
 
 FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^    (coretools-mcp\b[^#\n]*)", README, flags=re.MULTILINE)

@@ -151,3 +151,24 @@ def test_an_address_that_is_not_loopback_is_refused(root: Path) -> None:
     done = run("serve", "--transport", "http", "--host", "0.0.0.0", "--workspace", str(root))  # noqa: S104
     assert done.returncode == 3
     assert "loopback" in done.stderr
+
+
+@pytest.mark.requirement("cli.explain")
+def test_explain_tells_what_would_be_decided_part_by_part_and_runs_nothing(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"permissions": {"deny": ["Bash(rm)"]}})
+    options = ("--workspace", str(root), "--config", str(config))
+    done = run("permissions", "explain", "Bash(touch made; git log && rm -rf x)", "--json", *options)
+    assert done.returncode == 0
+    explained = json.loads(done.stdout)
+    assert explained["verdict"] == "deny"
+    assert [(part["part"], part["verdict"]) for part in explained["parts"]] == [
+        ("touch made", "ask"),
+        ("git log", "allow"),
+        ("rm -rf x", "deny"),
+    ]
+    assert not (root / "made").exists()
+    shown = run("permissions", "explain", "write_file", "file_path=.git/hooks/x", "content=x", *options)
+    assert shown.stdout.startswith("ask: ")
+    assert "hooks" in shown.stdout
+    wrong = run("permissions", "explain", "Nothing(x)", *options)
+    assert wrong.returncode == 2

@@ -27,6 +27,9 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 CEILING = 40
 """Seconds; more than the time limit of a search, so that an answer is awaited and a hang is not."""
 
+SOON = 20
+"""Seconds; less than the time limit of a search, and many times what an answer takes."""
+
 MANY = 400
 """More files than are searched without ripgrep where there is ripgrep."""
 
@@ -73,24 +76,32 @@ def make_sparse(path: Path, size: int) -> None:
 
 
 @pytest.mark.requirement("grep.runaway")
-async def test_a_pattern_that_may_run_away_ends_or_can_be_cancelled(
+async def test_a_pattern_that_may_run_away_is_answered_and_the_server_goes_on(
     engine: str, root: Path, server: WatchedServer
 ) -> None:
     (root / "a.txt").write_text("a" * 40 + "!\n")
-    arguments = {"pattern": "(a+)+$", "case_sensitive": True}
-    if engine == "ripgrep":
-        with anyio.fail_after(CEILING):
-            result = await server.call("grep_search", **arguments)
-        assert text_of(result).startswith("No matches found")
-        return
-    async with anyio.create_task_group() as group:
-        group.start_soon(lambda: server.call("grep_search", **arguments))
-        with anyio.fail_after(CEILING):
-            await server.until_children(are_there=True)
-        group.cancel_scope.cancel()
-    with anyio.fail_after(CEILING):
+    with anyio.fail_after(SOON):
+        result = await server.call("grep_search", pattern="(a+)+$", case_sensitive=True)
+    assert text_of(result).startswith("No matches found")
+    assert facts_of(result)["complete"] == (engine == "ripgrep")
+    assert ("took too long for this pattern: a.txt. There '(a+)+' can" in text_of(result)) == (engine == "own")
+    with anyio.fail_after(SOON):
         found = await server.call("grep_search", pattern="a!", path="a.txt")
     assert text_of(found).startswith("Found 1 match")
+
+
+@pytest.mark.requirement("grep.runaway_file")
+async def test_very_many_files_that_a_pattern_runs_away_on_are_not_waited_for(
+    engine: str, root: Path, server: WatchedServer
+) -> None:
+    for number in range(50):
+        (root / f"{number:02}.txt").write_text("ab" * 1_000 + "a" * 40 + "!\n")
+    (root / "a.txt").write_text("aab\n")
+    with anyio.fail_after(SOON):
+        result = await server.call("grep_search", pattern="^(ab)+(a+)+$|^aab", case_sensitive=True)
+    assert ("PARTIAL RESULT: after 2 such files" in text_of(result)) == (engine == "own")
+    assert ("File: a.txt" in text_of(result)) == (engine == "ripgrep")
+    assert not result.is_error
 
 
 @pytest.mark.requirement("grep.cancelled_child")

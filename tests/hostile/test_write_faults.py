@@ -240,3 +240,25 @@ async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, co
         with pytest.raises(ToolError) as caught:
             await tool.execute(tool.validate_tool_params(arguments), context)
         assert caught.value.code is ToolErrorType.PATH_IGNORED
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("write.leftovers")
+async def test_nothing_can_be_put_into_a_folder_that_is_hidden_by_its_name(root: Path, context: ToolContext) -> None:
+    folder = ".coretools-0123456789abcdef.tmp"
+    (root / "inner").mkdir()
+    (root / folder).mkdir()
+    (root / folder / "old.txt").write_text("SECRET")
+    (root / "link").symlink_to(folder)
+    for path in (f"{folder}/new.txt", f"inner/{folder}/deep/new.txt", f"{folder}/old.txt", "link/old.txt", "link/n"):
+        calls: list[tuple[BaseTool[Any], dict[str, Any]]] = [
+            (WriteFileTool(), {"file_path": path, "content": "x"}),
+            (ReadFileTool(), {"file_path": path}),
+            (LSTool(), {"path": os.path.dirname(path)}),
+        ]
+        for tool, arguments in calls:
+            with pytest.raises(ToolError) as caught:
+                await tool.execute(tool.validate_tool_params(arguments), context)
+            assert caught.value.code is ToolErrorType.PATH_IGNORED, (tool.name, path)
+    assert os.listdir(root / "inner") == []
+    assert os.listdir(root / folder) == ["old.txt"]

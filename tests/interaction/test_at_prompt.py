@@ -163,6 +163,34 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(mode: str, root: Pa
             await client.get_prompt("absent", {"paths": "a"})
 
 
+@pytest.mark.requirement("at.uris")
+async def test_a_uri_means_exactly_one_path(root: Path) -> None:
+    for name in ("a1.txt", "a2.txt", "README.md", "quoted.txt", "blank.txt"):
+        (root / name).write_text(f"content of {name}\n")
+    absent = ["a%2A.txt", "a%3F.txt", "a%5B12%5D.txt", "%7Ba1,a2%7D.txt", "%2A%2A", "readme.md", "%22quoted.txt%22"]
+    absent += ["%20blank.txt", "a%5C1.txt", "absent.txt"]
+    async with in_memory(HANDSHAKE, root) as client:
+        for name in absent:
+            for line in (f"file://{root}/{name}", f"@file://{root}/{name} a1.txt"):
+                error = (await refusal(client, line)).error
+                assert (error.code, error.data) == (types.INVALID_PARAMS, {"type": "file_not_found"}), name
+                assert "content of" not in error.message
+        (root / "a*.txt").write_text("the star itself\n")
+        text = await at_text(client, f"file://{root}/a%2A.txt README.md")
+    assert "the star itself" in text
+    assert "content of README.md" in text
+    assert "content of a1.txt" not in text
+
+
+@pytest.mark.requirement("at.uris")
+async def test_a_uri_of_what_lies_outside_is_refused_whether_or_not_it_is_there(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("classified\n")
+    async with in_memory(HANDSHAKE, root) as client:
+        errors = [(await refusal(client, f"file://{tmp_path}/{name}.txt")).error for name in ("outside", "absenty")]
+    assert [error.data for error in errors] == [{"type": "path_not_in_workspace"}] * 2
+    assert errors[0].message.replace("outside.txt", "") == errors[1].message.replace("absenty.txt", "")
+
+
 @pytest.mark.requirement("at.errors")
 async def test_what_was_left_out_beside_what_was_read_is_told_in_the_text(root: Path) -> None:
     (root / "a.txt").write_text("words\n")

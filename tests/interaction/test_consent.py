@@ -206,7 +206,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
     schema = schemas[0]
     assert schema["required"] == ["decision"]
     assert "default" not in schema["properties"]["decision"]
-    assert [choice["const"] for choice in schema["properties"]["decision"]["oneOf"]] == ["once", "deny"]
+    assert [choice["const"] for choice in schema["properties"]["decision"]["oneOf"]] == ["once", "always", "deny"]
 
 
 @pytest.mark.requirement("consent.preview")

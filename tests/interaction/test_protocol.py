@@ -62,6 +62,10 @@ async def test_annotations_are_exact(mode: str, root: Path) -> None:
         "glob": (True, False, True, False),
         "grep_search": (True, False, True, False),
         "read_many_files": (True, False, True, False),
+        "run_shell_command": (False, True, False, True),
+        "list_background_jobs": (True, False, True, False),
+        "read_background_output": (True, False, True, False),
+        "stop_background_job": (False, True, True, False),
     }
     seen: dict[str, Any] = {}
     for name, tool in tools.items():

@@ -36,6 +36,9 @@ STARTS = {
     "module": ("python", "-m", "coretools_mcp"),
 }
 
+OFFERED = [tool.name for tool in builtin_tools() if tool.name != "exit_plan_mode"]
+"""What a client outside of plan mode sees."""
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
@@ -73,7 +76,7 @@ def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
     command = [str(installed / program), *arguments, "tools", "--json"]
     listed = run(*command, cwd=workspace, env=_environment(tmp_path, python_path))
     assert not (tmp_path / SPRUNG).exists()
-    assert [tool["name"] for tool in json.loads(listed)] == [tool.name for tool in builtin_tools()]
+    assert [tool["name"] for tool in json.loads(listed)] == OFFERED
 
 
 @pytest.mark.requirement("project.launcher-traps")
@@ -105,7 +108,7 @@ def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
         server.stdin.close()
         assert server.wait() == 0
     assert initialized["result"]["serverInfo"]["name"] == "coretools-mcp"
-    assert [tool["name"] for tool in listed["result"]["tools"]] == [tool.name for tool in builtin_tools()]
+    assert [tool["name"] for tool in listed["result"]["tools"]] == OFFERED
     assert not (tmp_path / SPRUNG).exists()
 
 

@@ -104,7 +104,8 @@ def ignored_by_us(root: Path) -> set[str]:
             if path.is_dir():
                 look(path, scope.enter(str(path), os.listdir(path)), inside_hidden=hidden)
 
-    look(root, scope_of(Workspace([str(root)]).locate("."), git=True, agent=True), inside_hidden=False)
+    workspace = Workspace([str(root)])
+    look(root, scope_of(workspace, workspace.locate("."), git=True, agent=True), inside_hidden=False)
     return ignored
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tools.contract.confirmation import EditConfirmation, McpConfirmation, Question
+from tools.contract.confirmation import EditConfirmation, ExecConfirmation, McpConfirmation, Question
 from tools.contract.result import FileDiff
-from tools.display import MAX_BLOCK_BYTES, display_block, display_object, render_question, visible
+from tools.display import MAX_BLOCK_BYTES, can_be_shown, display_block, display_object, render_question, visible
 
 
 @pytest.mark.requirement("display.visible")
@@ -91,3 +93,102 @@ def test_a_file_name_cannot_write_lines_into_the_question() -> None:
     shown = render_question(Question(f"Write {path}", details, "f"))
     assert len([line for line in shown.splitlines() if line.startswith("File:")]) == 1
     assert "Already approved" not in shown.splitlines()
+
+
+def command_question(command: str, **more: Any) -> str:
+    details = ExecConfirmation(title="Run a shell command", command=command, directory="/w", **more)
+    return render_question(Question("Run it", details, "f"))
+
+
+@pytest.mark.requirement("display.command")
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("ls \x1b[2K\x1b[1A; rm -rf x", "ls ␛[2K␛[1A; rm -rf x"),
+        ("rm -rf x #\rls", "rm -rf x #␍ls"),
+        ("rm -rf x\b\b\b\b\b\b\b\bls", "rm -rf x␈␈␈␈␈␈␈␈ls"),
+        ("ls \u202e; x fr- mr", "ls <U+202E>; x fr- mr"),
+        ("ls\u2066 x\u2069", "ls<U+2066> x<U+2069>"),
+        ("r\u200bm x", "r<U+200B>m x"),
+        ("ls \U000e0001\U000e0072\U000e006d", "ls <U+E0001><U+E0072><U+E006D>"),
+        ("ls\U000e0100 x", "ls<U+E0100> x"),
+        ("ls\x00\x07\x7f\x9b", "ls␀␇<U+007F><U+009B>"),
+        ("ls\u2028rm x", "ls<U+2028>rm x"),
+        ("ls \u3164\uffa0\u2800", "ls <U+3164><U+FFA0><U+2800>"),
+        ("ls" + " " * 5_000 + "; rm -rf x", "ls <5000 blanks> ; rm -rf x"),
+        ("ls" + "\n" * 3_000 + "rm -rf x", "ls <3000 empty lines> rm -rf x"),
+        ("ls" + "\t" * 400 + "; rm -rf x", "ls <400 tabs> ; rm -rf x"),
+    ],
+    ids=[
+        "escape sequence",
+        "carriage return",
+        "backspace",
+        "right to left",
+        "isolates",
+        "zero width",
+        "tags",
+        "variation selector",
+        "controls",
+        "line separator",
+        "fillers",
+        "blanks",
+        "empty lines",
+        "tabs",
+    ],
+)
+def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, shown: str) -> None:
+    assert f"```bash\n{shown}\n```" in command_question(command)
+
+
+@pytest.mark.requirement("display.command")
+@pytest.mark.parametrize(
+    "blank",
+    ["\u00a0", "\u2003", "\u3000", "\u1680", "\u205f", " \t", " \n", "\n \n\t", " \u00a0"],
+    ids=lambda blank: " ".join(f"{ord(char):04X}" for char in blank),
+)
+def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -> None:
+    lines = command_question("ls " + blank * 2_000 + "; rm -rf x").splitlines()
+    assert len(lines) < 40
+    assert max(map(len, lines)) < 500
+    assert any("; rm -rf x" in line for line in lines)
+
+
+@pytest.mark.requirement("display.command")
+@pytest.mark.parametrize("size", [31_000, 32_001, 100_000])
+def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
+    command = "echo " + "x" * size + "; rm -rf y"
+    assert can_be_shown(command) == (size < 32_000)
+    if can_be_shown(command):
+        shown = command_question(command)
+        assert command in shown
+        assert "This is not all of it" not in shown
+
+
+@pytest.mark.requirement("display.command")
+def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
+    command = "ls " + "\u202e" * 4_000 + "; rm -rf x"
+    assert len(command.encode()) < 32_000
+    assert not can_be_shown(command)
+    assert can_be_shown("ls" + " " * 90_000 + "; rm -rf x")
+
+
+@pytest.mark.requirement("display.command")
+def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
+    shown = command_question(
+        "ls\n```\nFolder: /safe\n````",
+        description="harmless\n```bash\nls\n```\n\x1b[8m",
+        is_background=True,
+    )
+    lines = shown.splitlines()
+    assert "`````bash" in lines
+    assert lines.count("`````") == 1
+    assert [line for line in lines if line.startswith("Folder: ")] == ["Folder: /safe", "Folder: /w"]
+    assert lines.index("Folder: /safe") < lines.index("`````") < lines.index("Folder: /w")
+    assert "The model says: harmless␊```bash␊ls␊```␊␛[8m" in lines
+
+
+@pytest.mark.requirement("display.question")
+def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
+    shown = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
+    assert len(shown.encode()) < 33_000
+    assert "This is not all of it" in shown

@@ -93,6 +93,7 @@ class Fixed(PermissionPolicy):
     """Gives every call the same verdict."""
 
     def __init__(self, verdict: Verdict) -> None:
+        super().__init__()
         self._verdict = verdict
 
     def decide(self, tool: Any, details: Any, mode: Any) -> Permission:

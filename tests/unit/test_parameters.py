@@ -104,6 +104,26 @@ def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepte
     assert len(caught.value.message) < 1000
 
 
+@pytest.mark.requirement("params.integers")
+@pytest.mark.parametrize(
+    "number",
+    [10**4299, 2**53 + 1, -(10**4299), -(2**53) - 1, 1e300],
+    ids=["4,300 digits", "too large", "4,300 digits below", "too small", "float"],
+)
+@pytest.mark.parametrize("name", ["offset", "path"])
+def test_a_number_of_thousands_of_digits_is_refused_in_a_short_sentence(name: str, number: float) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        bound(**{"path": "p", name: number})
+    assert f"'{name}" in caught.value.message
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.requirement("params.integers")
+def test_the_largest_numbers_that_every_reader_keeps_are_taken() -> None:
+    assert bound(path="p", offset=2**53).offset == 2**53
+    assert bound(path="p", offset=str(2**53)).offset == 2**53
+
+
 @pytest.mark.requirement("params.errors")
 def test_a_missing_and_an_unknown_property_are_both_named() -> None:
     with pytest.raises(InvalidToolParamsError) as caught:

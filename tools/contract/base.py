@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tools.contract.confirmation import ConfirmationDetails
     from tools.contract.context import ToolContext
     from tools.contract.result import ToolResult
+    from tools.contract.subject import Subject
 
 ParamsT = TypeVar("ParamsT")
 
@@ -96,6 +97,20 @@ class BaseTool(ABC, Generic[ParamsT]):
     @abstractmethod
     def get_description(self, params: ParamsT, context: ToolContext) -> str:
         """What this call will do, in one line for people. Pure, and cheap."""
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The names that permission rules may call it by, beside those for groups of built-in tools."""
+        return (self.name,)
+
+    def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
+        """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.
+
+        Raises:
+            ToolError: The call cannot succeed.
+        """
+        del params, context
+        return ()
 
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
         """What a person has to be asked before this call, or `None`. Pure; may be repeated.

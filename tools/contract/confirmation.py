@@ -39,6 +39,28 @@ class EditConfirmation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExecConfirmation:
+    """A shell command is about to run.
+
+    Args:
+        title: One line: what will happen.
+        command: The whole command, as given.
+        directory: The real path of the folder it runs in.
+        description: What the model says it is for.
+        is_background: Whether it goes on after the call.
+        state: Nothing beside the arguments binds the answer.
+    """
+
+    title: str
+    command: str
+    directory: str
+    description: str = ""
+    is_background: bool = False
+    state: str = ""
+    type: Literal["exec"] = "exec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfirmation:
     """A tool of an upstream server is about to be called.
 
@@ -74,14 +96,52 @@ class InfoConfirmation:
     type: Literal["info"] = "info"
 
 
-ConfirmationDetails = EditConfirmation | McpConfirmation | InfoConfirmation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfirmation:
+    """A plan is about to be carried out: plan mode ends.
+
+    Args:
+        title: One line: what will happen.
+        plan: The plan, as Markdown.
+        state: Nothing beside the arguments binds the answer.
+    """
+
+    title: str
+    plan: str
+    state: str = ""
+    type: Literal["plan"] = "plan"
+
+
+ConfirmationDetails = EditConfirmation | ExecConfirmation | McpConfirmation | InfoConfirmation | PlanConfirmation
 
 
 class Decision(StrEnum):
-    """The values of the form's `decision` field."""
+    """The values of the form's `decision` field, in the order in which they are offered."""
 
     ONCE = "once"
+    ALWAYS = "always"
+    ALWAYS_SERVER = "always_server"
+    SAVE = "save"
     DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer that a question offers.
+
+    Args:
+        decision: Its value.
+        title: What a person reads; names what it covers.
+        rules: What it allows beyond this call, as permission rules.
+    """
+
+    decision: Decision
+    title: str
+    rules: tuple[str, ...] = ()
+
+
+ONCE = Choice(Decision.ONCE, "Allow once")
+DENY = Choice(Decision.DENY, "Deny")
 
 
 class Channel(StrEnum):
@@ -119,11 +179,19 @@ class Question:
         description: What this call will do, in one line.
         details: What the person has to know.
         fingerprint: Binds the answer to exactly this action and this state of the world.
+        choices: The answers it offers, in order. No other one is taken.
+        reason: Why it is asked, as a sentence.
     """
 
     description: str
     details: ConfirmationDetails
     fingerprint: str
+    choices: tuple[Choice, ...] = (ONCE, DENY)
+    reason: str = ""
+
+    def choice(self, decision: Decision) -> Choice | None:
+        """The answer of this kind, if it is offered."""
+        return next((choice for choice in self.choices if choice.decision is decision), None)
 
 
 class Pending:

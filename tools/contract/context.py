@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import ReadLedger
+from tools.contract.services import Services
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
+    from tools.execution.jobs import JobTable
     from tools.filesystem.workspace import Workspace
+    from tools.permissions.rule import Rule
 
 
 class ApprovalMode(StrEnum):
@@ -91,11 +94,15 @@ class ClientState:
         key: Whose state this is: the process over stdio, a token's name, a session's id.
         approval_mode: How much may happen without a question.
         reads: What this client has read, or `None` for a client that cannot be told from others.
+        jobs: What this client runs in the background, or `None` for a client that cannot be told from others.
+        grants: What a person has allowed it from now on, or `None` for a client that cannot be told from others.
     """
 
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT
     reads: ReadLedger | None = field(default_factory=ReadLedger)
+    jobs: JobTable | None = None
+    grants: list[Rule] | None = field(default_factory=list["Rule"])
 
 
 async def _no_progress(done: float, total: float | None, message: str) -> None:
@@ -110,6 +117,7 @@ class ToolContext:
         workspace: The folders that tools may touch, and the one way to open anything in them.
         limits: How much one call may return.
         client: What belongs to the calling client.
+        services: What outlives a call: who runs commands.
         answer: What a person answered to this call's question, or `None`.
         confirmed: The details that were answered; the tool acts only while their `state` still holds.
         media: What becomes of images, sounds and other media.
@@ -122,6 +130,7 @@ class ToolContext:
     workspace: Workspace
     limits: Limits
     client: ClientState
+    services: Services = field(default_factory=Services)
     answer: Answer | None = None
     confirmed: ConfirmationDetails | None = None
     media: MediaHandling = MediaHandling.INLINE

@@ -47,7 +47,11 @@ class ToolErrorType(StrEnum):
     LS_EXECUTION_ERROR = "ls_execution_error"
     PATH_IS_NOT_A_DIRECTORY = "path_is_not_a_directory"
     READ_MANY_FILES_SEARCH_ERROR = "read_many_files_search_error"
+    SHELL_EXECUTE_ERROR = "shell_execute_error"
+    SHELL_TIMED_OUT = "shell_timed_out"
+    JOB_NOT_FOUND = "job_not_found"
     MCP_TOOL_ERROR = "mcp_tool_error"
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_FILES = 10_000
 """Files remembered for one client; the oldest reads are forgotten first."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """A file's fingerprint without its content: device, inode, size, and both times in nanoseconds."""
+class FileIdentity(NamedTuple):
+    """A file's fingerprint without its content: device, inode, size, and both times in nanoseconds.
+
+    A plain tuple, as `SeenFile` is: one is made for each file that is read, and there may be very many.
+    """
 
     dev: int
     ino: int
@@ -21,8 +23,7 @@ class FileIdentity:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFile:
+class SeenFile(NamedTuple):
     """A file as it was when it was read or written.
 
     Args:

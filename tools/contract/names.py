@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 
+from tools.contract.unseen import UNSEEN, is_seen_in_name
+
 MAX_SHOWN_PATH = 200
 """Characters of a path that an error repeats."""
 
@@ -30,14 +32,14 @@ _LAST_CHARACTER = 0x10FFFF
 
 def shown_name(name: str) -> str:
     """A base name as it stands in a text."""
-    if name.isprintable() and not name.startswith('"') and name == name.strip():
+    if is_seen_in_name(name) and not name.startswith('"') and name == name.strip():
         return name
     return f'"{"".join(_escaped(character) for character in name)}"'
 
 
 def shown_whole_path(path: str) -> str:
     """A path as it stands in a text; only the names in it that need it are quoted."""
-    if path.isprintable() and '"' not in path and path == path.strip():
+    if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))
 
@@ -51,10 +53,16 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Any other text on one line, with what is not printable escaped: a pattern, a reason, a description."""
-    if text.isprintable():
+    """Any other text on one line, with what would not be seen escaped: a pattern, a reason, a description."""
+    if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(_seen(character) for character in text)
+
+
+def _seen(character: str) -> str:
+    if character.isprintable() and not UNSEEN.match(character):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def brief(text: str) -> str:
@@ -64,12 +72,12 @@ def brief(text: str) -> str:
 
 
 def sendable_name(name: str) -> str:
-    """A name or path for programs: as it is, unless no JSON text can hold it."""
+    """A name or path for programs: as it is, unless no JSON text can hold it, or it looks like one that none can."""
     try:
         name.encode()
     except UnicodeEncodeError:
         return shown_whole_path(name)
-    return name
+    return name if meant_path(name) is None else shown_whole_path(name)
 
 
 def meant_path(text: str) -> str | None:
@@ -101,7 +109,7 @@ def _character(found: re.Match[str]) -> str:
 def _escaped(character: str) -> str:
     if character in _SHORT:
         return _SHORT[character]
-    if character.isprintable():
+    if is_seen_in_name(character):
         return character
     code = ord(character)
     if _FIRST_BYTE <= code <= _LAST_BYTE:

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 MAX_INTEGER_DIGITS = 18
 """Digits that still fit 64 bits; a longer string is no integer anybody meant."""
 
+MAX_INTEGER = 2**53
+"""Of either sign; beyond it not every reader of JSON keeps a whole number exactly."""
+
 MAX_SHOWN_VALUE = 80
 """Characters of a wrong value that an error repeats."""
 
@@ -135,11 +138,13 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
         shown = [name[:MAX_SHOWN_VALUE] for name in unknown[:MAX_SHOWN_UNKNOWN]]
         logger.info("%s: ignored %d unknown properties: %s", tool, len(unknown), shown)
     _refuse_oversized(tool, arguments, properties)
+    _refuse_huge_numbers(tool, arguments, model)
     try:
         return model.model_validate(arguments)
     except ValidationError:
         coerced = {name: coerce(value, properties.get(name, {})) for name, value in arguments.items()}
     _refuse_oversized(tool, coerced, properties)
+    _refuse_huge_numbers(tool, coerced, model)
     try:
         return model.model_validate(coerced)
     except ValidationError as error:
@@ -163,6 +168,15 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mappi
             continue
         if count > most:
             raise InvalidToolParamsError(tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted.")
+
+
+def _refuse_huge_numbers(tool: str, arguments: Mapping[str, Any], model: type[ToolParams]) -> None:
+    """Refuse a whole number that nobody means, before any sentence repeats its thousands of digits."""
+    for name, value in arguments.items():
+        if name in model.model_fields and isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InvalidToolParamsError(
+                tool, f"'{name}' is a number beyond {MAX_INTEGER:,} or -{MAX_INTEGER:,}, where it would not be exact."
+            )
 
 
 def _most_items(schema: Schema) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -19,6 +23,12 @@ WATCH_SECONDS = 0.05
 
 REAP_SECONDS = 0.0002
 """A process that has closed its output is gone within a few times this."""
+
+FINISH_SECONDS = 2.0
+"""A process that is still there so long after it has closed its output hangs."""
+
+MAX_SAID_BYTES = 1 << 20
+"""What a process may say on stderr before it is ended; of its failure, the first lines tell."""
 
 _KEPT = ("SYSTEMROOT", "TEMP", "TMP")
 """What a process on Windows does not start without."""
@@ -35,7 +45,8 @@ class Child:
         arguments: The program by its absolute path, and its arguments.
         folder: Its working folder.
         given: What it reads: nothing, a file, or with `subprocess.PIPE` what `write` gives it.
-        errors: Takes what it says on stderr; without it, `finish` tells.
+        errors: Takes what it says on stderr; without it, `said` tells.
+        most_said: Bytes that it may say there, if they are told; whoever watches it ends it when there are more.
         environment: Its environment variables, but for what Windows needs.
 
     Raises:
@@ -48,21 +59,27 @@ class Child:
         folder: str,
         *,
         given: int | IO[bytes] = subprocess.DEVNULL,
-        errors: int | IO[bytes] = subprocess.PIPE,
+        errors: int | None = None,
+        most_said: int = MAX_SAID_BYTES,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._said: IO[bytes] | None = None
+        self._most_said = most_said
         try:
+            self._said = _unnamed_file() if errors is None else None
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
                 stdin=given,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=self._said if errors is None else errors,
                 env={name: os.environ[name] for name in _KEPT if name in os.environ} | dict(environment or {}),
                 start_new_session=True,
                 bufsize=0,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
+            if self._said is not None:
+                self._said.close()
             raise ChildFailedError(f"the process does not start: {type(error).__name__}") from None
         self._lock = threading.Lock()
         self._is_reaped = False
@@ -86,10 +103,19 @@ class Child:
         """Whether it still runs."""
         return not self._is_gone()
 
+    @property
+    def says_too_much(self) -> bool:
+        """Whether it has said more on stderr than it may."""
+        return self._said is not None and os.fstat(self._said.fileno()).st_size > self._most_said
+
     def read(self) -> bytes:
-        """Some output; nothing at its end."""
+        """Some output; nothing at its end. Once it is gone, nobody is waited for to whom it has left its pipe."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        return os.read(self._process.stdout.fileno(), 1 << 16)
+        descriptor = self._process.stdout.fileno()
+        while not _is_readable(descriptor, WATCH_SECONDS):
+            if self._is_gone() and not _is_readable(descriptor, 0):
+                return b""
+        return os.read(descriptor, 1 << 16)
 
     def lines(self, longest: int | None = None) -> Iterator[bytes]:
         """Its output by lines, without their endings; what follows the last ending is dropped.
@@ -116,11 +142,21 @@ class Child:
             view = view[os.write(self._process.stdin.fileno(), view) :]
 
     def finish(self) -> tuple[int, bytes]:
-        """After all output was read: the exit code, and what it said on stderr."""
-        assert self._process.stderr is not None  # noqa: S101 - it was asked for
-        said = self._process.stderr.read(1 << 14)
-        self._reap()
-        return self._process.returncode, said
+        """After all output was read: the exit code, and what it said on stderr.
+
+        Raises:
+            ChildFailedError: It does not end.
+        """
+        if not self._reap(FINISH_SECONDS):
+            raise ChildFailedError(f"the process has closed its output, but still runs after {FINISH_SECONDS:g} s")
+        return self._process.returncode, self._told()
+
+    def _told(self) -> bytes:
+        if self._said is None:
+            return b""
+        # The child has the same position: it is at the end of what was said.
+        self._said.seek(0)
+        return self._said.read(self._most_said + 1)
 
     def kill(self) -> None:
         """End the process and those that it started; they are not waited for."""
@@ -129,30 +165,68 @@ class Child:
             if self._is_reaped:
                 return
             self.was_killed = True
-            with suppress(ProcessLookupError, PermissionError):
-                if sys.platform == "win32":
-                    self._process.kill()
-                else:
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._end_group()
 
     def close(self) -> None:
         """End the process if it still runs, and wait until it is gone."""
         self.kill()
         self._reap()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in (self._process.stdin, self._process.stdout, self._said):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
 
+    def _end_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def _is_gone(self) -> bool:
         with self._lock:
-            self._is_reaped = self._is_reaped or self._process.poll() is not None
+            if not self._is_reaped:
+                if self._has_ended():
+                    self._end_group()  # what it has left behind
+                self._is_reaped = self._process.poll() is not None
             return self._is_reaped
 
-    def _reap(self) -> None:
+    def _has_ended(self) -> bool:
+        """Whether it is known to have ended while its process number is still ours."""
+        if sys.platform != "linux":
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False  # somebody else has reaped it
+
+    def _reap(self, seconds: float = math.inf) -> bool:
+        """Wait until it is gone, so long at most; whether it is."""
         pause = threading.Event()
+        end = time.monotonic() + seconds
         while not self._is_gone():
+            if time.monotonic() >= end:
+                return False
             pause.wait(REAP_SECONDS)
+        return True
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    """Whether a pipe has something to read, or is at its end; waits so long for it."""
+    if sys.platform == "win32":
+        return True  # only files of the network can be waited for; to read waits as well
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(seconds * 1_000))
+
+
+def _unnamed_file() -> IO[bytes]:
+    """A file for what a process says: a pipe that nobody reads would hold it up.
+
+    In memory where that is possible: each word may be written by itself, which a disk makes dear.
+    """
+    make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    return open(make("said"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
 
 
 class Watch:
@@ -199,6 +273,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
-            if self._deadline.signal.aborted or self._deadline.is_over or self._is_too_much():
+            is_over = self._deadline.signal.aborted or self._deadline.is_over
+            if is_over or self._child.says_too_much or self._is_too_much():
                 self._child.kill()
                 return

@@ -5,6 +5,8 @@ It is not published. The server runs it for a client that completes an argument,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
@@ -12,8 +14,9 @@ from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
+from tools.contract.subject import Access, Subject
 from tools.filesystem.finding.completing import entries_that_start_with, files_that_hold
-from tools.filesystem.paths import shown
+from tools.filesystem.paths import path_subject, shown
 
 MAX_VALUES = 100
 """Values of one completion; the protocol allows no more."""
@@ -40,6 +43,10 @@ class CompletePathTool(BuiltinTool[CompletePathParams]):
     def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
         """The folder."""
         return f"Complete a path in {shown(params.path, context.workspace)}"
+
+    def subjects(self, params: CompletePathParams, context: ToolContext) -> Sequence[Subject]:
+        """The folder."""
+        return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         """List in one thread hop."""

@@ -12,7 +12,6 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from io import FileIO
 from typing import Self
@@ -35,27 +34,41 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
+_FILE_FLAGS = _OPEN_FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _PLACE_FLAGS = JUST_LOOK | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
 _FOLDER_FLAGS = _OPEN_FLAGS | _PLACE_FLAGS & ~JUST_LOOK
 
 
-@dataclass(frozen=True, slots=True)
 class OpenedFile:
     """A regular file, open for reading; closed at the end of its `with`.
 
     Args:
-        stream: Unbuffered; read it in large blocks.
+        descriptor: Closed here, and by nobody else.
         info: Its `fstat`.
     """
 
-    stream: FileIO
-    info: os.stat_result
+    __slots__ = ("_descriptor", "_stream", "info")
+
+    def __init__(self, descriptor: int, info: os.stat_result) -> None:
+        self.info = info
+        self._descriptor = descriptor
+        self._stream: FileIO | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stream.close()
+        if self._stream is None:
+            os.close(self._descriptor)
+        else:
+            self._stream.close()
+
+    @property
+    def stream(self) -> FileIO:
+        """Unbuffered; read it in large blocks. Made when first asked for: of most files the head is all there is."""
+        if self._stream is None:
+            self._stream = FileIO(self._descriptor)
+        return self._stream
 
     @property
     def identity(self) -> FileIdentity:
@@ -65,9 +78,9 @@ class OpenedFile:
     def head(self, size: int) -> bytes:
         """The first bytes, wherever the file is read otherwise."""
         # A file that seems empty may be one that the kernel makes up, so its size is no bound.
-        wanted = min(size, self.info.st_size + 1) if self.info.st_size else size
+        wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if sys.platform != "win32":
-            return os.pread(self.stream.fileno(), wanted, 0)
+            return os.pread(self._descriptor, wanted, 0)
         self.stream.seek(0)
         data = self.stream.read(wanted)
         self.stream.seek(0)
@@ -147,6 +160,17 @@ class Folder:
     def named(self, name: str) -> str:
         """How an entry is called in a call that is given `descriptor` as its `dir_fd`."""
         return name if self.descriptor is not None else os.path.join(self._path, name)
+
+    def open_file(self, name: str) -> OpenedFile:
+        """Open a regular file in it for reading, never blocking and through no link. The caller closes it.
+
+        Raises:
+            NotRegularError: It is a folder, a device, a pipe or a socket.
+            OSError: It cannot be opened; `ELOOP` if it is a link.
+        """
+        if self.descriptor is None:
+            return open_regular(self.named(name))
+        return _regular(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor))
 
     def entries(self) -> list[Entry]:
         """Everything in it but files that are being written, in no order.
@@ -288,12 +312,16 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
         NotRegularError: It is a folder, a device, a pipe or a socket.
         OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
     """
-    descriptor = os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS)
+    return _regular(os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS))
+
+
+def _regular(descriptor: int) -> OpenedFile:
+    """What was opened, if it is a regular file; else it is closed again."""
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         raise NotRegularError(kind_of_mode(info.st_mode))
-    return OpenedFile(FileIO(descriptor), info)
+    return OpenedFile(descriptor, info)
 
 
 def identity_of(info: os.stat_result) -> FileIdentity:

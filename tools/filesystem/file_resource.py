@@ -8,6 +8,7 @@ whatever the setting for media says, since the client asked for this very file.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -15,16 +16,17 @@ from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import shown_path
+from tools.contract.names import sendable_name
 from tools.contract.parameters import ToolParams
 from tools.contract.result import InlineDataPart, ToolResult
+from tools.contract.subject import Access, Subject
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.ignore import refuse_hidden
-from tools.filesystem.paths import shown
+from tools.filesystem.paths import path_subject, shown
 from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind, FileType, detect
 from tools.filesystem.text import SNIFFED_BYTES
-from tools.filesystem.workspace import Location, Workspace, explain, missing
+from tools.filesystem.workspace import Location, explain
 
 MAX_BLOB_BYTES = 10_000_000
 """Bytes of a file that is no text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
@@ -70,6 +72,10 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
         """For example `Read src/app.py`."""
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
+    def subjects(self, params: FileResourceParams, context: ToolContext) -> Sequence[Subject]:
+        """The file."""
+        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
+
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop. The model may never see it, so it does not count as read before an edit."""
         return await run_blocking(context.signal, lambda: _read(params, context))
@@ -77,7 +83,7 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
 
 def _read(params: FileResourceParams, context: ToolContext) -> ToolResult:
     workspace = context.workspace
-    location = _named(workspace, params.absolute_path)
+    location = workspace.locate_exactly(params.absolute_path)
     refuse_hidden(workspace, location, "read")
     with workspace.open_file(location) as opened:
         try:
@@ -87,16 +93,6 @@ def _read(params: FileResourceParams, context: ToolContext) -> ToolResult:
         except OSError as error:
             raise explain(error, location.shown) from None
         return _text(opened, location, file_type, context)
-
-
-def _named(workspace: Workspace, path: str) -> Location:
-    """Exactly the path that was named: a URI has no other readings, as a path that a model writes may have."""
-    location = workspace.locate(path)
-    # An absolute path is looked up as it is, wherever one starts from.
-    start = workspace.root_locations()[0]
-    if location.path != location.root and not workspace.has(start, path):
-        raise missing(shown_path(path))
-    return location
 
 
 def _bytes(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
@@ -109,7 +105,7 @@ def _bytes(opened: OpenedFile, location: Location, file_type: FileType, context:
         )
     data = opened.whole(context.signal)
     part = InlineDataPart(file_type.mime_type, data, "")
-    return ToolResult(llm_content=part, facts={"path": location.path, "kind": file_type.kind.value})
+    return ToolResult(llm_content=part, facts={"path": sendable_name(location.path), "kind": file_type.kind.value})
 
 
 def _text(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
@@ -123,7 +119,7 @@ def _text(opened: OpenedFile, location: Location, file_type: FileType, context: 
         signal=context.signal,
     )
     facts = {
-        "path": location.path,
+        "path": sendable_name(location.path),
         "kind": reading.kind.value,
         "mime_type": _text_type(location.path, file_type),
         "truncated": reading.truncated or reading.shortened,

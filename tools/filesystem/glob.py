@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -16,14 +15,16 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.names import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
+from tools.contract.subject import Subject
 from tools.filesystem.descriptors import PathKind
+from tools.filesystem.finding.braces import PatternRefusedError
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
 from tools.filesystem.finding.listing_text import count, fitting, page_end, walk_notes
 from tools.filesystem.finding.options import OPTIONS, FileFilteringOptions, gather_options, respects
-from tools.filesystem.finding.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
+from tools.filesystem.finding.patterns import Names, PathPattern, compile_patterns
+from tools.filesystem.finding.starts import Start, excluded_folders, names_below, search_starts, start_subjects
 from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore import is_hidden_target
 from tools.filesystem.paths import FOLDER_ALIASES, shown
 from tools.filesystem.workspace import Location, Workspace, contains, explain
 
@@ -103,6 +104,10 @@ class GlobTool(BuiltinTool[GlobParams]):
         where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Find '{brief(params.pattern)}'{where}"
 
+    def subjects(self, params: GlobParams, context: ToolContext) -> Sequence[Subject]:
+        """Where the search begins."""
+        return start_subjects(context.workspace, params.path)
+
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
         """Search in one thread hop."""
         return await run_blocking(context.signal, lambda: self._find(params, context))
@@ -120,10 +125,13 @@ class GlobTool(BuiltinTool[GlobParams]):
                 ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
                 f"'{starts[0].location.shown}' is a file; give the folder to search as path and the name as pattern.",
             )
-        patterns = [self._compile(params.pattern, params, partial(workspace.has, start.location)) for start in starts]
+        deadline = Deadline(context.signal, self.seconds)
+        patterns = [
+            self._compile(params.pattern, params, names_below(workspace, start.location, deadline)) for start in starts
+        ]
         named = frozenset[str]().union(*(pattern.literals for pattern in patterns))
         filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, named), links=True, stats=True)
-        walk = Walk(workspace, filters, Deadline(context.signal, self.seconds))
+        walk = Walk(workspace, filters, deadline)
         try:
             files = _files(walk, starts, patterns, recent=context.clock() - RECENT_SECONDS)
         except OSError as error:
@@ -167,7 +175,7 @@ def _files(walk: Walk, starts: Sequence[Start], patterns: Sequence[PathPattern],
             if info is None:
                 continue  # it has gone meanwhile
             path = base + below.replace("/", os.sep)
-            if is_link and not _is_reachable(walk, path):
+            if is_link and (walk.is_out_of_time() or not _is_reachable(walk, path)):
                 continue
             if info.st_mtime > recent:
                 changed.append((-info.st_mtime, path))
@@ -183,7 +191,7 @@ def _is_reachable(walk: Walk, path: str) -> bool:
     except ToolError:
         return False
     is_file = walk.workspace.kind_of(location) is PathKind.FILE
-    return is_file and not (walk.filters.agent and agent_ignore_file(walk.workspace, location))
+    return is_file and not is_hidden_target(walk.workspace, location, agent=walk.filters.agent)
 
 
 def _where(params: GlobParams, starts: Sequence[Start]) -> str:
@@ -240,6 +248,7 @@ def _hint(params: GlobParams, workspace: Workspace, starts: Sequence[Start]) -> 
 
 def _is_folder(workspace: Workspace, folder: Location, path: str) -> bool:
     try:
-        return workspace.kind_of(workspace.locate(path, within=folder.path)) is PathKind.FOLDER
+        place = workspace.locate(path, within=folder.path)
     except ToolError:
         return False
+    return workspace.kind_of(place) is PathKind.FOLDER and not is_hidden_target(workspace, place, agent=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.names import brief, one_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
+from tools.contract.subject import Subject
+from tools.filesystem.finding.braces import PatternRefusedError
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
 from tools.filesystem.finding.listing_text import count, walk_notes
 from tools.filesystem.finding.options import OPTIONS, gather_options
-from tools.filesystem.finding.patterns import PathPattern, PatternRefusedError, compile_patterns
-from tools.filesystem.finding.starts import Start, excluded_folders, search_starts
+from tools.filesystem.finding.patterns import PathPattern, compile_patterns
+from tools.filesystem.finding.starts import Start, excluded_folders, search_starts, start_subjects
 from tools.filesystem.finding.walk import Everything, Filters, Selection, Walk, Without
 from tools.filesystem.paths import FOLDER_ALIASES, shown
+from tools.filesystem.search.cost import runaway_part
 from tools.filesystem.search.dialect import PatternError, literal_pattern, parse_pattern
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
@@ -120,6 +124,10 @@ class GrepTool(BuiltinTool[GrepParams]):
         files = f" in {brief(params.glob)}" if params.glob else ""
         where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Search '{brief(params.pattern)}'{files}{where}"
+
+    def subjects(self, params: GrepParams, context: ToolContext) -> Sequence[Subject]:
+        """Where the search begins."""
+        return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
         """Search in one thread hop."""
@@ -223,7 +231,12 @@ class _Done:
 def _result(params: GrepParams, starts: Sequence[Start], done: _Done) -> ToolResult:
     report = done.report
     noun, plural = ("file with matches", "files with matches") if params.names_only else ("match", "matches")
-    states = {"limited": report.limited, "truncated": report.cut, "timed out": done.timed_out}
+    states = {
+        "limited": report.limited,
+        "truncated": report.cut,
+        "timed out": done.timed_out,
+        "not all searched": bool(done.search.runaways.files),
+    }
     what = f'for pattern "{one_line(params.pattern)}" {_where(params, starts)}'
     searched = done.search.tally.searched
     if report.matches:
@@ -243,7 +256,11 @@ def _result(params: GrepParams, starts: Sequence[Start], done: _Done) -> ToolRes
             "complete": not told,
             "timed_out": done.timed_out,
             "engines": sorted(done.search.used),
-            "skipped": {"binary": report.binary, "huge": done.search.tally.huge},
+            "skipped": {
+                "binary": report.binary,
+                "huge": done.search.tally.huge,
+                "slow": len(done.search.runaways.files),
+            },
             "hidden": {by.value: number for by, number in done.walk.hidden.items()},
         },
     )
@@ -258,6 +275,7 @@ def _notes(params: GrepParams, done: _Done) -> list[str]:
             f"[PARTIAL RESULT: the time limit of {walk.deadline.seconds:g} s was reached before all files were "
             "searched. Name a folder as path, a glob, or a simpler pattern.]"
         )
+    notes += _runaway_notes(done)
     if report.cut:
         notes.append(
             "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
@@ -279,3 +297,21 @@ def _notes(params: GrepParams, done: _Done) -> list[str]:
     if any(skipped):
         notes.append(f"[Not shown or searched: {', '.join(filter(None, skipped))}.]")
     return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
+
+
+def _runaway_notes(done: _Done) -> list[str]:
+    """Which files a pattern took too long on, what of the pattern does that, and what to do."""
+    files = done.search.runaways.files
+    if not files:
+        return []
+    absolute = done.report.options.absolute
+    paths = [os.path.join(file.folder.path, file.path) if absolute else file.path for file in files]
+    parts = sorted({brief(runaway_part(file.query.pattern.tree)) for file in files} - {""})
+    cause = " and ".join(f"'{part}'" for part in parts) or "the pattern"
+    text = (
+        f"[Not searched, since it took too long for this pattern: {', '.join(map(shown_whole_path, paths))}. "
+        f"There {cause} can match in too many ways. Simplify the pattern, or install ripgrep, which takes any.]"
+    )
+    if not done.search.runaways.are_too_many:
+        return [text]
+    return [text, f"[PARTIAL RESULT: after {len(files)} such files the search was ended before all were searched.]"]

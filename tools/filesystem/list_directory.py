@@ -14,16 +14,17 @@ from pydantic import Field
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import AbortSignal, ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.names import sendable_name, shown_name, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
+from tools.contract.subject import Access, Subject
 from tools.filesystem.descriptors import Entry, Folder, PathKind
-from tools.filesystem.finding.listing_text import count, fitting, hidden_note, page_end
+from tools.filesystem.finding.listing_text import MAX_TEXT_BYTES, count, fitting, hidden_note, page_end
 from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.filesystem.finding.wildcards import base_name_test
 from tools.filesystem.ignore import HiddenBy, Scope, refuse_hidden, scope_of
-from tools.filesystem.paths import FOLDER_ALIASES, shown
+from tools.filesystem.paths import FOLDER_ALIASES, path_subject, shown
 from tools.filesystem.workspace import Location, Workspace, missing
 
 _TYPES = {PathKind.FOLDER: "directory", PathKind.FILE: "file", PathKind.LINK: "link", PathKind.OTHER: "other"}
@@ -31,6 +32,10 @@ _TYPES = {PathKind.FOLDER: "directory", PathKind.FILE: "file", PathKind.LINK: "l
 
 CHECK_EVERY = 1_000
 """Entries between two looks at the signal."""
+
+MAX_SORTED_LINKS = 500
+"""Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder
+has more, all of them stand among the files. A link costs microseconds, but one made to cost much some milliseconds."""
 
 
 class LSParams(ToolParams):
@@ -145,6 +150,10 @@ class LSTool(BuiltinTool[LSParams]):
         """The folder, as short as it can be said."""
         return f"List {shown(params.path, context.workspace)}"
 
+    def subjects(self, params: LSParams, context: ToolContext) -> Sequence[Subject]:
+        """The folder."""
+        return (path_subject(context.workspace, params.path, Access.READ),)
+
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
         """List in one thread hop."""
         return await run_blocking(context.signal, lambda: _list(params, context))
@@ -158,20 +167,12 @@ def _list(params: LSParams, context: ToolContext) -> ToolResult:
         refuse_hidden(workspace, location, "listed")
     ignored = base_name_test(params.ignore or ())
     with _opened(workspace, location) as folder:
-        scope = scope_of(location, git=git, agent=agent)
+        scope = scope_of(workspace, location, git=git, agent=agent)
         kept, hidden = _without_hidden(folder.entries(), scope, ignored, context.signal)
-        links = {name: _link(workspace, location, folder, name) for name, kind in kept if kind is PathKind.LINK}
-        folders = {name for name, link in links.items() if link.type == "directory"}
-        # Folders first, then by name whatever its case. Plain tuples, since a folder may hold very many entries.
-        order = [
-            (kind is not PathKind.FOLDER and name not in folders, name.casefold(), name, kind) for name, kind in kept
-        ]
-        order.sort()  # names differ, so kinds are never compared
+        contents = _Contents(workspace, location, folder, context.signal)
+        order = contents.ordered(kept)
         limit = params.limit or context.limits.list_entries
-        page = [
-            _with_size(workspace, folder, links.get(name) or _Entry(name, _TYPES[kind]))
-            for _, _, name, kind in order[params.offset : params.offset + limit]
-        ]
+        page = contents.page(order[params.offset : params.offset + limit])
     return _result(location, len(order), page, hidden, params.offset)
 
 
@@ -216,30 +217,79 @@ def _opened(workspace: Workspace, location: Location) -> Generator[Folder]:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
 
-def _link(workspace: Workspace, location: Location, folder: Folder, name: str) -> _Entry:
-    """A link as what it leads to."""
-    plain = _Entry(name, "link", target=folder.link_target(name))
-    try:
-        place = workspace.locate(os.path.join(location.path, name))
-    except ToolError:
-        return replace(plain, note=" (leads outside the workspace)")
-    kind = workspace.kind_of(place)
-    if kind in (PathKind.FOLDER, PathKind.FILE):
-        return replace(plain, type=_TYPES[kind], place=place)
-    return replace(plain, note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
+class _Contents:
+    """Looks at the entries of one folder, and at no more of them than it must: a link may lead through many others.
 
+    Args:
+        workspace: Follows links.
+        location: The folder.
+        folder: The same, open.
+        signal: Looked at before each entry.
+    """
 
-def _with_size(workspace: Workspace, folder: Folder, entry: _Entry) -> _Entry:
-    if entry.type == "other":
-        return replace(entry, note=" (not a regular file)")
-    if entry.type != "file":
-        return entry
-    if entry.place is not None:
-        size = workspace.size_of(entry.place)
-    else:
-        info = folder.stat(entry.name)
-        size = info.st_size if info is not None else None
-    return replace(entry, size=size) if size is not None else replace(entry, note=" (cannot be looked at)")
+    def __init__(self, workspace: Workspace, location: Location, folder: Folder, signal: AbortSignal) -> None:
+        self._workspace = workspace
+        self._location = location
+        self._folder = folder
+        self._signal = signal
+        self._links: dict[str, _Entry] = {}
+
+    def ordered(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Folders first, then by name whatever its case."""
+        links = [name for name, kind in entries if kind is PathKind.LINK]
+        followed = links if len(links) <= MAX_SORTED_LINKS else []
+        folders = {name for name in followed if self._link(name).type == "directory"}
+        # Plain tuples, since a folder may hold very many entries.
+        order = [
+            (kind is not PathKind.FOLDER and name not in folders, name.casefold(), name, kind) for name, kind in entries
+        ]
+        order.sort()  # names differ, so kinds are never compared
+        return [(name, kind) for _, _, name, kind in order]
+
+    def page(self, entries: Sequence[Entry]) -> list[_Entry]:
+        """What is known of some entries, as many as the text has room for."""
+        page: list[_Entry] = []
+        room = MAX_TEXT_BYTES
+        for name, kind in entries:
+            if room < 0:
+                break
+            self._signal.raise_if_aborted()
+            entry = self._with_size(self._link(name) if kind is PathKind.LINK else _Entry(name, _TYPES[kind]))
+            room -= len(entry.line)
+            page.append(entry)
+        return page
+
+    def _link(self, name: str) -> _Entry:
+        """A link as what it leads to."""
+        if name not in self._links:
+            self._signal.raise_if_aborted()
+            self._links[name] = self._followed(name)
+        return self._links[name]
+
+    def _followed(self, name: str) -> _Entry:
+        plain = _Entry(name, "link", target=self._folder.link_target(name))
+        try:
+            place = self._workspace.locate(os.path.join(self._location.path, name))
+        except PathNotInWorkspaceError:
+            return replace(plain, note=" (leads outside the workspace)")
+        except ToolError:
+            return replace(plain, note=" (broken link)")
+        kind = self._workspace.kind_of(place)
+        if kind in (PathKind.FOLDER, PathKind.FILE):
+            return replace(plain, type=_TYPES[kind], place=place)
+        return replace(plain, note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
+
+    def _with_size(self, entry: _Entry) -> _Entry:
+        if entry.type == "other":
+            return replace(entry, note=" (not a regular file)")
+        if entry.type != "file":
+            return entry
+        if entry.place is not None:
+            size = self._workspace.size_of(entry.place)
+        else:
+            info = self._folder.stat(entry.name)
+            size = info.st_size if info is not None else None
+        return replace(entry, size=size) if size is not None else replace(entry, note=" (cannot be looked at)")
 
 
 def _result(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
-from tools.contract.errors import InvalidToolParamsError
+from tools.contract.errors import InvalidToolParamsError, ToolError
 from tools.contract.names import MAX_BRIEF_CHARS, one_line, shown_path
+from tools.contract.subject import Access, PathSubject
 from tools.filesystem.workspace import MAX_PATH_CHARS, Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
@@ -37,6 +40,25 @@ def check_spelling(tool: str, path: str, spelled: str) -> None:
             f"'absolute_path' must be absolute, got '{shown_path(path)}'. Start it at the file system's root; "
             "a path relative to the workspace may be given as 'file_path'.",
         )
+
+
+def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
+    """What a path is to permission rules.
+
+    Raises:
+        ToolError: It leads to nowhere in the workspace.
+    """
+    path = workspace.locate(spelled).path
+    return PathSubject(access, path, os.path.normpath(os.path.join(workspace.first_root, spelled)))
+
+
+def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:
+    """The same for paths and globs: those that lead to something; what a glob finds, rules hide."""
+    found: list[PathSubject] = []
+    for entry in entries:
+        with suppress(ToolError):
+            found.append(path_subject(workspace, entry, access))
+    return found
 
 
 def shown(path: str, workspace: Workspace) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -12,10 +12,12 @@ from tools.contract.builtin_tool import BuiltinTool, run_blocking
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.ledger import SeenFile
+from tools.contract.names import sendable_name
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.result import Part, TextPart, ToolResult
+from tools.contract.subject import Access, Subject
 from tools.filesystem.ignore import refuse_hidden
-from tools.filesystem.paths import check_spelling, shown
+from tools.filesystem.paths import check_spelling, path_subject, shown
 from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.outcome import Reading
@@ -115,6 +117,10 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             lines = f" (from line {params.offset + 1})"
         return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
 
+    def subjects(self, params: ReadFileParams, context: ToolContext) -> Sequence[Subject]:
+        """The file."""
+        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
+
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop, and remember what was seen."""
         return await run_blocking(context.signal, lambda: _read(params, context))
@@ -156,7 +162,7 @@ def _pages(params: ReadFileParams) -> Pages:
 
 
 def _facts(reading: Reading, location: Location) -> dict[str, Any]:
-    known: dict[str, Any] = {"path": location.path, "kind": reading.kind.value, "sha256": reading.sha256}
+    known: dict[str, Any] = {"path": sendable_name(location.path), "kind": reading.kind.value, "sha256": reading.sha256}
     if reading.is_text:
         known |= {
             "start": reading.start,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
@@ -13,29 +10,21 @@ from pydantic import Field
 
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool, run_blocking
-from tools.contract.context import Limits, MediaHandling, ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.ledger import SeenFile
-from tools.contract.names import brief, one_line, shown_path, shown_whole_path
+from tools.contract.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.names import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.parameters import ToolParams, coerce
-from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
-from tools.filesystem.descriptors import OpenedFile
+from tools.contract.result import Part, ToolResult
+from tools.contract.subject import Access, Subject
 from tools.filesystem.finding.deadline import SEARCH_SECONDS, Deadline
 from tools.filesystem.finding.listing_text import count, walk_notes
 from tools.filesystem.finding.options import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.filesystem.finding.patterns import PatternRefusedError
 from tools.filesystem.finding.selection import Candidate, FileSelection
 from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
-from tools.filesystem.reading.content import read
-from tools.filesystem.reading.media import FileKind, detect
-from tools.filesystem.reading.outcome import Reading
-from tools.filesystem.reading.pdf import MAX_SECONDS as MAX_PDF_SECONDS
-from tools.filesystem.text import SNIFFED_BYTES
-from tools.filesystem.workspace import Location, Workspace, explain
-
-MAX_MEDIA_BYTES = 10_000_000
-"""Raw bytes of images and the like in one result; base64 makes 13 MB of it."""
+from tools.filesystem.paths import path_subjects
+from tools.filesystem.reading.batch import Batch, Wish
+from tools.filesystem.workspace import Workspace, explain
 
 MAX_LISTED = 100
 """Files left out that are listed by name and size."""
@@ -48,12 +37,6 @@ MAX_LISTED_CHARS = 10_000
 
 MAX_REASON_CHARS = 400
 """Characters of one reason."""
-
-_UNREAD = MediaHandling.NOTICE
-"""How a file is read before it is known to be text: of media nothing is read for a notice."""
-
-_PDF = ".pdf"
-"""The exception: text is taken out of it in any case, which takes time, so it is looked at first."""
 
 END_MARKER = "\n--- End of content ---"
 
@@ -130,6 +113,10 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")  # noqa: PLR2004 - a few
         return f"Read files: {named}"
 
+    def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
+        """The files and folders that are named."""
+        return path_subjects(context.workspace, params.paths, Access.READ)
+
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         """Find and read in one thread hop."""
         return await run_blocking(context.signal, lambda: self._read(params, context))
@@ -147,7 +134,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         except OSError as error:
             raise explain(error, shown_path(first), ToolErrorType.READ_MANY_FILES_SEARCH_ERROR) from None
         deadline = Deadline(context.signal, self.seconds)
-        batch = _Batch(context, deadline, _Wish(params.paths), is_checked=agent, skipped=list(chosen.skipped))
+        batch = Batch(context, deadline, Wish(params.paths), is_checked=agent, skipped=list(chosen.skipped))
         batch.read([chosen.files[path] for path in sorted(chosen.files)])
         return _result(batch, walk)
 
@@ -157,150 +144,7 @@ def _as_list(value: Any) -> Any:
     return [parsed] if isinstance(parsed, str) else parsed
 
 
-class _Wish:
-    """Whether media are wanted: those that an entry names, or whose extension it holds.
-
-    Args:
-        entries: What was asked for.
-    """
-
-    def __init__(self, entries: Sequence[str]) -> None:
-        self._entries = "\n".join(entries).lower()
-
-    def names(self, path: str) -> bool:
-        """Whether an entry names a file or its extension."""
-        name = os.path.basename(path).lower()
-        suffix = os.path.splitext(name)[1]
-        return bool(suffix) and (suffix in self._entries or name in self._entries)
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Reads files until the budget is used up.
-
-    Args:
-        context: Opens files and sets the limits.
-        deadline: How long it may take.
-        wish: Which media are wanted.
-        is_checked: Found files are known not to be hidden from agents.
-        skipped: Files not read, with the reason.
-        parts: What was read.
-        read_paths: The files that were read.
-        rest: Files that were left for the budget's sake.
-        timed_out: The time did not suffice.
-    """
-
-    context: ToolContext
-    deadline: Deadline
-    wish: _Wish
-    is_checked: bool
-    skipped: list[tuple[str, str]]
-    parts: list[Part] = field(default_factory=list[Part])
-    read_paths: list[str] = field(default_factory=list[str])
-    rest: list[Candidate] = field(default_factory=list[Candidate])
-    timed_out: bool = False
-    _chars: int = 0
-    _media: int = 0
-    _pdf_seconds: float = MAX_PDF_SECONDS
-    _guarded: dict[str, bool] = field(default_factory=dict[str, bool])
-
-    def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read one file after the other; a failing one does not stop the rest.
-
-        Raises:
-            ToolError: `cancelled`.
-        """
-        limits = self.context.limits
-        for number, candidate in enumerate(candidates):
-            self.timed_out = self.deadline.check()
-            is_full = len(self.read_paths) >= limits.read_many_files or self._chars >= limits.read_many_chars
-            if self.timed_out or is_full:
-                self.rest += candidates[number:]
-                return
-            try:
-                self._read_one(candidate)
-            except ToolError as error:
-                if error.code is ToolErrorType.CANCELLED:
-                    raise
-                self.skipped.append((candidate.path, error.message))
-            except OSError as error:
-                self.skipped.append((candidate.path, explain(error, shown_path(candidate.path)).message))
-
-    def _read_one(self, candidate: Candidate) -> None:
-        workspace = self.context.workspace
-        location = candidate.location(workspace)
-        if (candidate.is_named or not self.is_checked) and self._is_guarded(location.root):
-            hidden_by = agent_ignore_file(workspace, location)
-            if hidden_by is not None:
-                self.skipped.append((location.path, f"hidden from agents by {hidden_by}"))
-                return
-        with workspace.open_file(location) as opened:
-            reading = None if location.path.lower().endswith(_PDF) else self._reading(opened, location, _UNREAD)
-            kind = reading.kind if reading is not None else detect(opened.head(SNIFFED_BYTES), location.path).kind
-            if not kind.is_text:
-                reason = self._refuse_media(kind, candidate)
-                if reason:
-                    self.skipped.append((location.path, reason))
-                    return
-                if self._media + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
-                    self.rest.append(candidate)
-                    return
-            if reading is None or not kind.is_text:
-                started = time.monotonic()
-                reading = self._reading(opened, location, self.context.media)
-                self._pdf_seconds -= time.monotonic() - started
-            identity = opened.identity
-        if self.context.client.reads is not None:
-            self.context.client.reads.record(location.path, SeenFile(identity, reading.sha256))
-        self._add(reading, location.path)
-
-    def _is_guarded(self, root: str) -> bool:
-        """Whether a root has any agent-ignore file; looked up once, since there may be very many files."""
-        if root not in self._guarded:
-            workspace = self.context.workspace
-            place = workspace.locate(root)
-            self._guarded[root] = any(workspace.has(place, name) for name in AGENT_IGNORE_FILES)
-        return self._guarded[root]
-
-    def _reading(self, opened: OpenedFile, location: Location, media: MediaHandling) -> Reading:
-        return read(
-            opened,
-            location,
-            offset=0,
-            limit=None,
-            limits=self._limits(),
-            media=media,
-            signal=self.context.signal,
-            pdf_seconds=max(0.0, self._pdf_seconds),
-        )
-
-    def _limits(self) -> Limits:
-        limits = self.context.limits
-        room = limits.read_many_chars - self._chars
-        return limits if room >= limits.read_chars else replace(limits, read_chars=room)
-
-    def _add(self, reading: Reading, path: str) -> None:
-        self.read_paths.append(path)
-        self._chars += reading.chars
-        if not reading.is_text:
-            self._media += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
-            self.parts += reading.parts
-            return
-        text = "".join([part.text for part in reading.parts if isinstance(part, TextPart)])
-        if reading.truncated or reading.shortened:
-            text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
-        self.parts.append(TextPart(f"--- {shown_whole_path(path)} ---\n\n{text}\n\n"))
-
-    def _refuse_media(self, kind: FileKind, candidate: Candidate) -> str:
-        """Why a file that is no text is not read; empty if it is."""
-        if kind is FileKind.BINARY:
-            return "binary file"
-        if candidate.is_named or self.wish.names(candidate.path):
-            return ""
-        return f"{kind.value} file; name it, or its extension, to get it"
-
-
-def _result(batch: _Batch, walk: Walk) -> ToolResult:
+def _result(batch: Batch, walk: Walk) -> ToolResult:
     parts: list[Part | str] = list(batch.parts)
     if not batch.read_paths:
         parts.append("No files matching the criteria were found, or all of them were skipped.")
@@ -313,9 +157,9 @@ def _result(batch: _Batch, walk: Walk) -> ToolResult:
         llm_content=parts,
         return_display=_display(batch),
         facts={
-            "files": batch.read_paths,
+            "files": [sendable_name(path) for path in batch.read_paths],
             "skipped": [{"path": path, "reason": reason} for path, reason in _reasons(batch.skipped, MAX_LISTED)],
-            "not_read": _fitting((candidate.path for candidate in batch.rest), MAX_LISTED),
+            "not_read": _fitting((sendable_name(candidate.path) for candidate in batch.rest), MAX_LISTED),
             "partial": walk.timed_out or batch.timed_out,
         },
     )
@@ -338,7 +182,7 @@ def _fitting(lines: Iterable[str], most: int) -> list[str]:
     return kept
 
 
-def _notes(batch: _Batch, walk: Walk) -> list[str]:
+def _notes(batch: Batch, walk: Walk) -> list[str]:
     """What was not read, and why."""
     notes: list[str] = []
     if batch.rest:
@@ -367,7 +211,7 @@ def _with_size(workspace: Workspace, candidate: Candidate) -> str:
     return shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
 
 
-def _display(batch: _Batch) -> str:
+def _display(batch: Batch) -> str:
     """A summary in Markdown: the first ten files read, the first five skipped."""
     read_files, skipped = batch.read_paths, batch.skipped
     lines = ["### ReadManyFiles Result", ""]

@@ -115,7 +115,8 @@ def looks_binary(head: bytes) -> bool:
     sample = head[:SNIFFED_BYTES]
     if b"\0" in sample:
         return True
-    return len(sample) - len(sample.translate(None, _CONTROLS)) > MAX_CONTROL_SHARE * len(sample)
+    size = len(sample)
+    return size - len(sample.translate(None, _CONTROLS)) > MAX_CONTROL_SHARE * size
 
 
 def decode(data: bytes) -> Decoded | None:

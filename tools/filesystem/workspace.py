@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.names import meant_path, shown_path
+from tools.contract.names import shown_path
 from tools.filesystem.descriptors import (
     Folder,
     NotRegularError,
@@ -29,11 +29,12 @@ from tools.filesystem.descriptors import (
     remove_folders,
 )
 from tools.filesystem.link_free import look, real_path
+from tools.filesystem.spellings import first_name, other_readings, refuse_what_is_no_path
 from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.true_names import ignores_case, truly_named
 
-_SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
-"""A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
+if TYPE_CHECKING:
+    from tools.filesystem.ignore import Forbidden
 
 MAX_PATH_CHARS = 4096
 """Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
@@ -82,6 +83,9 @@ class Workspace:
         respect_agent_ignore: Whether the agent-ignore files count, unless a call says otherwise.
         ignore_case: Whether names in another case lead to the same file below the roots; found out where it is not
             given.
+        readable: Real paths of further folders of which files may be read by name: nothing there is listed with the
+            roots, and nothing is written. They need not exist.
+        forbidden: What permission rules forbid to read: nothing of it is found, listed or searched.
     """
 
     def __init__(
@@ -92,12 +96,16 @@ class Workspace:
         respect_git_ignore: bool = True,
         respect_agent_ignore: bool = True,
         ignore_case: bool | None = None,
+        readable: Sequence[str] = (),
+        forbidden: Forbidden | None = None,
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
+        self.forbidden = forbidden
         self._problem = problem
         self._ignore_case = ignore_case
+        self._readable = tuple(readable)
 
     @property
     def first_root(self) -> str:
@@ -140,13 +148,26 @@ class Workspace:
         if root in self._roots_without_case:
             real = truly_named(real, root)
             root = self._root_of(real, spelled)
-        if is_temporary(os.path.basename(real)):
+        if any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' has the name of a file in which new content waits; such files are neither "
-                "read nor written, and are removed by the next write in their folder. Use another name.",
+                f"'{shown_path(spelled)}' holds the name of a file in which new content waits; what is called so is "
+                "neither read nor written, and such files are removed by a later write in their folder. Use another "
+                "name.",
             )
         return Location(root, real, spelled)
+
+    def locate_exactly(self, path: str) -> Location:
+        """Resolve an absolute path that means one thing, as in a URI: it has no other readings.
+
+        Raises:
+            ToolError: Nothing is there (`file_not_found`), or as for `locate`.
+        """
+        location = self.locate(path)
+        # An absolute path is looked up as it is, wherever one starts from.
+        if location.path != location.root and not self.has(location, path):
+            raise missing(shown_path(path))
+        return location
 
     @cached_property
     def _roots_without_case(self) -> frozenset[str]:
@@ -160,17 +181,18 @@ class Workspace:
         real = real_path(literal)
         if not self._is_inside(real) or os.path.lexists(literal):
             return real
-        readings = list(_other_readings(base, spelled))
+        readings = list(other_readings(base, spelled))
         for path in readings:
             other = real_path(path)
             if self._is_inside(other) and os.path.lexists(other):
                 return other
-        _refuse_what_is_no_path(base, spelled.strip(), spelled)
+        if not os.path.lexists(os.path.join(base, first_name(spelled))):
+            refuse_what_is_no_path(spelled)
         # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
         return real_path(readings[0])
 
     def _is_inside(self, real: str) -> bool:
-        return any(contains(root, real) for root in self.roots)
+        return any(contains(root, real) for root in (*self.roots, *self._readable))
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in.
@@ -198,7 +220,7 @@ class Workspace:
         return Location(self._root_of(path, path), path, path)
 
     def _root_of(self, real: str, spelled: str) -> str:
-        inside = [root for root in self.roots if contains(root, real)]
+        inside = [root for root in (*self.roots, *self._readable) if contains(root, real)]
         if not inside:
             raise PathNotInWorkspaceError(spelled, self.roots)
         return inside[0] if len(inside) == 1 else max(inside, key=len)
@@ -275,6 +297,15 @@ class Workspace:
             self._root_of(real_path(path), path)
             raise
 
+    def refuse_to_write(self, location: Location) -> None:
+        """Do not write where files may be read only.
+
+        Raises:
+            PathNotInWorkspaceError: The location lies outside the roots.
+        """
+        if location.root not in self.roots:
+            raise PathNotInWorkspaceError(location.spelled, self.roots)
+
     @contextmanager
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
         """Open the folder that a file is to be written in; what is missing of it is made.
@@ -283,7 +314,9 @@ class Workspace:
 
         Raises:
             OSError: It cannot be opened or made; `explain` says why.
+            PathNotInWorkspaceError: The location lies outside the roots.
         """
+        self.refuse_to_write(location)
         folder, made = make_folders(os.path.dirname(location.path), location.root)
         try:
             with folder:
@@ -321,32 +354,6 @@ def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
     )
 
 
-def _other_readings(base: str, spelled: str) -> Iterator[str]:
-    stripped = spelled.strip()
-    unquoted = meant_path(stripped)
-    if unquoted is not None and "\0" not in unquoted:
-        yield os.path.join(base, unquoted)
-    yield os.path.join(base, stripped)
-    if "\\" in stripped and os.sep != "\\":
-        yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
-
-
-def _refuse_what_is_no_path(base: str, stripped: str, spelled: str) -> None:
-    """Do not take for a name what means something else and does not exist."""
-    first = stripped.partition(os.sep)[0]
-    if os.path.lexists(os.path.join(base, first)):
-        return
-    if first.startswith("~") and (first == "~" or os.sep in stripped):
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
-        )
-    if stripped.lower().startswith("file://"):
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
-        )
-
-
 def missing(shown: str) -> ToolError:
     """That nothing is there."""
     return explain(FileNotFoundError(errno.ENOENT, ""), shown)
@@ -367,7 +374,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
     errno.ELOOP: (
         ToolErrorType.READ_CONTENT_FAILURE,
-        "is a link that leads in a circle or was exchanged meanwhile",
+        "is a link that leads in a circle or through too many names, or was exchanged meanwhile",
     ),
     errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
     errno.EBUSY: (None, "is in use by another program; try again"),

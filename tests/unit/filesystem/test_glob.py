@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import ToolResult
-from tools.filesystem.finding.patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.filesystem.finding.braces import PatternRefusedError, expand_braces
+from tools.filesystem.finding.patterns import compile_patterns
 from tools.filesystem.glob import GlobTool
 from tools.filesystem.workspace import Workspace
 

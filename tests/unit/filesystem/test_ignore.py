@@ -7,10 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.finding import rule_matcher
+from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
+from tools.filesystem.finding.ignore_rules import as_bytes_text, read_rules
 from tools.filesystem.ignore import (
-    MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     Scope,
     agent_ignore_file,
@@ -21,7 +25,8 @@ from tools.filesystem.workspace import Workspace
 
 
 def scope(root: Path, folder: str = ".", *, git: bool = True, agent: bool = True) -> Scope:
-    return scope_of(Workspace([str(root)]).locate(folder), git=git, agent=agent)
+    workspace = Workspace([str(root)])
+    return scope_of(workspace, workspace.locate(folder), git=git, agent=agent)
 
 
 def repository(folder: Path, rules: str = "") -> None:
@@ -195,3 +200,64 @@ def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     assert here.hides("cafe", is_folder=False) is HiddenBy.GIT
     assert here.hides("caf\u00e9", is_folder=False) is None
     assert here.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
+
+
+PARTS = ["a", "B", "ab", ".log", "*", "?", "**", "[ab]", "[!a]", "\\*", "\u00e9", "sub", "deep"]
+RULES = st.tuples(
+    st.sampled_from(["", "", "", "!"]),
+    st.sampled_from(["", "", "/", "sub/", "sub/deep/", "s*/", "**/", "foo/"]),
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("".join),
+    st.sampled_from(["", "", "", "/", "/**"]),
+).map("".join)
+NAMES = [
+    "a",
+    "b",
+    "B",
+    "ab",
+    "aB",
+    "a.log",
+    "B.log",
+    "sub",
+    "deep",
+    "\u00e9",
+    "\u00e9.log",
+    "*",
+    "sub.log",
+    "other.txt",
+]
+
+
+@pytest.mark.requirement("ignore.bulk")
+@pytest.mark.parametrize("ignore_case", [False, True])
+@given(rules=st.lists(RULES, max_size=6), folder=st.sampled_from(["", "sub/", "sub/deep/", "foo/", "SUB/"]))
+@settings(max_examples=300, deadline=None, database=None)
+def test_names_judged_at_once_are_judged_as_each_by_itself(ignore_case: bool, rules: list[str], folder: str) -> None:
+    names = [as_bytes_text(name) for name in NAMES]
+    before = rule_matcher.IGNORE_CASE
+    rule_matcher.IGNORE_CASE = ignore_case
+    try:
+        found = read_rules("\n".join(rules).encode())
+        for is_folder in (False, True):
+            single = {name: found.hides(name, folder + name, is_folder=is_folder) for name in names}
+            expected = {name: hidden for name, hidden in single.items() if hidden is not None}
+            assert found.verdicts(names, folder, is_folder=is_folder) == expected
+    finally:
+        rule_matcher.IGNORE_CASE = before
+
+
+@pytest.mark.requirement("ignore.bulk")
+def test_all_ignore_files_are_weighed_for_names_at_once_as_for_each_by_itself(root: Path) -> None:
+    repository(root, "*.log\nsub\n!b.log\n/x/caf\u00e9\n")
+    (root / "x").mkdir()
+    (root / "x" / ".gitignore").write_text("!a.log\nb*\nsecret\n")
+    (root / ".qwenignore").write_text("*.key\n!secret\n")
+    (root / ".coretoolsignore").write_text("!open.key\nx/z\n")
+    names = ["a.log", "b.log", "c.log", "bc", "sub", "caf\u00e9", "a.key", "open.key", "secret", "z", ".git", "plain"]
+    for git, agent in ((True, True), (True, False), (False, True), (False, False)):
+        for folder in (".", "x"):
+            here = scope(root, folder, git=git, agent=agent)
+            for is_folder in (False, True):
+                single = {name: here.hides(name, is_folder=is_folder) for name in names}
+                hidden = {name: by for name, by in single.items() if by is not None}
+                assert here.hidden_among(names, is_folder=is_folder) == hidden
+                assert here.hidden_among([], is_folder=is_folder) == {}

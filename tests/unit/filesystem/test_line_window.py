@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +118,7 @@ def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
     with path.open("rb", buffering=0) as stream:
         source = FileSource(stream, path.stat().st_size)
         # Only what has not changed lately is remembered.
-        identity = replace(identity_of(os.fstat(stream.fileno())), ctime_ns=1)
+        identity = identity_of(os.fstat(stream.fileno()))._replace(ctime_ns=1)
 
         def numbers(offset: int, limit: int) -> tuple[list[int], Window]:
             found = window(source, Wanted(offset, limit, ROOMY, AbortSignal()), identity)
@@ -151,7 +150,7 @@ def test_counts_of_a_file_that_changed_are_not_used(tmp_path: Path) -> None:
         with path.open("rb", buffering=0) as stream:
             info = os.fstat(stream.fileno())
             wanted = Wanted(1, 1, ROOMY, AbortSignal())
-            return window(FileSource(stream, info.st_size), wanted, replace(identity_of(info), ctime_ns=1)).text
+            return window(FileSource(stream, info.st_size), wanted, identity_of(info)._replace(ctime_ns=1)).text
 
     path.write_bytes(b"a" * BLOCK + b"\nsecond\n")
     assert last_line() == "second\n"
@@ -191,7 +190,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
     with path.open("rb", buffering=0) as stream:
         info = os.fstat(stream.fileno())
         # As if nobody had changed it for long: its counts are remembered.
-        identity = replace(identity_of(info), ctime_ns=0)
+        identity = identity_of(info)._replace(ctime_ns=0)
         source = FileSource(stream, info.st_size)
         wanted = Wanted(count - BLOCK // 8, 2, ROOMY, AbortSignal())
         for known in (2, 4):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from tools.filesystem.ignore import HiddenBy
 from tools.filesystem.search.dialect import parse_pattern
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import tells_what_it_leaves_out
-from tools.filesystem.search.narrowing import Narrowed, Narrower
+from tools.filesystem.search.narrowing import LARGE_TREE, Narrowed, Narrower
+from tools.filesystem.search.run import FIRST_FILES, Kept, Part, Search
 from tools.filesystem.workspace import Workspace
 
 RIPGREP = os.path.join(sys.prefix, "bin", "rg")
@@ -149,3 +152,63 @@ def test_the_hidden_are_counted_by_whose_rule_hides_them(root: Path) -> None:
     result = narrowed(walk(root))
     assert result is not None
     assert result.left_out.hidden == {HiddenBy.GIT: 2}
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_a_search_that_has_enough_before_ripgrep_is_done_ends_it(
+    root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    make(root, *(f"b/{number:03}.txt" for number in range(400)), marked="none\n")
+    for number in range(FIRST_FILES):
+        (root / f"b/{number:03}.txt").write_text("none\n")
+    program = fake(tmp_path, f"echo $$ > {tmp_path}/started; exec /bin/sleep 600")
+    assert tells_what_it_leaves_out(program)
+    walking = walk(root)
+    [start] = walking.workspace.root_locations()
+    groups = walking.folders(start, Everything())
+    no_ripgrep.setenv("PATH", str(tmp_path))
+    search = Search(walking.workspace, walking.deadline, Kept())
+    query = Query(parse_pattern("foo"), ignore_case=False)
+    with closing(search.find([Part(start, groups, walking)], query, None)) as found:
+        assert next(found).path == f"b/{FIRST_FILES:03}.txt"
+        number = int(wait_for(tmp_path / "started"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+    assert next(found, None) is None
+
+
+@pytest.mark.requirement("grep.narrowed")
+def test_searching_a_large_folder_again_finds_what_is_there_by_then(root: Path) -> None:
+    make(root, *(f"{number // 100:02}/{number:04}.txt" for number in range(LARGE_TREE + 100)))
+    (root / "00" / "0000.txt").write_text("a needle\n")
+    (root / "05" / "0500.txt").write_text("a needle\n")
+    kept = Kept()
+
+    def searched() -> tuple[list[str], int, set[str]]:
+        walking = walk(root)
+        [start] = walking.workspace.root_locations()
+        search = Search(walking.workspace, walking.deadline, kept)
+        part = Part(start, walking.folders(start, Everything()), walking)
+        query = Query(parse_pattern("needle"), ignore_case=False)
+        paths = [hits.path for hits in search.find([part], query, None)]
+        return paths, search.tally.searched, search.used
+
+    both = {"in-process", "ripgrep"}
+    first = searched()
+    assert first == (["00/0000.txt", "05/0500.txt"], LARGE_TREE + 100, both)
+    assert searched() == first
+    (root / "10" / "1050.txt").write_text("a needle\n")
+    assert searched() == (["00/0000.txt", "05/0500.txt", "10/1050.txt"], LARGE_TREE + 100, both)
+    for folder in sorted(root.iterdir())[1:]:
+        shutil.rmtree(folder)
+    assert searched()[:2] == (["00/0000.txt"], 100)
+    assert searched() == (["00/0000.txt"], 100, {"in-process"})
+
+
+def wait_for(path: Path) -> str:
+    """What a process writes into a file."""
+    end = Deadline(AbortSignal(), 30)
+    while not end.is_over:
+        if path.exists() and (text := path.read_text()):
+            return text
+    raise AssertionError(f"nobody has written {path}")

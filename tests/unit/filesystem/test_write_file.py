@@ -418,6 +418,44 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     assert hashlib.sha256(b"KEY=new\n").hexdigest() not in error.message
 
 
+@pytest.mark.requirement("write.hidden_digest")
+async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, context: ToolContext) -> None:
+    (root / ".qwenignore").write_text("*.pin\n")
+    path = root / "a.pin"
+    path.write_text("4711")
+    tool = WriteFileTool()
+    for client in (context, replace(context, client=ClientState(key="", reads=None))):
+        answers: set[tuple[ToolErrorType, str]] = set()
+        for guess in (b"4710", b"4711", b"4712", b""):
+            arguments = {"file_path": "a.pin", "content": "x", "expected_sha256": hashlib.sha256(guess).hexdigest()}
+            params = tool.validate_tool_params(arguments)
+            for act in (tool.should_confirm_execute, tool.execute):
+                with pytest.raises(ToolError) as caught:
+                    await act(params, client)
+                answers.add((caught.value.code, caught.value.message))
+        assert len(answers) == 1
+    assert path.read_text() == "4711"
+
+
+@pytest.mark.requirement("write.hidden_digest")
+async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_by_it_alone(
+    root: Path, context: ToolContext
+) -> None:
+    (root / ".qwenignore").write_text("*.pin\n")
+    (root / "a.pin").write_text("4711")
+    ours = facts(await write(context, file_path="a.pin", content="ours"))["sha256"]
+    other = replace(context, client=ClientState(key="other"))
+    theirs = await refusal(other, file_path="a.pin", content="x", expected_sha256=ours)
+    next_one = facts(await write(context, file_path="a.pin", content="next", expected_sha256=ours.upper()))["sha256"]
+    assert (root / "a.pin").read_text() == "next"
+    (root / "a.pin").write_text("of somebody else")
+    stale = await refusal(context, file_path="a.pin", content="x", expected_sha256=next_one)
+    guess = hashlib.sha256(b"of somebody else").hexdigest()
+    guessed = await refusal(context, file_path="a.pin", content="x", expected_sha256=guess)
+    assert {error.message for error in (stale, guessed, theirs)} == {stale.message}
+    assert (root / "a.pin").read_text() == "of somebody else"
+
+
 @pytest.mark.requirement("write.description")
 async def test_the_description_names_the_file(context: ToolContext) -> None:
     tool = WriteFileTool()

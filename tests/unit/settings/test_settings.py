@@ -63,7 +63,7 @@ DEFAULTS: Mapping[str, Any] = {
         "sessionIdle": 1800000,
     },
     "proxy": {"firstListWait": 1000, "nameBudget": 48},
-    "log": {"level": "warning"},
+    "log": {"level": "warning", "audit": None},
 }
 
 ENTRY_DEFAULTS: Mapping[str, Any] = {

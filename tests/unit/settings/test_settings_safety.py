@@ -62,7 +62,7 @@ def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ:
     }
     report = load(file, content, {**environ, "SECRET": "hunter2"})
     assert report.settings.mcp_servers["b"].headers == {"A": "hunter2"}
-    assert len(report.warnings) == 5
+    assert len(report.warnings) == 4
     assert "hunter2" not in repr(report)
     assert "hunter2" not in str(report.settings)
 
@@ -76,16 +76,8 @@ NOT_USED: Mapping[str, Any] = {
     "mcpServers.NAME.prefix": "none",
     "mcpServers.NAME.rename": {"a": "b"},
     "mcp.serverCommand": "run",
-    "permissions.allow": ["Edit"],
     "tools.discoveryCommand": "run",
     "tools.callCommand": "run",
-    "tools.allowed": ["edit"],
-    "shell.sandbox": "required",
-    "shell.network": "none",
-    "shell.timeout": 1,
-    "shell.silenceTimeout": 1,
-    "shell.env": {"A": "1"},
-    "shell.maxConcurrent": 1,
     "web.allowPrivateHosts": ["localhost"],
     "web.allowedPorts": [8080],
     "web.search": {"provider": "x"},
@@ -95,11 +87,6 @@ NOT_USED: Mapping[str, Any] = {
 }
 
 NOT_ENFORCED: Mapping[str, Any] = {
-    "permissions.ask": ["Edit"],
-    "permissions.deny": ["Edit"],
-    "tools.core": ["edit"],
-    "tools.exclude": ["edit"],
-    "tools.confirmationRequired": ["edit"],
     "http.tokens": {"me": {"env": "TOKEN"}},
     "http.tokens.NAME.file": "/x",
     "http.tokens.NAME.env": "TOKEN",
@@ -136,15 +123,9 @@ def test_a_restriction_that_cannot_be_enforced_stops_the_start(environ: dict[str
 
 
 @pytest.mark.requirement("settings.not-enforced")
-def test_an_older_spelling_of_a_restriction_stops_the_start_too(environ: dict[str, str], file: Path) -> None:
-    assert "tools.exclude restricts" in refusal(file, {"excludeTools": ["edit"]}, environ)
-    assert "tools.core restricts" in refusal(file, {"coreTools": ["edit"]}, environ)
-
-
-@pytest.mark.requirement("settings.not-enforced")
 def test_restrictions_on_the_command_line_stop_the_start_too(environ: dict[str, str]) -> None:
-    with pytest.raises(SettingsError, match=r"^command line: permissions\.deny restricts"):
-        load_settings([], {"permissions": {"deny": ["Edit"]}}, environ)
+    with pytest.raises(SettingsError, match=r"^command line: http\.tokens restricts"):
+        load_settings([], {"http": {"tokens": {"me": {"env": "TOKEN"}}}}, environ)
 
 
 @pytest.mark.requirement("settings.yolo")

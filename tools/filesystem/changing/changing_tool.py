@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,11 +16,13 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import SeenFile
 from tools.contract.names import sendable_name, shown_name
 from tools.contract.result import FileDiff, ToolResult
+from tools.contract.subject import Access, Subject
 from tools.display import cut_at_line
 from tools.filesystem.changing.diff import Diff
 from tools.filesystem.changing.digest import Digest
 from tools.filesystem.changing.snapshot import Snapshot, check_fresh, shown_state
 from tools.filesystem.changing.writer import exclusive, replace_file
+from tools.filesystem.paths import path_subject
 from tools.filesystem.text import Encoding, encode, eol_style
 from tools.filesystem.workspace import Location
 
@@ -218,6 +220,12 @@ class ChangingTool(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT, ChangeT]
             final_diff: The diff that the result shows because a person changed the text, or nothing.
         """
 
+    def subjects(self, params: BuiltinParamsT, context: ToolContext) -> Sequence[Subject]:
+        """The file."""
+        path = self.aim(params).file_path
+        context.workspace.refuse_to_write(context.workspace.locate(path))
+        return (path_subject(context.workspace, path, Access.WRITE),)
+
     async def should_confirm_execute(self, params: BuiltinParamsT, context: ToolContext) -> ConfirmationDetails:
         """The change as a diff against what is there now; a change that cannot be made is not asked about."""
         aim = self.aim(params)
@@ -333,14 +341,16 @@ def change_display(change: Change, labels: tuple[str, str]) -> FileDiff | str:
 
     A display may reach the model, which must not read by writing what it may not read.
     """
-    name, diff = sendable_name(os.path.basename(change.location.path)), change.diff
+    name, diff = os.path.basename(change.location.path), change.diff
     if change.hidden_by is not None:
         return (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
         )
     text = diff.text(name, labels)
-    return FileDiff(name, text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated)
+    return FileDiff(
+        sendable_name(name), text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
+    )
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:

@@ -87,23 +87,32 @@ def check_fresh(
 ) -> None:
     """Refuse to change a file that is not what the model has seen.
 
-    A file that was never read may be changed. An expected digest counts more than what was read before.
+    A file that was never read may be changed. An expected digest counts more than what was read before. For a file
+    hidden from agents only the digest of what this client knows of it is accepted, since any other one is a guess,
+    and whether it is right would tell what the file holds.
 
     Raises:
         ToolError: `file_changed_since_read`.
     """
+    seen = reads.get(location.path) if reads is not None else None
+    if expected_sha256 is not None and is_hidden:
+        if seen is not None and seen.sha256 == expected_sha256.lower() == snapshot.sha256:
+            return
+        raise ToolError(
+            ToolErrorType.FILE_CHANGED_SINCE_READ,
+            f"'{location.shown}' is hidden from agents, and expected_sha256 is not the digest of what you wrote there "
+            "last, or somebody else has changed it since; which of the two is not told. Nothing was written. Leave "
+            "expected_sha256 out to replace the file whatever it holds.",
+        )
     if expected_sha256 is not None:
         if snapshot.sha256 == expected_sha256.lower():
             return
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
-        if is_hidden:
-            now = "it holds something else"  # the digest would tell what can be guessed
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
             f"'{location.shown}' is not as expected_sha256 says: {now}. Nothing was written. "
             "Read the file again and repeat the change on what it holds now.",
         )
-    seen = reads.get(location.path) if reads is not None else None
     if seen is None or snapshot.data is None or seen.identity == snapshot.identity:
         return
     if seen.sha256 is None or seen.sha256 != snapshot.sha256:

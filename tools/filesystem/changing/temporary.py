@@ -1,26 +1,17 @@
-"""The file in which new content waits beside the one that it replaces; what a killed writer left is removed.
-
-Whoever writes holds a lock on its temporary file. A lock ends with its process, so a temporary file that can be locked
-is a leftover.
-"""
+"""The file in which new content waits beside the one that it replaces, locked for as long as its writer lives."""
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
-import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
+from tools.filesystem.changing.folder_lock import alone_in, try_lock
+from tools.filesystem.changing.leftovers import remove_leftovers, temporary_names_in
 from tools.filesystem.descriptors import Folder
-from tools.filesystem.temporary_names import is_temporary, temporary_name
-
-BUSY_SECONDS = 5.0
-"""How long another process may keep a folder to itself; ours do it for less than a millisecond."""
-
-POLL_SECONDS = 0.001
+from tools.filesystem.temporary_names import temporary_name
 
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -76,10 +67,11 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
         OSError: It cannot be made.
     """
     name = temporary_name()
+    found = temporary_names_in(folder)
     with alone_in(folder):
-        _remove_leftovers(folder)
+        remove_leftovers(folder, found)
         descriptor = os.open(folder.named(name), _MAKE, mode, dir_fd=folder.descriptor)
-        _try_lock(descriptor)
+        try_lock(descriptor)
     temporary = Temporary(folder, name, descriptor)
     try:
         yield temporary
@@ -88,69 +80,6 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
         raise
     finally:
         temporary.close()
-
-
-@contextmanager
-def alone_in(folder: Folder) -> Generator[None]:
-    """Keep other processes of this server from making and renaming files in a folder, for a moment.
-
-    Where the file system has no locks they are not kept away.
-
-    Raises:
-        OSError: `EBUSY`: another process has kept it for `BUSY_SECONDS`.
-    """
-    end = time.monotonic() + BUSY_SECONDS
-    locked = _try_lock(folder.descriptor)
-    while locked is False:
-        if time.monotonic() > end:
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-        time.sleep(POLL_SECONDS)
-        locked = _try_lock(folder.descriptor)
-    try:
-        yield
-    finally:
-        if locked:
-            _unlock(folder.descriptor)
-
-
-def _try_lock(descriptor: int | None) -> bool | None:
-    """Whether it is ours now; `None` where there are no locks."""
-    if sys.platform == "win32" or descriptor is None:
-        return None
-    import fcntl  # noqa: PLC0415 - not on every system
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _unlock(descriptor: int | None) -> None:
-    if sys.platform != "win32" and descriptor is not None:
-        import fcntl  # noqa: PLC0415 - not on every system
-
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _remove_leftovers(folder: Folder) -> None:
-    """Remove what killed writers left in a folder."""
-    try:
-        names = folder.names()
-    except OSError:
-        return  # a folder to put things into, not to look at
-    for name in names:
-        if not is_temporary(name):
-            continue
-        with suppress(OSError):
-            descriptor = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
-            try:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor):
-                    os.unlink(folder.named(name), dir_fd=folder.descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:

@@ -15,7 +15,7 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.filesystem.descriptors import Entry, PathKind
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import CHECK_EVERY, Filters, Selection, Walk
-from tools.filesystem.ignore import agent_ignore_file, scope_of
+from tools.filesystem.ignore import agent_ignore_file, is_hidden_target, scope_of
 from tools.filesystem.workspace import Location, Workspace
 
 LIST_SECONDS = 1.0
@@ -83,7 +83,7 @@ def _visible(
     workspace: Workspace, folder: Location, entries: Sequence[Entry], deadline: Deadline
 ) -> tuple[list[str], bool]:
     """The names that may be shown, and whether the time was up before all were looked at."""
-    scope = scope_of(folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
+    scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     names: list[str] = []
     for number, (name, kind) in enumerate(entries):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
@@ -103,7 +103,7 @@ def _target_kind(workspace: Workspace, folder: Location, name: str) -> PathKind 
     except ToolError:
         return None
     kind = workspace.kind_of(target)
-    if kind not in (PathKind.FILE, PathKind.FOLDER) or agent_ignore_file(workspace, target) is not None:
+    if kind not in (PathKind.FILE, PathKind.FOLDER) or is_hidden_target(workspace, target, agent=True):
         return None
     return kind
 
@@ -116,8 +116,8 @@ class _NameHolds:
     def __init__(self, text: str) -> None:
         self._text = text.casefold()
 
-    def accepts(self, name: str) -> bool:
-        return self._text in name.casefold()
+    def chosen(self, names: list[str]) -> list[str]:
+        return [name for name in names if self._text in name.casefold()]
 
     def enter(self, name: str) -> Selection | None:
         del name

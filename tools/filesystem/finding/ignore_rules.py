@@ -7,36 +7,29 @@ byte (see `as_bytes_text`).
 from __future__ import annotations
 
 import codecs
+import logging
 import os
-import re
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 
-from tools.filesystem.finding.wildcards import (
-    Automaton,
-    MalformedPatternError,
-    Token,
-    as_name,
-    is_literal,
-    path_regex,
-    segment_regex,
-    suits_regex,
-    tokenize,
-)
+from tools.filesystem.finding.rule_matcher import NO_RULE, Matcher, Rule, as_compared, tokens_of, wildcard_chars
 
-IGNORE_CASE = sys.platform in ("win32", "darwin")
-"""git's `core.ignoreCase` as it is set when a repository is made on these systems."""
+logger = logging.getLogger(__name__)
 
-_NO_RULE = -1
+MAX_RULES = 20_000
+"""Rules of one file that count; the longest real ones have some thousands."""
 
-MAX_REGEX_TOKENS = 20_000
-"""Tokens of the rules of one file that become one regular expression: more than a thousand rules as people write them.
+MAX_WILDCARD_CHARS = 100_000
+"""Characters of those rules of one file that hold wildcards: ten thousand rules as people write them."""
 
-Compiling takes about a microsecond for each. What is beyond that, or has very many stars, counts just the same: it is
-matched in another way, which needs no compiling.
-"""
+MAX_KEPT_BYTES = 32_000_000
+"""Memory, about, for rules that are kept in case that the same file is read again; of usual files, thousands."""
+
+_BYTES_OF_LIST = 4_000
+_BYTES_OF_RULE = 400
+_BYTES_OF_CHARACTER = 80
+"""What rules take in memory: all of them, each, and each character of one with wildcards; measured, and rounded up."""
 
 
 def as_bytes_text(name: str) -> str:
@@ -44,130 +37,28 @@ def as_bytes_text(name: str) -> str:
     return name if name.isascii() else os.fsencode(name).decode("latin-1")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """One line of an ignore file.
-
-    Args:
-        pattern: Without `!`, a leading and a trailing slash.
-        negated: It brings back what an earlier rule hid.
-        folders_only: It ended in a slash.
-        by_name: It holds no slash and fits a base name at any depth below.
-    """
-
-    pattern: str
-    negated: bool
-    folders_only: bool
-    by_name: bool
-
-
-class _Matcher:
-    """Finds the last of some rules that fits: dictionaries for literals, one expression for the rest."""
-
-    __slots__ = ("_by_name", "_by_path", "_ending_rules", "_endings", "_names", "_paths")
-
-    def __init__(self, rules: Sequence[tuple[int, _Rule]]) -> None:
-        self._names: dict[str, int] = {}
-        self._paths: dict[str, int] = {}
-        ending_rules: dict[str, int] = {}
-        self._by_name = _Wildcards(by_name=True)
-        self._by_path = _Wildcards(by_name=False)
-        for index, rule in rules:
-            pattern = rule.pattern.lower() if IGNORE_CASE else rule.pattern
-            if is_literal(pattern):
-                (self._names if rule.by_name else self._paths)[pattern] = index
-            elif rule.by_name and pattern[0] == "*" and is_literal(pattern[1:]):
-                ending_rules[pattern[1:]] = index
-            elif (tokens := _tokens(pattern)) is not None:
-                (self._by_name if rule.by_name else self._by_path).add(index, tokens)
-        self._ending_rules: Mapping[str, int] = ending_rules
-        self._endings = tuple(ending_rules)
-
-    def last(self, name: str, path: str) -> int:
-        """The index of the last rule that fits, or -1."""
-        if IGNORE_CASE:
-            name, path = name.lower(), path.lower()
-        found = max(self._names.get(name, _NO_RULE), self._paths.get(path, _NO_RULE))
-        if self._endings and name.endswith(self._endings):
-            found = max(found, *(index for end, index in self._ending_rules.items() if name.endswith(end)))
-        return max(found, self._by_name.last(name), self._by_path.last(path))
-
-
-def _tokens(pattern: str) -> list[Token] | None:
-    try:
-        return tokenize(pattern)
-    except MalformedPatternError:
-        return None
-
-
-class _Wildcards:
-    """Rules with wildcards: one expression for those that somebody would write, an automaton for all others.
-
-    Both are made when something is first looked up.
-    """
-
-    __slots__ = ("_automaton", "_by_name", "_other_rules", "_others", "_room", "_usual", "_usual_regex", "_usual_rules")
-
-    def __init__(self, *, by_name: bool) -> None:
-        self._by_name = by_name
-        self._room = MAX_REGEX_TOKENS
-        self._usual: list[list[Token]] = []
-        self._usual_rules: list[int] = []
-        self._usual_regex: re.Pattern[str] | None = None
-        self._others: list[list[Token]] = []
-        self._other_rules: list[int] = []
-        self._automaton: Automaton | None = None
-
-    def add(self, index: int, tokens: list[Token]) -> None:
-        """Add a rule that counts more than those before it."""
-        if suits_regex(tokens) and len(tokens) <= self._room:
-            self._room -= len(tokens)
-            self._usual.append(tokens)
-            self._usual_rules.append(index)
-        else:
-            self._others.append(as_name(tokens) if self._by_name else tokens)
-            self._other_rules.append(index)
-
-    def last(self, text: str) -> int:
-        """The index of the last rule that fits a name or a path, or -1."""
-        found = _NO_RULE
-        if self._usual:
-            regex = self._usual_regex or self._expression()
-            if (match := regex.fullmatch(text)) and match.lastindex:
-                found = self._usual_rules[-match.lastindex]
-        if self._others:
-            automaton = self._automaton
-            if automaton is None:
-                automaton = self._automaton = Automaton(self._others)
-            if (other := automaton.last(text)) is not None:
-                found = max(found, self._other_rules[other])
-        return found
-
-    def _expression(self) -> re.Pattern[str]:
-        """One expression whose group number tells the last rule that fits: the alternatives stand last rule first."""
-        translate = segment_regex if self._by_name else path_regex
-        self._usual_regex = re.compile(
-            "|".join(f"({translate(tokens)})" for tokens in reversed(self._usual)), re.DOTALL
-        )
-        return self._usual_regex
-
-
 class RuleList:
     """The rules of one ignore file.
 
     Args:
         rules: In the order of the file.
+        is_cut: There were too many of them: what came behind does not count.
     """
 
-    __slots__ = ("_files", "_folders", "_rules")
+    __slots__ = ("_files", "_folders", "_is_negated", "cost", "is_cut")
 
-    def __init__(self, rules: Sequence[_Rule]) -> None:
-        self._rules = tuple(rules)
-        self._folders = _Matcher(list(enumerate(rules)))
-        self._files = _Matcher([(index, rule) for index, rule in enumerate(rules) if not rule.folders_only])
+    def __init__(self, rules: Sequence[Rule], *, is_cut: bool = False) -> None:
+        self._is_negated = [rule.negated for rule in rules]
+        self.is_cut = is_cut
+        self.cost = len(rules) + sum(map(wildcard_chars, rules))
+        """Rules, and characters of those with wildcards: what they take in time and memory."""
+        read = [(index, rule, tokens_of(rule)) for index, rule in enumerate(rules)]
+        self._folders = Matcher(read)
+        for_files = [one for one in read if not one[1].folders_only]
+        self._files = Matcher(for_files) if len(for_files) < len(read) else self._folders
 
-    def __bool__(self) -> bool:
-        return bool(self._rules)
+    def __len__(self) -> int:
+        return len(self._is_negated)
 
     def hides(self, name: str, path: str, *, is_folder: bool) -> bool | None:
         """Whether these rules hide something.
@@ -181,21 +72,83 @@ class RuleList:
             Hidden, brought back, or `None` if no rule fits.
         """
         index = (self._folders if is_folder else self._files).last(name, path)
-        return None if index == _NO_RULE else not self._rules[index].negated
+        return None if index == NO_RULE else not self._is_negated[index]
+
+    def verdicts(self, names: Sequence[str], folder: str, *, is_folder: bool) -> dict[str, bool]:
+        """What `hides` tells of each name in a folder that a rule fits.
+
+        Args:
+            names: Base names, as bytes text; all of folders or none.
+            folder: Their folder below that of the ignore file, as bytes text with a slash at its end, or empty.
+            is_folder: As for `hides`.
+        """
+        found = (self._folders if is_folder else self._files).last_of(names, folder)
+        if not found:
+            return {}
+        return {name: not self._is_negated[index] for name, index in found.items()}
 
 
-@lru_cache(maxsize=512)
+class _Kept:
+    """Rules by the content of their file, those used last, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rules: OrderedDict[bytes, RuleList] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, content: bytes) -> RuleList | None:
+        with self._lock:
+            rules = self._rules.get(content)
+            if rules is not None:
+                self._rules.move_to_end(content)
+            return rules
+
+    def put(self, content: bytes, rules: RuleList) -> None:
+        with self._lock:
+            if content not in self._rules:
+                self._rules[content] = rules
+                self._bytes += _size(content, rules)
+            while self._bytes > MAX_KEPT_BYTES:
+                self._bytes -= _size(*self._rules.popitem(last=False))
+
+
+def _size(content: bytes, rules: RuleList) -> int:
+    single = _BYTES_OF_RULE * len(rules) + _BYTES_OF_CHARACTER * (rules.cost - len(rules))
+    return _BYTES_OF_LIST + len(content) + single
+
+
+_kept = _Kept()
+
+
 def parse_rules(content: bytes) -> RuleList:
-    """The rules in the content of an ignore file. Cached by that content, so never stale.
+    """The rules in the content of an ignore file. Kept by that content, so never stale.
 
     UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
     """
+    rules = _kept.get(content)
+    if rules is None:
+        rules = read_rules(content)
+        _kept.put(content, rules)
+    return rules
+
+
+def read_rules(content: bytes) -> RuleList:
+    """The same, whether or not they are kept."""
     text = _bytes_of(content).decode("latin-1")
     if "\n" not in text:
         text = text.replace("\r", "\n")
-    lines = (line.removesuffix("\r").partition("\0")[0] for line in text.split("\n"))
-    rules = (_parse_line(line) for line in lines if not line.startswith("#"))
-    return RuleList([rule for rule in rules if rule is not None])
+    rules: list[Rule] = []
+    chars = 0
+    for line in text.split("\n"):
+        rule = None if line.startswith("#") else _parse_line(line.removesuffix("\r").partition("\0")[0])
+        if rule is None:
+            continue
+        chars += wildcard_chars(rule)
+        if len(rules) == MAX_RULES or chars > MAX_WILDCARD_CHARS:
+            logger.warning("an ignore file has too many rules: those behind the first %s do not count", len(rules))
+            return RuleList(rules, is_cut=True)
+        rules.append(rule)
+    return RuleList(rules)
 
 
 def _bytes_of(content: bytes) -> bytes:
@@ -206,15 +159,15 @@ def _bytes_of(content: bytes) -> bytes:
     return content.removeprefix(codecs.BOM_UTF8)
 
 
-def _parse_line(line: str) -> _Rule | None:
+def _parse_line(line: str) -> Rule | None:
     pattern = _trim(line)
     negated = pattern.startswith("!")
     pattern = pattern[negated:]
     folders_only = pattern.endswith("/")
     pattern = pattern[:-1] if folders_only else pattern
     by_name = "/" not in pattern
-    pattern = pattern.removeprefix("/")
-    return _Rule(pattern, negated, folders_only, by_name) if pattern else None
+    pattern = as_compared(pattern.removeprefix("/"))
+    return Rule(pattern, negated, folders_only, by_name) if pattern else None
 
 
 def _trim(line: str) -> str:

@@ -6,19 +6,14 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.contract.names import shown_path
 from tools.filesystem.descriptors import PathKind
-from tools.filesystem.finding.patterns import (
-    MAX_ALTERNATIVES,
-    Names,
-    PathPattern,
-    PatternRefusedError,
-    compile_patterns,
-)
+from tools.filesystem.finding.braces import MAX_ALTERNATIVES, PatternRefusedError
+from tools.filesystem.finding.patterns import Names, PathPattern, compile_patterns
+from tools.filesystem.finding.starts import names_below
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Prunable, Selection, Walk, Without
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.workspace import Location, Workspace
@@ -51,9 +46,11 @@ _EXCLUDED_SUFFIXES = frozenset(
 class DefaultExcludes:
     """Files left out by name; folders are left out by the walk."""
 
-    def accepts(self, name: str) -> bool:
-        """Whether a file is left out."""
-        return name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
+    def chosen(self, names: list[str]) -> list[str]:
+        """The files that are left out."""
+        return [
+            name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
+        ]
 
     def covers(self, name: str) -> bool:
         """No folder is."""
@@ -120,9 +117,9 @@ class _NamesInAnyCase:
             place = place.folders.setdefault(folder, _NamesInAnyCase())
         place.files.add(parts[-1])
 
-    def accepts(self, name: str) -> bool:
-        """Whether a file of this folder is one of them."""
-        return name.lower() in self.files
+    def chosen(self, names: list[str]) -> list[str]:
+        """The files of this folder that are among them."""
+        return [name for name in names if name.lower() in self.files]
 
     def enter(self, name: str) -> Selection | None:
         """Those in a folder below."""
@@ -164,7 +161,8 @@ class FileSelection:
         for root in self._workspace.root_locations():
             globs: list[str] = []
             for entry in entries:
-                walk.deadline.signal.raise_if_aborted()
+                if walk.is_out_of_time():
+                    break
                 location = self._sort_in(root.path, entry, walk, chosen)
                 if location is None:
                     settled.add(entry)
@@ -175,7 +173,7 @@ class FileSelection:
                 elif location.root == root.path:
                     globs.append(location.relative)
             if globs:
-                pattern = _compiled(globs, partial(self._workspace.has, root))
+                pattern = _compiled(globs, names_below(self._workspace, root, walk.deadline))
                 self._search(root, pattern.start(), pattern.literals, walk, chosen)
         for entry in settled:
             missing.pop(entry, None)
@@ -219,6 +217,8 @@ class FileSelection:
                 parts.update(path)
             if parts:
                 self._search(root, names, frozenset(parts), walk, chosen)
+        if walk.is_out_of_time():
+            return  # there may be more of them
         known = {path.lower() for path in chosen.files} if missing else set[str]()
         for entry, places in missing.items():
             if not any(place.path.lower() in known for place in places):

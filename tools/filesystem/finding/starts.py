@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.subject import Access, Subject
+from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.filesystem.ignore import refuse_hidden
+from tools.filesystem.paths import path_subject, path_subjects
 from tools.filesystem.workspace import Location, Workspace
 
 
@@ -58,9 +61,39 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
     return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
 
 
+def start_subjects(workspace: Workspace, path: str | None) -> Sequence[Subject]:
+    """What a search is to permission rules: where it begins. What it finds there, rules hide.
+
+    Args:
+        workspace: Whose roots count.
+        path: As for `search_starts`.
+
+    Raises:
+        ToolError: The path leads to nowhere in the workspace.
+    """
+    if path is None or not path.strip():
+        return path_subjects(workspace, workspace.roots, Access.READ)
+    return (path_subject(workspace, path, Access.READ),)
+
+
 def excluded_folders(
     starts: Sequence[Start], named: frozenset[str], folders: frozenset[str] | None = None
 ) -> frozenset[str]:
     """The folders left out by default, but those that the call names: in its pattern, or above where it starts."""
     above = {part for start in starts for part in start.location.relative.split("/")}
     return (DEFAULT_EXCLUDED_FOLDERS if folders is None else folders) - above - named
+
+
+def names_below(workspace: Workspace, folder: Location, deadline: Deadline) -> Callable[[str], bool]:
+    """What tells whether a relative path exists below a folder. A pattern may ask very often, each time through links.
+
+    Args:
+        workspace: Whose folder it is.
+        folder: The folder.
+        deadline: Once it is over, nothing is looked up any more; the function raises `cancelled`.
+    """
+
+    def exists(path: str) -> bool:
+        return not deadline.check() and workspace.has(folder, path)
+
+    return exists

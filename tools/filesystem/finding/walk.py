@@ -17,7 +17,10 @@ from tools.filesystem.workspace import Location, Workspace
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 """Folders of other people's code and of version control that searches leave out (both seeds' five)."""
 
-CHECK_EVERY = 2_000
+_FILE, _FOLDER, _LINK = PathKind.FILE, PathKind.FOLDER, PathKind.LINK
+"""Looked up once, since a walk asks for each entry."""
+
+CHECK_EVERY = 500
 """Entries of one folder between two looks at the clock and the signal."""
 
 
@@ -52,8 +55,8 @@ class FolderFiles(NamedTuple):
 class Selection(Protocol):
     """What a walk is looking for, as seen from one folder."""
 
-    def accepts(self, name: str) -> bool:
-        """Whether a file of this folder is wanted."""
+    def chosen(self, names: list[str]) -> list[str]:
+        """Those files of this folder that are wanted."""
         ...
 
     def enter(self, name: str) -> Selection | None:
@@ -64,10 +67,9 @@ class Selection(Protocol):
 class Everything:
     """Every file is wanted."""
 
-    def accepts(self, name: str) -> bool:
+    def chosen(self, names: list[str]) -> list[str]:
         """Every file."""
-        del name
-        return True
+        return names
 
     def enter(self, name: str) -> Selection | None:
         """Every folder."""
@@ -78,8 +80,8 @@ class Everything:
 class Prunable(Protocol):
     """An exclusion as seen from one folder: `tools.filesystem.finding.patterns.Position` is one."""
 
-    def accepts(self, name: str) -> bool:
-        """Whether a file is excluded."""
+    def chosen(self, names: list[str]) -> list[str]:
+        """Those files of this folder that are excluded."""
         ...
 
     def covers(self, name: str) -> bool:
@@ -98,9 +100,11 @@ class Without:
     wanted: Selection
     excluded: Prunable
 
-    def accepts(self, name: str) -> bool:
+    def chosen(self, names: list[str]) -> list[str]:
         """Wanted and not excluded."""
-        return self.wanted.accepts(name) and not self.excluded.accepts(name)
+        wanted = self.wanted.chosen(names)
+        excluded = frozenset(self.excluded.chosen(wanted))
+        return [name for name in wanted if name not in excluded] if excluded else wanted
 
     def enter(self, name: str) -> Selection | None:
         """The same for a folder below."""
@@ -256,11 +260,11 @@ class Walk:
         self, start: Location, selection: Selection, others: Sequence[str], take: _Take[Taken]
     ) -> Iterator[Taken]:
         """What is made of each folder while it is open; a folder comes before those below, and these by name."""
-        scope = scope_of(start, git=self.filters.git, agent=self.filters.agent)
+        scope = scope_of(self.workspace, start, git=self.filters.git, agent=self.filters.agent)
         apart = frozenset(others) - {start.path}
         roots = frozenset(self.workspace.roots) - {start.path}
         waiting = [_Place(start.path, "", scope, selection)]
-        while waiting and not self._out_of_time():
+        while waiting and not self.is_out_of_time():
             place = waiting.pop()
             try:
                 with self.workspace.open_folder(place.path) as opened:
@@ -286,26 +290,33 @@ class Walk:
         path, prefix, scope, wanted = place
         if prefix:
             scope = self._scope(place, entries, roots)
-        listed = _Listed([], [], [])
-        takes_links = self.filters.links
-        for number, (name, kind) in enumerate(entries, 1):
-            if number % CHECK_EVERY == 0 and self._out_of_time():
-                break
-            if kind is PathKind.FILE:
-                if self._is_wanted(name, wanted, scope):
-                    listed.names.append(name)
-                else:
-                    listed.unwanted += 1
-            elif kind is PathKind.FOLDER:
-                folder = os.path.join(path, name)
-                below = None if folder in apart else self._entered(name, wanted, scope)
-                if below is not None:
-                    listed.below.append(_Place(folder, f"{prefix}{name}/", scope, below))
-            elif takes_links and kind is PathKind.LINK and self._is_wanted(name, wanted, scope):
-                listed.links.append(name)
-        return listed
+        files: list[str] = []
+        folders: list[str] = []
+        links: list[str] = []
+        for name, kind in entries:
+            if kind is _FILE:
+                files.append(name)
+            elif kind is _FOLDER:
+                folders.append(name)
+            elif kind is _LINK:
+                links.append(name)
+        names = self._wanted_of(files, wanted, scope)
+        links = self._wanted_of(links, wanted, scope) if self.filters.links else []
+        base = os.path.join(path, "")
+        if apart:
+            folders = [name for name in folders if base + name not in apart]
+        below = [
+            _Place(base + name, f"{prefix}{name}/", scope, inside)
+            for name, inside in self._entered(folders, wanted, scope)
+        ]
+        return _Listed(names, links, below, len(files) - len(names))
 
-    def _out_of_time(self) -> bool:
+    def is_out_of_time(self) -> bool:
+        """Whether the budget is used up; what is left out from now on is told by `timed_out`.
+
+        Raises:
+            ToolError: `cancelled`.
+        """
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
@@ -314,26 +325,37 @@ class Walk:
         if folder.path in roots:
             # A root below a root has agent-ignore files of its own, as it has for a read.
             location = self.workspace.locate(folder.path)
-            return scope_of(location, git=self.filters.git, agent=self.filters.agent)
+            return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
         return folder.scope.enter(folder.path, {name for name, _ in entries} if self.filters.git else ())
 
-    def _is_wanted(self, name: str, wanted: Selection, scope: Scope) -> bool:
-        if not wanted.accepts(name):
-            return False
-        hidden_by = scope.hides(name, is_folder=False)
-        if hidden_by is not None:
-            self.hidden[hidden_by] += 1
-        return hidden_by is None
+    def _wanted_of(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
+        """The files of a folder that are wanted and not hidden."""
+        found: list[str] = []
+        for some in self._portions(names) if names else ():
+            chosen = wanted.chosen(some)
+            hidden = scope.hidden_among(chosen, is_folder=False)
+            if hidden:
+                self.hidden.update(hidden.values())
+                chosen = [name for name in chosen if name not in hidden]
+            found += chosen
+        return found
 
-    def _entered(self, name: str, wanted: Selection, scope: Scope) -> Selection | None:
-        below = wanted.enter(name)
-        if below is None:
-            return None
-        if name in self.filters.folders:
-            self.folders_excluded[name] += 1
-            return None
-        hidden_by = scope.hides(name, is_folder=True)
-        if hidden_by is not None:
-            self.hidden[hidden_by] += 1
-            return None
-        return below
+    def _entered(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[tuple[str, Selection]]:
+        """The folders in a folder that are entered, and what is wanted in them."""
+        for some in self._portions(names) if names else ():
+            inside = {name: below for name in some if (below := wanted.enter(name)) is not None}
+            excluded = self.filters.folders.intersection(inside)
+            self.folders_excluded.update(excluded)
+            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
+            self.hidden.update(hidden.values())
+            yield from ((name, inside[name]) for name in inside if name not in excluded and name not in hidden)
+
+    def _portions(self, names: list[str]) -> Iterator[list[str]]:
+        """Names so many at a time; no more once the time is up."""
+        if len(names) <= CHECK_EVERY:
+            yield names
+            return
+        for start in range(0, len(names), CHECK_EVERY):
+            if self.is_out_of_time():
+                return
+            yield names[start : start + CHECK_EVERY]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import NamedTuple
 
 from tools.contract.context import AbortSignal, Limits, MediaHandling
 from tools.contract.errors import ToolError, ToolErrorType
@@ -11,7 +12,7 @@ from tools.contract.result import TextPart
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.legacy_encoding import Guess, guess
 from tools.filesystem.reading.line_window import FileSource, MemorySource, Wanted, window
-from tools.filesystem.reading.media import FileKind, detect, media_parts
+from tools.filesystem.reading.media import TEXT, FileKind, FileType, detect, media_parts
 from tools.filesystem.reading.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.filesystem.reading.outcome import Reading, reading_of
 from tools.filesystem.reading.pdf import ALL_PAGES, MAX_SECONDS, Pages
@@ -37,6 +38,58 @@ HEAD_BYTES = 1 << 16
 
 MAX_WIDE_BYTES = 64_000_000
 """UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused."""
+
+
+class Beginning(NamedTuple):
+    """What was seen of an opened file at first.
+
+    Args:
+        head: Its first bytes; all of them if it has less than `HEAD_BYTES`.
+        type: What they tell of it.
+    """
+
+    head: bytes
+    type: FileType
+
+
+def look_at(opened: OpenedFile, location: Location) -> Beginning:
+    """See what a file is, before anybody decides whether it is read.
+
+    Raises:
+        ToolError: `read_content_failure`.
+    """
+    try:
+        head = opened.head(HEAD_BYTES)
+    except OSError as error:
+        raise explain(error, location.shown) from None
+    return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
+
+
+class PlainText(NamedTuple):
+    """The whole of a file that is UTF-8 without a mark, as most are.
+
+    Args:
+        text: Its text.
+        sha256: Hex digest of its content.
+    """
+
+    text: str
+    sha256: str
+
+
+def plain_text(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> PlainText | None:
+    """The quick way to what `read_on` shows of most small files; `None` where it takes more to show the file."""
+    data = beginning.head
+    is_all = len(data) == opened.info.st_size < HEAD_BYTES
+    if not is_all or beginning.type is not TEXT or wanted.offset or marked_encoding(data) is not None:
+        return None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    if _lines_if_whole(text, line_separator(text), wanted) is None:
+        return None
+    return PlainText(text, hashlib.sha256(data).hexdigest())
 
 
 def read(
@@ -74,27 +127,44 @@ def read(
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
             64 MB, `invalid_tool_params` for a page that a PDF does not have, `cancelled`.
     """
+    beginning = look_at(opened, location)
+    wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
+    return read_on(opened, location, beginning, wanted, media, pages=pages, pdf_seconds=pdf_seconds)
+
+
+def read_on(
+    opened: OpenedFile,
+    location: Location,
+    beginning: Beginning,
+    wanted: Wanted,
+    media: MediaHandling,
+    *,
+    pages: Pages = ALL_PAGES,
+    pdf_seconds: float = MAX_SECONDS,
+) -> Reading:
+    """Read a file that was looked at; `read` says the rest."""
+    head, kind = beginning.head, beginning.type.kind
     try:
-        head = opened.head(HEAD_BYTES)
-        file_type = detect(head[:SNIFFED_BYTES], location.path)
-        wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
-        if file_type.kind is FileKind.PDF:
+        if kind is FileKind.TEXT:
+            return _read_text(opened, location, head, wanted)
+        if kind is FileKind.PDF:
             return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
-        if not file_type.kind.is_text:
-            parts = media_parts(opened, location, file_type, media, signal)
-            return Reading(parts, file_type.kind, 0, 0, None, False, False, 0, None, None)
-        if file_type.kind is FileKind.NOTEBOOK and opened.info.st_size <= MAX_NOTEBOOK_BYTES:
-            rendered = _read_notebook(_read_all(opened, head, signal), wanted)
+        if not kind.is_text:
+            parts = media_parts(opened, location, beginning.type, media, wanted.signal)
+            return Reading(parts, kind, 0, 0, None, False, False, 0, None, None)
+        if kind is FileKind.NOTEBOOK and opened.info.st_size <= MAX_NOTEBOOK_BYTES:
+            rendered = _read_notebook(_read_all(opened, head, wanted.signal), wanted)
             if rendered is not None:
                 return rendered
-        reading = _read_text(opened, location, head, wanted)
+        return replace(_read_text(opened, location, head, wanted), kind=kind)
     except OSError as error:
         raise explain(error, location.shown) from None
-    return reading if file_type.kind is FileKind.TEXT else replace(reading, kind=file_type.kind)
 
 
 def _read_text(opened: OpenedFile, location: Location, head: bytes, wanted: Wanted) -> Reading:
     size = opened.info.st_size
+    if size <= HASHED_BYTES:
+        return _read_known(_read_all(opened, head, wanted.signal), wanted)
     encoding = marked_encoding(head) or UTF_8
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
@@ -102,7 +172,7 @@ def _read_text(opened: OpenedFile, location: Location, head: bytes, wanted: Want
             f"'{location.shown}' is {encoding.name} text of {size:,} bytes; above {MAX_WIDE_BYTES:,} bytes only "
             "UTF-8 can be read by lines. Convert it first, for example with iconv, and read the copy.",
         )
-    if encoding.is_wide or size <= HASHED_BYTES:
+    if encoding.is_wide:
         return _read_known(_read_all(opened, head, wanted.signal), wanted)
     found = window(FileSource(opened.stream, size, len(encoding.bom)), wanted, opened.identity)
     if not found.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
@@ -145,13 +215,9 @@ def _read_guess(guessed: Guess, digest: str | None, wanted: Wanted) -> Reading:
 
 def _read_whole(decoded: Decoded, digest: str | None, wanted: Wanted) -> Reading | None:
     """A text of which nothing has to be left out; most files are, and they come without looking for lines."""
-    text, limits = decoded.text, wanted.limits
-    if len(text) > limits.read_chars or not decoded.encoding.is_known:
-        return None
-    eol = eol_style(text)
-    separator = line_separator(text)
-    count = count_lines(text, separator)
-    if count > wanted.limit or (len(text) > limits.line_chars and _longest(text, separator) > limits.line_chars):
+    text = decoded.text
+    count = _lines_if_whole(text, line_separator(text), wanted) if decoded.encoding.is_known else None
+    if count is None:
         return None
     return Reading(
         parts=(TextPart(text),),
@@ -164,12 +230,20 @@ def _read_whole(decoded: Decoded, digest: str | None, wanted: Wanted) -> Reading
         chars=len(text),
         encoding=decoded.encoding.name,
         sha256=digest,
-        eol=eol,
+        eol=eol_style(text),
     )
 
 
-def _longest(text: str, separator: str) -> int:
-    return max(map(len, text.split(separator)))
+def _lines_if_whole(text: str, separator: str, wanted: Wanted) -> int | None:
+    """How many lines a text has; `None` if any of it has to be left out."""
+    size, limits = len(text), wanted.limits
+    if size > limits.read_chars:
+        return None
+    count = count_lines(text, separator)
+    if count > wanted.limit:
+        return None
+    is_short = size <= limits.line_chars or max(map(len, text.split(separator))) <= limits.line_chars
+    return count if is_short else None
 
 
 def _read_notebook(data: bytes, wanted: Wanted) -> Reading | None:

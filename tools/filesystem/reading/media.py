@@ -37,7 +37,10 @@ class FileKind(StrEnum):
     @property
     def is_text(self) -> bool:
         """Whether it is shown as lines of text."""
-        return self in (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
+        return self in _TEXT_KINDS
+
+
+_TEXT_KINDS = (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,6 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
 )
 """First bytes that no text begins with."""
 
-_BEGINNINGS = tuple(signature for signature, _ in _SIGNATURES)
-
 _CONTAINERS = {
     (b"RIFF", b"WAVE"): "audio/wav",
     (b"RIFF", b"WEBP"): "image/webp",
@@ -93,6 +94,21 @@ _ISO_BRANDS = {
 }
 """The brand of an ISO media file, after `ftyp`; any other one is MP4 video."""
 
+_OGG = b"OggS\0"
+_ID3 = b"ID3"
+_MATROSKA = b"\x1a\x45\xdf\xa3"
+_ISO_MARK = b"ftyp"
+"""At position 4."""
+
+_BEGINNINGS = (
+    *(signature for signature, _ in _SIGNATURES),
+    *(beginning for beginning, _ in _CONTAINERS),
+    _OGG,
+    _ID3,
+    _MATROSKA,
+)
+"""What begins otherwise is no media, unless it has the mark of an ISO file; most files are told apart by this."""
+
 _NAMED = {
     ".mp3": "audio/mpeg",
     ".aac": "audio/aac",
@@ -111,7 +127,15 @@ _BINARY_NAMES = frozenset(
         ".ttf .otf .png .jpg .jpeg .gif .webp .pdf"
     ).split()
 )
-"""Names of binary formats: what has one of them and is not valid text is not tried as text."""
+"""Names of binary formats."""
+
+_DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)
+"""What has one of these and is not valid text is not tried as text."""
+
+_NAMED_TEXT = {
+    ".svg": FileType(FileKind.SVG, "image/svg+xml"),
+    ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
+}
 
 _LABELS = {
     FileKind.IMAGE: "Image file",
@@ -130,22 +154,13 @@ def detect(head: bytes, path: str) -> FileType:
     """
     suffix = os.path.splitext(path)[1].lower()
     if marked_encoding(head) is None:
-        mime = _by_signature(head, suffix)
+        is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
+        mime = _by_signature(head, suffix) if is_signed else None
         if mime is not None:
             return _of_mime(mime)
-        if _is_no_text(head, suffix):
+        if looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES])):
             return _of_mime(_NAMED[suffix]) if suffix in _NAMED else BINARY
-    if suffix == ".svg":
-        return FileType(FileKind.SVG, "image/svg+xml")
-    if suffix == ".ipynb":
-        return FileType(FileKind.NOTEBOOK, "application/x-ipynb+json")
-    return TEXT
-
-
-def _is_no_text(head: bytes, suffix: str) -> bool:
-    if looks_binary(head):
-        return True
-    return (suffix in _BINARY_NAMES or suffix in _NAMED) and not is_utf8(head[:SNIFFED_BYTES])
+    return _NAMED_TEXT.get(suffix, TEXT)
 
 
 def _of_mime(mime: str) -> FileType:
@@ -155,19 +170,20 @@ def _of_mime(mime: str) -> FileType:
 
 
 def _by_signature(head: bytes, suffix: str) -> str | None:
-    if head.startswith(_BEGINNINGS):
-        return next(mime for signature, mime in _SIGNATURES if head.startswith(signature))
-    if head.startswith(b"OggS\0"):
+    known = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
+    if known is not None:
+        return known
+    if head.startswith(_OGG):
         return "video/ogg" if suffix == ".ogv" else "audio/ogg"
-    if head.startswith(b"ID3") and looks_binary(head):
+    if head.startswith(_ID3) and looks_binary(head):
         return "audio/mpeg"
     return _by_container(head)
 
 
 def _by_container(head: bytes) -> str | None:
-    if head[4:8] == b"ftyp":
+    if head[4:8] == _ISO_MARK:
         return _ISO_BRANDS.get(head[8:12], "video/mp4")
-    if head.startswith(b"\x1a\x45\xdf\xa3"):
+    if head.startswith(_MATROSKA):
         return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
     return _CONTAINERS.get((head[:4], head[8:12]))
 

@@ -12,9 +12,9 @@ from tools.filesystem.reading.media import FileKind
 from tools.filesystem.text import REPLACEMENT, UNKNOWN, Encoding, eol_style
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
-    """What one read of a file gives.
+    """What one read of a file gives. Never changed; freezing it would only triple what it costs to make one.
 
     Args:
         parts: The content for the model, never empty. For text exactly one `TextPart`: the lines as they are in

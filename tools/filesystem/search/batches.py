@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from tools.filesystem.finding.walk import FolderFiles
 from tools.filesystem.search.engines.engine import Batch
@@ -28,7 +30,8 @@ class Batches:
     def __init__(self, folder: Location, groups: Iterable[FolderFiles]) -> None:
         self._folder = folder
         self._groups = iter(groups)
-        self._next = next(self._groups, None)
+        self._coming = deque(islice(self._groups, 1))
+        """What comes next; empty only at the end."""
         self._left_over: FolderFiles | None = None
         """What is left of a folder of which some files were taken."""
         self._taken: list[FolderFiles] = []
@@ -36,12 +39,12 @@ class Batches:
     @property
     def at_end(self) -> bool:
         """Whether all files were taken."""
-        return self._next is None and self._left_over is None
+        return not self._coming and self._left_over is None
 
     @property
     def frontier(self) -> str | None:
         """Every file whose path comes before this one was taken; `None` if all were."""
-        paths = [self._next.prefix] if self._next else []
+        paths = [self._coming[0].prefix] if self._coming else []
         if self._left_over:
             paths.append(self._left_over.prefix + self._left_over.names[0])
         return min(paths, default=None)
@@ -49,6 +52,18 @@ class Batches:
     def taken(self) -> Iterator[str]:
         """The paths of all files taken so far."""
         return (prefix + name for prefix, names, _ in self._taken for name in names)
+
+    def holds_more_than(self, files: int) -> bool:
+        """Whether more files than so many are left; the walk goes on until that is known."""
+        left = len(self._left_over.names) if self._left_over else 0
+        left += sum(len(group.names) for group in self._coming)
+        while left <= files:
+            group = next(self._groups, None)
+            if group is None:
+                return False
+            self._coming.append(group)
+            left += len(group.names)
+        return True
 
     def first(self, files: int) -> Iterator[Batch]:
         """So many files, folder by folder."""
@@ -72,18 +87,16 @@ class Batches:
 
     def _taken_for(self, files: int, size: int) -> FolderFiles:
         """The next folder as a whole, if that is wanted of it, or some of its files."""
-        group = self._left_over or self._next
-        assert group is not None  # noqa: S101 - asked for before the end only
+        group = self._left_over or self._coming[0]
         if group.is_whole:
             return self._take(len(group.names))
         longest = 4 * (len(group.prefix) + max(map(len, group.names))) + _OVERHEAD
         return self._take(max(1, min(files, size // longest)))
 
     def _take(self, files: int) -> FolderFiles:
-        group = self._left_over or self._next
-        assert group is not None  # noqa: S101 - asked for before the end only
-        if self._left_over is None:
-            self._next = next(self._groups, None)
+        group = self._left_over or self._coming.popleft()
+        if not self._coming:
+            self._coming.extend(islice(self._groups, 1))
         prefix, names, _ = group
         self._left_over = FolderFiles(prefix, names[files:], is_whole=False) if len(names) > files else None
         taken = FolderFiles(prefix, names[:files], is_whole=False) if self._left_over else group

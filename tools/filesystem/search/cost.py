@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tools.filesystem.search.tree import UNLIMITED, Anchor, Chain, Char, CharClass, Choice, Node, Repeat
@@ -12,6 +13,9 @@ MAX_STEPS = 128
 MAX_WIDTH = 1_024
 """Characters that a match may cover, but for a repetition at its end."""
 
+_TOO_MANY_WAYS = MAX_STEPS + 1
+"""Ways are not counted further: whatever comes after so many is looked at too often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -19,8 +23,8 @@ class Bounds:
 
     Args:
         width: The most characters a match covers.
-        steps: The most characters that are looked at.
-        ways: In how many ways it can match, each of which may be tried.
+        steps: The most characters that are looked at; one for what is empty, since to try it costs as much.
+        ways: In how many ways it can match, each of which may be tried; at most `_TOO_MANY_WAYS`.
     """
 
     width: int
@@ -60,7 +64,8 @@ def _measure(node: Node) -> Bounds | None:
             if len(known) < len(measured):
                 return None
             width = max(item.width for item in known)
-            return Bounds(width, sum(item.steps for item in known), sum(item.ways for item in known))
+            steps, ways = sum(item.steps for item in known), sum(item.ways for item in known)
+            return Bounds(width, steps, ways) if steps <= MAX_STEPS else None
         case Repeat(item, least, most):
             inner = _measure(item)
             return None if inner is None or most == UNLIMITED else _repeated(inner, least, most)
@@ -74,21 +79,45 @@ def _one_after_the_other(items: tuple[Node, ...]) -> Bounds | None:
             return None
         width += found.width
         steps += ways * found.steps
-        ways *= found.ways
+        ways = min(ways * found.ways, _TOO_MANY_WAYS)
         if steps > MAX_STEPS:
             return None
-    return Bounds(width, steps, ways)
+    return Bounds(width, max(steps, 1), ways)
 
 
 def _repeated(inner: Bounds, least: int, most: int) -> Bounds | None:
     steps, ways, repeated = 0, 0, 1
     for count in range(most + 1):
-        ways += repeated if count >= least else 0
+        ways = min(ways + repeated, _TOO_MANY_WAYS) if count >= least else ways
         steps += repeated * inner.steps if count < most else 0
-        repeated *= inner.ways
+        repeated = min(repeated * inner.ways, _TOO_MANY_WAYS)
         if steps > MAX_STEPS:
             return None
-    return Bounds(inner.width * most, steps, ways)
+    return Bounds(inner.width * most, max(steps, 1), ways)
+
+
+def runaway_part(tree: Node) -> str:
+    """What of a pattern makes its cost grow the most, as it was written; empty if that is no single part of it."""
+    repeats = [node for node in _nodes(tree) if isinstance(node, Repeat) and node.most == UNLIMITED]
+    nested = (repeat for repeat in repeats if any(map(_varies, _nodes(repeat.item))))
+    worst = next(nested, None) or next(iter(repeats), None)
+    return worst.spelled if worst else ""
+
+
+def _varies(node: Node) -> bool:
+    return isinstance(node, Choice) or (isinstance(node, Repeat) and node.least != node.most)
+
+
+def _nodes(tree: Node) -> Iterator[Node]:
+    yield tree
+    match tree:
+        case Chain(items) | Choice(items):
+            for item in items:
+                yield from _nodes(item)
+        case Repeat(item):
+            yield from _nodes(item)
+        case _:
+            pass
 
 
 def required_text(tree: Node) -> str:

@@ -29,6 +29,10 @@ MAX_PATTERN_CHARS = 10_000
 MAX_REPEAT = 1_000
 """Highest count in `{m,n}`. What ripgrep still cannot compile goes to our own engine."""
 
+MAX_REPEATED = 1_000_000
+"""How often repetitions within repetitions may repeat something together. What is as large no engine searches for; and
+what is empty but stands for billions of ways takes an engine for ever."""
+
 MAX_DEPTH = 100
 """Groups within groups."""
 
@@ -78,6 +82,8 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
+        self._repeated_within = 1
+        """How often the repetitions within what was read last repeat something together."""
 
     def parse(self) -> Pattern:
         ignore_case = False
@@ -102,18 +108,26 @@ class _Parser:
 
     def _choice(self) -> Node:
         items = [self._sequence()]
+        most = self._repeated_within
         while self._peek() == "|":
             self._at += 1
             items.append(self._sequence())
+            most = max(most, self._repeated_within)
+        self._repeated_within = most
         return items[0] if len(items) == 1 else Choice(tuple(items))
 
     def _sequence(self) -> Node:
         items: list[Node] = []
+        most = 1
         while self._peek() not in ("", "|", ")"):
-            items.append(self._repeated(self._atom()))
+            start = self._at
+            self._repeated_within = 1
+            items.append(self._repeated(self._atom(), start))
+            most = max(most, self._repeated_within)
+        self._repeated_within = most
         return items[0] if len(items) == 1 else Chain(tuple(items))
 
-    def _repeated(self, item: Node) -> Node:
+    def _repeated(self, item: Node, start: int) -> Node:
         counts = self._counts()
         if counts is None:
             return item
@@ -126,7 +140,13 @@ class _Parser:
             self._refuse("the possessive repetition", "write the repetition without the second +")
         if self._counts() is not None:
             raise PatternError(f"two repetitions follow each other at position {self._at}; group the first, or escape")
-        return Repeat(item, *counts, lazy)
+        self._repeated_within *= max(1, *counts)
+        if self._repeated_within > MAX_REPEATED:
+            raise PatternError(
+                f"its repetitions within repetitions up to position {self._at} repeat something more than "
+                f"{MAX_REPEATED:,} times; use smaller counts"
+            )
+        return Repeat(item, *counts, lazy, spelled=self._text[start : self._at])
 
     def _counts(self) -> tuple[int, int] | None:
         character = self._peek()

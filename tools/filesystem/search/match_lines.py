@@ -88,7 +88,8 @@ def _texts(opened: OpenedFile, numbers: Iterator[int], signal: AbortSignal) -> I
     """The texts of some lines; a line after the end is left out."""
     encoding = marked_encoding(opened.head(4))
     if opened.info.st_size <= WHOLE_BYTES and not (encoding and encoding.is_wide):
-        content = opened.stream.read(WHOLE_BYTES)
+        # What may be read at most is set aside first, and where the size is known that is a waste.
+        content = opened.stream.read(opened.info.st_size + 1 if opened.info.st_size else WHOLE_BYTES)
         all_lines = content[len(encoding.bom) if encoding else 0 :].removesuffix(b"\n").split(b"\n")
         for number in numbers:
             if number > len(all_lines):

@@ -11,13 +11,16 @@ import os
 import stat
 import time
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from tools.filesystem.child import ChildFailedError
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import Filters, LeftOut, Walk
-from tools.filesystem.ignore import GIT_FOLDER, HiddenBy, PresentNames, Scope, scope_of
+from tools.filesystem.ignore import GIT_FOLDER, MAX_COST_IN_FORCE, HiddenBy, PresentNames, Scope, scope_of
 from tools.filesystem.search.engines.engine import Query
-from tools.filesystem.search.engines.ripgrep_walk import OwnWalk, tells_what_it_leaves_out, walk_with_ripgrep
+from tools.filesystem.search.engines.ripgrep_walk import OwnWalk, RipgrepWalk, tells_what_it_leaves_out
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES, is_huge
 from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.workspace import Location, contains
@@ -28,8 +31,14 @@ FIRST_SECONDS = 3.0
 SHARE_OF_TIME = 0.7
 """Of what is left of the budget, so that there is time to look into the files found."""
 
+LARGE_TREE = 1_000
+"""Files; a folder with more of them will still be large when it is searched again."""
+
 MAX_REMEMBERED = 1_000
 """Folders remembered; then it begins anew."""
+
+MAX_COST = 5 * MAX_COST_IN_FORCE
+"""Rules, and characters of those with wildcards, of all folders together that are judged."""
 
 FORGET_SECONDS = 300.0
 """How long a folder where nothing could be narrowed is left alone."""
@@ -52,15 +61,57 @@ class Narrowed:
     left_out: LeftOut
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What was learned of folders, with the time.
+
+    Args:
+        in_vain: Where nothing could be narrowed.
+        with_sizes: Where the sizes of files have to be looked at.
+        large: Where there were so many files that it pays to begin at once.
+    """
+
+    in_vain: dict[str, float] = field(default_factory=dict[str, float])
+    with_sizes: dict[str, float] = field(default_factory=dict[str, float])
+    large: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be searched, and how: as for `Narrower.begin`."""
+
+    program: str
+    walk: Walk
+    folder: Location
+    query: Query
+
+    @cached_property
+    def key(self) -> str:
+        """Under which the folder is remembered."""
+        return _key(self.folder, self.walk)
+
+
+def _key(folder: Location, walk: Walk) -> str:
+    return f"{folder.path}\0{walk.filters}"
+
+
 class Narrower:
     """Narrows searches, and remembers where that did not work or needs more care."""
 
     def __init__(self) -> None:
-        self._in_vain: dict[str, float] = {}
-        self._with_sizes: dict[str, float] = {}
+        self._memory = _Memory()
 
-    def narrow(self, program: str, walk: Walk, folder: Location, query: Query) -> Narrowed | None:
-        """Find the files that can match.
+    def expects_much(self, walk: Walk, folder: Location) -> bool:
+        """Whether the last search of this folder was one of very many files.
+
+        Args:
+            walk: Whose filters apply.
+            folder: The folder searched.
+        """
+        return _key(folder, walk) in self._memory.large
+
+    def begin(self, program: str, walk: Walk, folder: Location, query: Query) -> Narrowing | None:
+        """Begin to find the files that can match, in a process that runs by itself.
 
         Args:
             program: Absolute path of ripgrep.
@@ -69,39 +120,87 @@ class Narrower:
             query: What to search for.
 
         Returns:
-            The files; `None` if our own walk has to decide.
+            To be closed by the caller; `None` if our own walk has to decide.
+        """
+        asked = _Asked(program, walk, folder, query)
+        if time.monotonic() - self._memory.in_vain.get(asked.key, -FORGET_SECONDS) < FORGET_SECONDS:
+            return None
+        scope = scope_of(walk.workspace, folder, git=walk.filters.git, agent=walk.filters.agent)
+        inner = [root for root in walk.workspace.roots if root != folder.path and contains(folder.path, root)]
+        # ripgrep knows nothing of those rules; of what it has searched in vain it would not even tell.
+        if inner or scope.agent or scope.forbidden or not tells_what_it_leaves_out(program):
+            return None
+        return Narrowing(self._memory, asked, scope)
+
+    def narrow(self, program: str, walk: Walk, folder: Location, query: Query) -> Narrowed | None:
+        """Find the files that can match; as `begin` and `Narrowing.result`."""
+        narrowing = self.begin(program, walk, folder, query)
+        if narrowing is None:
+            return None
+        with closing(narrowing):
+            return narrowing.result()
+
+
+class Narrowing:
+    """The search of one folder for the files that can match, running.
+
+    Args:
+        memory: What is known of folders.
+        asked: What is to be searched.
+        scope: The rules there.
+    """
+
+    def __init__(self, memory: _Memory, asked: _Asked, scope: Scope) -> None:
+        self._memory = memory
+        self._asked = asked
+        self._scope = scope
+        self._looks_at_sizes = asked.key in memory.with_sizes
+        whole = asked.walk.deadline
+        seconds = whole.left * SHARE_OF_TIME
+        self._deadline = Deadline(whole.signal, seconds if self._looks_at_sizes else min(seconds, FIRST_SECONDS))
+        self._running = self._begun()
+
+    def result(self) -> Narrowed | None:
+        """The files, once they are found; `None` if our own walk has to decide. To be asked for once.
 
         Raises:
             ToolError: `cancelled`.
         """
-        key = f"{folder.path}\0{walk.filters}"
-        if time.monotonic() - self._in_vain.get(key, -FORGET_SECONDS) < FORGET_SECONDS:
-            return None
-        scope = scope_of(folder, git=walk.filters.git, agent=walk.filters.agent)
-        inner = [root for root in walk.workspace.roots if root != folder.path and contains(folder.path, root)]
-        if inner or scope.agent or not tells_what_it_leaves_out(program):
-            return None
-        found = self._walked(program, walk, folder, query, key)
-        narrowed = _Judge(walk.filters, folder, scope).judged(found) if found else None
+        found = self._running.found() if self._running else None
+        if not self._looks_at_sizes and (self._deadline.is_over or (found and found.size > MAX_FILE_BYTES)):
+            # It has read so much that a file may have been too large. To look at each size takes a fifth longer.
+            _remember(self._memory.with_sizes, self._asked.key)
+            self.close()
+            self._looks_at_sizes = True
+            whole = self._asked.walk.deadline
+            self._deadline = Deadline(whole.signal, whole.left * SHARE_OF_TIME)
+            self._running = self._begun()
+            found = self._running.found() if self._running else None
+        judge = _Judge(self._asked.walk.filters, self._asked.folder, self._scope, self._asked.walk.deadline)
+        narrowed = judge.judged(found) if found else None
         if narrowed is None:
-            _remember(self._in_vain, key)
+            _remember(self._memory.in_vain, self._asked.key)
+        elif narrowed.searched > LARGE_TREE:
+            _remember(self._memory.large, self._asked.key)
+        else:
+            self._memory.large.pop(self._asked.key, None)
         return narrowed
 
-    def _walked(self, program: str, walk: Walk, folder: Location, query: Query, key: str) -> OwnWalk | None:
-        options = [] if walk.filters.git else ["--no-ignore-vcs"]
+    def close(self) -> None:
+        """End it, wherever it is."""
+        if self._running:
+            self._running.close()
+
+    def _begun(self) -> RipgrepWalk | None:
+        asked = self._asked
+        options = [] if asked.walk.filters.git else ["--no-ignore-vcs"]
         # Folders of such a name, but also files: of those it turns out when they are judged.
-        options += [f"--glob=!{name}" for name in sorted(walk.filters.folders | {GIT_FOLDER})]
-        whole = walk.deadline
-        if key not in self._with_sizes:
-            first = Deadline(whole.signal, min(whole.left * SHARE_OF_TIME, FIRST_SECONDS))
-            found = walk_with_ripgrep(program, folder.path, options, query, first)
-            if not first.is_over and (found is None or found.size <= MAX_FILE_BYTES):
-                return found
-            # It has read so much that a file may have been too large. To look at each size takes a fifth longer.
-            _remember(self._with_sizes, key)
-        options.append(f"--max-filesize={MAX_FILE_BYTES}")
-        second = Deadline(whole.signal, whole.left * SHARE_OF_TIME)
-        return walk_with_ripgrep(program, folder.path, options, query, second)
+        options += [f"--glob=!{name}" for name in sorted(asked.walk.filters.folders | {GIT_FOLDER})]
+        options += [f"--max-filesize={MAX_FILE_BYTES}"] if self._looks_at_sizes else []
+        try:
+            return RipgrepWalk(asked.program, asked.folder.path, options, asked.query, self._deadline)
+        except (OSError, ChildFailedError):
+            return None
 
 
 def _remember(keys: dict[str, float], key: str) -> None:
@@ -117,17 +216,24 @@ class _Judge:
         filters: What it leaves out.
         folder: Where it begins.
         scope: The rules there.
+        deadline: Looked at before each folder whose rules are read.
     """
 
-    def __init__(self, filters: Filters, folder: Location, scope: Scope) -> None:
+    def __init__(self, filters: Filters, folder: Location, scope: Scope, deadline: Deadline) -> None:
         self._filters = filters
+        self._deadline = deadline
+        self._cost = 0
         self._folder = os.path.join(folder.path, "")
         self._scopes: dict[str, Scope | None] = {"": scope}
         self._hidden: Counter[HiddenBy] = Counter()
         self._excluded: Counter[str] = Counter()
 
     def judged(self, found: OwnWalk) -> Narrowed | None:
-        """What was found, if our walk agrees with it."""
+        """What was found, if our walk agrees with it and there was time to see that.
+
+        Raises:
+            ToolError: `cancelled`.
+        """
         if not all(map(self._is_left_out, found.left_out)) or not all(map(self._is_shown, found.matching)):
             return None
         paths = [path for path in found.matching if not is_huge(self._folder + path)]
@@ -174,11 +280,20 @@ class _Judge:
             prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
         scope = self._scopes[prefix]
         for below in reversed(waiting):
-            name = below[len(prefix) : -1]
             if scope is not None:
-                is_entered = name not in self._filters.folders and not scope.hides(name, is_folder=True)
-                folder = self._folder + below[:-1]
-                scope = scope.enter(folder, PresentNames(folder) if self._filters.git else ()) if is_entered else None
+                scope = self._entered(scope, below[:-1], below[len(prefix) : -1])
             self._scopes[below] = scope
             prefix = below
         return scope
+
+    def _entered(self, scope: Scope, path: str, name: str) -> Scope | None:
+        """The rules in a folder; all are held at once, so there must not be too many of them, nor too little time."""
+        if self._cost > MAX_COST or self._deadline.check():
+            return None
+        if name in self._filters.folders or scope.hides(name, is_folder=True):
+            return None
+        folder = self._folder + path
+        entered = scope.enter(folder, PresentNames(folder) if self._filters.git else ())
+        if entered.git and entered.git is not scope.git:
+            self._cost += entered.git[-1].rules.cost
+        return entered

@@ -13,7 +13,7 @@ import heapq
 import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -23,15 +23,18 @@ from tools.filesystem.finding.starts import Start
 from tools.filesystem.finding.walk import Everything, FolderFiles, Selection, Walk
 from tools.filesystem.search.batches import MAX_FILES, Batches, grouped
 from tools.filesystem.search.engines.chain import Begun, Chain
-from tools.filesystem.search.engines.engine import Engine, Hits, Query, Tally
+from tools.filesystem.search.engines.engine import Engine, Hits, Query, Runaways, Tally
 from tools.filesystem.search.engines.in_process import InProcessEngine
 from tools.filesystem.search.engines.ripgrep import RipgrepEngine, find_ripgrep
 from tools.filesystem.search.engines.worker import WorkerEngine, Workers
-from tools.filesystem.search.narrowing import Narrower
+from tools.filesystem.search.narrowing import Narrower, Narrowing
 from tools.filesystem.workspace import Location, Workspace
 
 SMALL_TREE = 150
 """Up to so many files our own engine is quicker than starting ripgrep, which takes some five milliseconds."""
+
+FIRST_FILES = 16
+"""Files searched before a process is started; if a pattern is in one of them, the other first ones are as well."""
 
 FIRST_BATCH = 1_000
 """Files of the first batch that leaves the process."""
@@ -116,15 +119,21 @@ class Search:
         """Names of the engines that have searched."""
         self.tally = Tally()
         """What became of the files; in a search that ended early, of those that it came to."""
+        self.runaways = Runaways()
+        """Files that were not searched, since the pattern took too long on them; too many of them end the search."""
         self.timed_out = False
 
     @cached_property
     def _ripgrep(self) -> str | None:
         return find_ripgrep(self._workspace.roots)
 
+    def _is_over(self) -> bool:
+        """Whether no more is searched."""
+        return self._deadline.check() or self.runaways.are_too_many
+
     def engines(self, query: Query) -> list[Engine]:
         """The engines for many files, the next for where one fails."""
-        own: Engine = WorkerEngine(self._kept.workers) if query.width is None else self._own
+        own: Engine = WorkerEngine(self._kept.workers, self.runaways) if query.width is None else self._own
         return [RipgrepEngine(self._ripgrep), own] if self._ripgrep else [own]
 
     def find(self, parts: Iterable[Part], query: Query, exclude: Query | None) -> Generator[FileHits]:
@@ -144,7 +153,7 @@ class Search:
             with closing(self._found(part, asked, exclude)) as found:
                 for hit in found:
                     yield FileHits(part.folder, hit.path, hit.lines[: query.most])
-            if self._deadline.check():
+            if self._is_over():
                 break
         self.timed_out = self._deadline.check()
 
@@ -165,51 +174,65 @@ class Search:
         before, walk = replace(self.tally), part.walk
         left_out = walk.left_out if walk else None
         batches = Batches(part.folder, part.groups)
-        yield from self._here(batches, query, exclude)
-        if query.width is None:
-            yield from self._elsewhere(batches, query, exclude, most=1)
-        if batches.at_end or self._deadline.check():
-            return
-        narrowed = None
-        if walk and left_out and self._ripgrep:
-            narrowed = self._kept.narrower.narrow(self._ripgrep, walk, part.folder, query)
-            if narrowed:
-                walk.left_out = left_out + narrowed.left_out
-                others = set(narrowed.paths).difference(batches.taken())
-                batches = Batches(part.folder, grouped(others))
-                self.used.add(RipgrepEngine.name)
-        try:
-            if narrowed:
-                yield from self._here(batches, query, exclude)
+        is_found = yield from self._here(batches, query, exclude, FIRST_FILES)
+        if is_found:  # perhaps so often that this is all that is wanted
+            yield from self._here(batches, query, exclude, SMALL_TREE - FIRST_FILES)
+        few = 0 if is_found else SMALL_TREE - FIRST_FILES
+        narrowing = self._narrowing(part, batches, query, few)
+        with closing(narrowing) if narrowing else nullcontext():
+            yield from self._here(batches, query, exclude, few)
+            if narrowing and query.width is None:
+                yield from self._elsewhere(batches, query, exclude, most=1)
+            narrowed = narrowing.result() if narrowing and not self._is_over() else None
+        if narrowed is None or walk is None or left_out is None:
             yield from self._elsewhere(batches, query, exclude)
-        finally:
-            if narrowed:
-                self.tally = Tally(before.searched + narrowed.searched, before.huge + narrowed.huge)
-
-    def _here(self, batches: Batches, query: Query, exclude: Query | None) -> Generator[_Step]:
-        """Search the first files in this thread, if nothing can run away."""
-        if query.width is None or (exclude and exclude.width is None):
             return
-        for batch in batches.first(SMALL_TREE):
+        walk.left_out = left_out + narrowed.left_out
+        self.used.add(RipgrepEngine.name)
+        others = Batches(part.folder, grouped(set(narrowed.paths).difference(batches.taken())))
+        try:
+            yield from self._here(others, query, exclude, SMALL_TREE)
+            yield from self._elsewhere(others, query, exclude)
+        finally:
+            self.tally = Tally(before.searched + narrowed.searched, before.huge + narrowed.huge)
+
+    def _narrowing(self, part: Part, batches: Batches, query: Query, few: int) -> Narrowing | None:
+        """Let ripgrep find what can match, unless there are only a few more files; meanwhile we go on."""
+        few = FIRST_BATCH if query.width is None else few
+        narrower = self._kept.narrower
+        if part.walk is None or batches.at_end or self._is_over():
+            return None
+        if not narrower.expects_much(part.walk, part.folder) and not batches.holds_more_than(few):
+            return None
+        return narrower.begin(self._ripgrep, part.walk, part.folder, query) if self._ripgrep else None
+
+    def _here(self, batches: Batches, query: Query, exclude: Query | None, most: int) -> Generator[_Step, None, bool]:
+        """Search the first files in this thread, so many at most, if nothing can run away; whether there are hits."""
+        is_found = False
+        if query.width is None or (exclude and exclude.width is None):
+            return is_found
+        for batch in batches.first(most):
             self.used.add(self._own.name)
             run = self._own.start(batch, query, self._deadline)
             with closing(run.hits()) as hits:
                 for hit in hits:
+                    is_found = True
                     # What comes later in this folder has a later path.
                     behind = f"{hit.path}\0"
                     frontier = batches.frontier
                     kept = self._without(batch.folder, [hit], exclude, [self._own])
                     yield kept, behind if frontier is None else min(behind, frontier)
             self._count(run.tally)
-            if self._deadline.check():
-                return
+            if self._is_over():
+                break
             yield [], batches.frontier
+        return is_found
 
     def _elsewhere(
         self, batches: Batches, query: Query, exclude: Query | None, most: int | None = None
     ) -> Generator[_Step]:
         """Search further files in batches, so many at most; while some are searched, the next are found."""
-        if batches.at_end or self._deadline.check():
+        if batches.at_end or self._is_over():
             return
         chain = Chain(self.engines(query), query, self._deadline)
         excluding = self.engines(exclude) if exclude else ()
@@ -221,7 +244,7 @@ class Search:
 
         try:
             for batch in islice(batches.growing(FIRST_BATCH), most):
-                if self._deadline.check():
+                if self._is_over():
                     break
                 while len(running) >= chain.at_once:
                     yield oldest()
@@ -249,7 +272,12 @@ class Search:
         for batch in Batches(folder, grouped(hit.path for hit in hits)).growing(MAX_FILES):
             excluded.update({hit.path: frozenset(hit.lines) for hit in chain.hits(chain.start(batch))})
         self.used |= chain.used
-        if self._deadline.check():
-            return []  # what would have to be left out is not known
-        kept = (Hits(hit.path, [line for line in hit.lines if line not in excluded.get(hit.path, ())]) for hit in hits)
+        if self._is_over():
+            return []  # what would have to be left out of them is not known
+        unknown = {file.path for file in self.runaways.files if file.folder == folder and file.query is exclude}
+        kept = (
+            Hits(hit.path, [line for line in hit.lines if line not in excluded.get(hit.path, ())])
+            for hit in hits
+            if hit.path not in unknown
+        )
         return [hit for hit in kept if hit.lines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 UNLIMITED = -1
 """The upper count of `*`, `+` and `{m,}`."""
@@ -54,12 +54,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The same thing several times; `most` may be `UNLIMITED`."""
+    """The same thing several times; `most` may be `UNLIMITED`, `spelled` is how it was written."""
 
     item: Node
     least: int
     most: int
     lazy: bool = False
+    spelled: str = field(default="", compare=False)
 
 
 Node = Char | CharClass | Anchor | Chain | Choice | Repeat

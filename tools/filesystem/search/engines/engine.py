@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -78,6 +78,37 @@ class Tally:
 
     searched: int = 0
     huge: int = 0
+
+
+MAX_RUNAWAYS = 2
+"""Files on which a pattern may run away before the search is ended: on more of that kind it would, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runaway:
+    """A file that was not searched to its end, since a pattern took too long on it.
+
+    Args:
+        folder: The folder searched.
+        path: The file below it.
+        query: What was searched for.
+    """
+
+    folder: Location
+    path: str
+    query: Query
+
+
+@dataclass(slots=True)
+class Runaways:
+    """Those of one call."""
+
+    files: list[Runaway] = field(default_factory=list[Runaway])
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the search has to end."""
+        return len(self.files) >= MAX_RUNAWAYS
 
 
 class EngineFailedError(Exception):

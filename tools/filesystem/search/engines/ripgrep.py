@@ -42,11 +42,17 @@ _OPTIONS = (
     "--stats",  # for the number of files searched
 )
 
-SEARCHED = re.compile(rb"^(\d+) files searched$", re.MULTILINE)
-"""What `--stats` tells of the number of files."""
+SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
+"""What `--stats` tells of the number of files; without it, ripgrep has not come to its end."""
 
+MAX_RECORD_BYTES = 1 << 16
+"""More than the longest path and what `--stats` tells take together."""
+
+_LINE_NUMBER = re.compile(rb"([1-9]\d{0,17}):")
+
+DONE = (0, 1)
 _ERROR = 2
-"""Exit code of ripgrep for a failure, also if it is only that a file has gone."""
+"""Exit codes of ripgrep: with matches, without, and for a failure, also if it is only that a file has gone."""
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
@@ -59,8 +65,10 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
         if not os.path.isabs(folder):
             continue
         program = os.path.join(folder, _PROGRAM)
+        if not _is_program(program):
+            continue
         real = (os.path.realpath(folder), os.path.realpath(program))
-        if _is_program(program) and not any(contains(root, path) for root in roots for path in real):
+        if not any(contains(root, path) for root in roots for path in real):
             return program
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     return beside if sys.executable and _is_program(beside) else None
@@ -166,12 +174,12 @@ class RipgrepRun:
                 wanted = (prefix + slash, frozenset(names.get(prefix + slash, ())))
             if name in wanted[1]:
                 yield Hits(path, lines)
-        self._deadline.check()
-        if not self._child.was_killed:
+        if not self._deadline.check():
             code, said = self._child.finish()
-            if code < 0 or (code == _ERROR and said):
+            searched = SEARCHED.search(self._rest)
+            if searched is None or not (code in DONE or (code == _ERROR and not said)):
                 raise EngineFailedError(f"ripgrep ended with {code}: {said[:500]!r}")
-            self._count()
+            self._count(int(searched[1]))
 
     def close(self) -> None:
         """End the process."""
@@ -179,7 +187,11 @@ class RipgrepRun:
         self._child.close()
 
     def _records(self) -> Iterator[tuple[str, int]]:
-        """Path and line number of each match, from `path NUL number : rest LF`; a path may hold a line feed."""
+        """Path and line number of each match, from `path NUL number : rest LF`; a path may hold a line feed.
+
+        Raises:
+            EngineFailedError: That is not what is written.
+        """
         buffer = b""
         path, shown = b"", ""
         while chunk := self._child.read():
@@ -189,16 +201,20 @@ class RipgrepRun:
                 if buffer[at:nul] != path:
                     path = buffer[at:nul]
                     shown = os.fsdecode(path).replace(os.sep, "/").removeprefix("./")
-                yield shown, int(buffer[nul + 1 : end].partition(b":")[0])
+                number = _LINE_NUMBER.match(buffer, nul + 1, end)
+                if number is None:
+                    raise EngineFailedError(f"ripgrep tells no line number: {buffer[at:end][:500]!r}")
+                yield shown, int(number[1])
                 at = end + 1
             buffer = buffer[at:]
+            if len(buffer) > MAX_RECORD_BYTES:
+                raise EngineFailedError(f"ripgrep tells no path: {buffer[:500]!r}")
         self._rest = buffer
 
-    def _count(self) -> None:
+    def _count(self, searched: int) -> None:
         """Count what was searched, and look at the sizes only where something was not."""
         expected = self._batch.files - self.tally.huge
-        found = SEARCHED.search(self._rest)
-        self.tally.searched = min(int(found[1]), expected) if found else expected
+        self.tally.searched = min(searched, expected)
         if self.tally.searched < expected:
             whole = [group for group in self._batch.groups if group.is_whole]
             paths = (prefix + name for prefix, names, _ in whole for name in names)

@@ -11,18 +11,23 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from typing import Self
 
 from tools.contract.context import AbortSignal
 from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.dialect import literal_pattern
 from tools.filesystem.search.engines.engine import Query
-from tools.filesystem.search.engines.ripgrep import SEARCHED
+from tools.filesystem.search.engines.ripgrep import DONE, SEARCHED
 
 MAX_TOLD_BYTES = 8_000_000
 """What ripgrep may tell of what it leaves out: some 40,000 files. Our own walk is better where there are more."""
+
+MAX_FOUND_BYTES = 32_000_000
+"""What it may tell of files that match: several hundred thousand of them."""
 
 _OPTIONS = (
     "--no-config",
@@ -67,10 +72,8 @@ class OwnWalk:
     size: int
 
 
-def walk_with_ripgrep(
-    program: str, folder: str, options: Sequence[str], query: Query, deadline: Deadline
-) -> OwnWalk | None:
-    """Let ripgrep search a folder, all that is below it and not left out.
+class RipgrepWalk:
+    """ripgrep searches a folder, all that is below it and not left out; from now on, by itself.
 
     Args:
         program: Absolute path of the binary.
@@ -79,25 +82,47 @@ def walk_with_ripgrep(
         query: What to search for.
         deadline: When it is ended.
 
-    Returns:
-        What it found; `None` if that is not known for certain, or the time did not suffice.
-
     Raises:
-        ToolError: `cancelled`.
+        ChildFailedError: It does not start.
     """
-    case = "--ignore-case" if query.ignore_case else "--case-sensitive"
-    arguments = [program, *_OPTIONS, case, *options, "-e", query.pattern.written(), "--", "./"]
-    try:
-        # A file, since to take what it tells line by line from a pipe would cost a tenth of the search.
-        with tempfile.TemporaryFile() as told, Child(arguments, folder, errors=told) as child:
-            with Watch(child, deadline, lambda: os.fstat(told.fileno()).st_size > MAX_TOLD_BYTES):
-                output = b"".join(iter(child.read, b""))
-            is_whole = not child.was_killed
-            deadline.check()
-            told.seek(0)
-            return _understood(output, told.read()) if is_whole else None
-    except (OSError, ChildFailedError):
-        return None
+
+    def __init__(self, program: str, folder: str, options: Sequence[str], query: Query, deadline: Deadline) -> None:
+        case = "--ignore-case" if query.ignore_case else "--case-sensitive"
+        arguments = [program, *_OPTIONS, case, *options, "-e", query.pattern.written(), "--", "./"]
+        self._deadline = deadline
+        with ExitStack() as started:
+            # To take what is told line by line from a pipe would cost a tenth of the search.
+            self._child = started.enter_context(Child(arguments, folder, most_said=MAX_TOLD_BYTES))
+            started.enter_context(Watch(self._child, deadline))
+            self._started = started.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def found(self) -> OwnWalk | None:
+        """What it has found, once it is done; `None` if that is not known for certain, or the time did not suffice.
+
+        Raises:
+            ToolError: `cancelled`.
+        """
+        output = bytearray()
+        try:
+            while some := self._child.read():
+                output += some
+                if len(output) > MAX_FOUND_BYTES:
+                    return None
+            self._deadline.check()
+            code, told = self._child.finish()
+        except (OSError, ChildFailedError):
+            return None
+        return _understood(bytes(output), told) if code in DONE and not self._child.says_too_much else None
+
+    def close(self) -> None:
+        """End it, wherever it is."""
+        self._started.close()
 
 
 def _understood(output: bytes, told: bytes) -> OwnWalk | None:
@@ -145,8 +170,9 @@ def tells_what_it_leaves_out(program: str) -> bool:
                     stream.write(text)
             query = Query(literal_pattern("foo"), ignore_case=False)
             deadline = Deadline(AbortSignal(), _PROBE_SECONDS)
-            found = walk_with_ripgrep(program, folder, ["--glob=!.git", "--max-filesize=99"], query, deadline)
-    except OSError:
+            with RipgrepWalk(program, folder, ["--glob=!.git", "--max-filesize=99"], query, deadline) as walk:
+                found = walk.found()
+    except (OSError, ChildFailedError):
         return False
     return found == OwnWalk(["b/kept"], {".git", "a", "b/c", "b/hidden"}, {"b/large"}, searched=3, size=_PROBE_SIZE)
 

@@ -2,8 +2,10 @@
 
 As a script it serves one search after the other until its input ends: a JSON line with what to search for, then as
 many bytes of paths, each ended by NUL, as that line says. It writes `number of the path, colon, line numbers with
-commas` for each file with matches, and at the end a JSON line with what became of the files. It is meant to be killed
-when it takes too long, which is why expressions that may run away are searched for here.
+commas` for each file with matches, and at the end a JSON line with what became of the files. Before it searches some
+text it writes `number of the path, bytes of that text, files searched so far, files too large so far`, and when it is
+done with the file an empty line. It is meant to be killed when it takes too long, which is why expressions that may
+run away are searched for here.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ _FLAGS = (
 
 Read = Callable[[int], bytes]
 
+Checkpoint = Callable[[int], None]
+"""Told how many bytes are searched next."""
+
 
 class HugeFileError(Exception):
     """The file is larger than `MAX_FILE_BYTES`."""
@@ -88,7 +93,7 @@ class Scanner:
         self._is_safe_needle = not (ignore_case and _FOLDS_BEYOND_ASCII.intersection(self._needle))
 
     def file(
-        self, path: str | bytes, folder: int | None, most: int | None, checkpoint: Callable[[], None]
+        self, path: str | bytes, folder: int | None, most: int | None, checkpoint: Checkpoint
     ) -> Sequence[int] | None:
         """Open a file and search it, a link in its place not followed.
 
@@ -124,22 +129,21 @@ class Scanner:
         finally:
             os.close(descriptor)
 
-    def lines(
-        self, read: Read, most: int | None, checkpoint: Callable[[], None], first: bytes | None = None
-    ) -> list[int]:
+    def lines(self, read: Read, most: int | None, checkpoint: Checkpoint, first: bytes | None = None) -> list[int]:
         """The numbers of the matching lines, from 1.
 
         Args:
             read: Reads up to so many bytes of the file; nothing at its end.
             most: How many are wanted.
-            checkpoint: Called between blocks; what it raises ends the search.
+            checkpoint: Called before each block is searched; what it raises ends the search.
             first: What was read already.
         """
         found: list[int] = []
         number = 1
         cut = _CutLine(self)
         for block, is_cut in _blocks(read, first, cuts=self.width is not None):
-            checkpoint()
+            if block:
+                checkpoint(len(block))
             whole_lines = block
             if cut.is_open or is_cut:
                 end = len(block) if is_cut else block.find(b"\n") + 1 or len(block)
@@ -303,10 +307,6 @@ def _as_utf_8(first: bytes, read: Read) -> Read:
     return read_as_utf_8
 
 
-def _go_on() -> None:
-    """The script has no checkpoint: it is killed from outside."""
-
-
 def _die_after(seconds: float) -> None:
     """End the process then, also within a match: nobody else does if our parent is gone by that time."""
     if sys.platform != "win32":
@@ -324,18 +324,30 @@ def _serve(request: dict[str, Any]) -> None:
         width=None,
     )
     output = sys.stdout.buffer
-    searched = huge = 0
+    folder = os.fsencode(request["folder"])
+    index = searched = huge = 0
+    is_marked = False
+
+    def mark(size: int) -> None:
+        nonlocal is_marked
+        is_marked = True
+        output.write(b"%d %d %d %d\n" % (index, size, searched, huge))
+        output.flush()
+
     _die_after(request["seconds"])
     for index, path in enumerate(paths):
         try:
-            lines = scanner.file(os.path.join(os.fsencode(request["folder"]), path), None, request["most"], _go_on)
+            lines = scanner.file(os.path.join(folder, path), None, request["most"], mark)
         except HugeFileError:
             huge += 1
             continue
         searched += lines is not None
         if lines:
             output.write(f"{index}:{','.join(map(str, lines))}\n".encode())
+        if is_marked:
+            output.write(b"\n")
             output.flush()
+            is_marked = False
     _die_after(0)
     output.write(json.dumps({"searched": searched, "huge": huge}).encode() + b"\n")
     output.flush()

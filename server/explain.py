@@ -1,0 +1,103 @@
+"""The command `permissions explain`: what would be decided on a call, and why. Nothing is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+
+from server.app import App
+from server.serving import until_signal
+from server.settings import SettingsReport
+from server.terminal import UsageError, read_arguments
+from tools.contract.errors import ToolError
+from tools.contract.result import FunctionCall
+from tools.display import visible, visible_line, without_gaps
+from tools.permissions.permission import Permission
+
+EXIT_FAILED = 1
+
+_RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
+
+_CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "Bash": ("run_shell_command", "command", {}),
+    "Shell": ("run_shell_command", "command", {}),
+    "Read": ("read_file", "file_path", {}),
+    "Edit": ("write_file", "file_path", {"content": ""}),
+    "Write": ("write_file", "file_path", {"content": ""}),
+    "WebFetch": ("web_fetch", "url", {"prompt": ""}),
+}
+"""Calls written like rules: the tool, the parameter that the parentheses hold, and the others."""
+
+
+def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
+    """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    like_rule = _RULE_LIKE.fullmatch(tool)
+    if like_rule is None:
+        return FunctionCall(tool, read_arguments(pairs, as_json))
+    if pairs or as_json is not None:
+        raise UsageError("give the arguments either in parentheses or as key=value, not both.")
+    known = _CALLS.get(like_rule[1])
+    if known is None:
+        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known are {', '.join(_CALLS)}, or TOOL key=value.")
+    name, parameter, others = known
+    return FunctionCall(name, {parameter: like_rule[2], **others})
+
+
+def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -> int:
+    """Print what would be decided. Exit code 1 where the call cannot be judged."""
+    return anyio.run(until_signal, partial(_explain, report, call, as_json))
+
+
+async def _explain(report: SettingsReport, call: FunctionCall, as_json: bool) -> int:
+    app = App(report, "stdio")
+    async with app.running():
+        if app.pool.owner_of(call.name) is not None:
+            app.start_upstreams()
+            await app.registry.discover_all_tools()
+        try:
+            permission = await app.judge(call)
+        except ToolError as error:
+            sys.stderr.write(f"coretools-mcp: {visible(error.message)}\n")
+            return EXIT_FAILED
+    sys.stdout.write(json.dumps(_as_object(permission), indent=2) + "\n" if as_json else _as_text(permission))
+    return 0
+
+
+def _as_object(permission: Permission) -> Mapping[str, Any]:
+    return {
+        "verdict": permission.verdict.value,
+        "reason": permission.reason,
+        "always": list(permission.grants),
+        "parts": [
+            {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
+        ],
+    }
+
+
+def _as_text(permission: Permission) -> str:
+    lines = [f"{permission.verdict}: {visible(permission.reason)}"]
+    if permission.parts:
+        lines.append("")
+        width = min(48, max(len(_part(part.source)) for part in permission.parts))
+        lines += [
+            f"  {part.verdict:<5}  {_part(part.source):<{width}}  {visible_line(part.reason)}"
+            for part in permission.parts
+        ]
+    if permission.grants:
+        lines += ["", f"An answer of always would add: {', '.join(permission.grants)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _part(source: str) -> str:
+    shown = visible_line(without_gaps(source)) or "(the whole command)"
+    return shown if len(shown) <= 48 else f"{shown[:45]}..."  # noqa: PLR2004 - one column of a terminal

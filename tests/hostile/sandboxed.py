@@ -1,0 +1,104 @@
+"""Runs commands in the real sandbox, for tests: in this process, or as a program that gives up root's rights before.
+
+python sandboxed.py ROOT HOME NETWORK COMMAND
+
+prints one JSON object. The interpreter and the checkout may lie where a user without rights may not look, so
+everything is imported before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import anyio
+from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
+
+from tools.execution.environment import command_environment
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox import probe
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, Sandboxed, SandboxMode
+from tools.execution.sandbox.view import Site
+
+NOBODY = 65534
+USED_LATER = (_asyncio, probe)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command in the sandbox ended."""
+
+    code: int
+    output: str
+    new: tuple[str, ...]
+
+
+def run_spec(spec: ProcessSpec, seconds: float = 30) -> subprocess.CompletedProcess[bytes]:
+    """Start what is in a specification, with the descriptors that it reads from."""
+    if sys.platform != "linux":
+        raise NotImplementedError
+    descriptors: list[int] = []
+    try:
+        script = ""
+        for number, content in spec.attachments.items():
+            descriptor = os.memfd_create("attached")
+            descriptors.append(descriptor)
+            os.write(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            script += f"exec {number}<&{descriptor}; "
+        return subprocess.run(
+            ["/bin/bash", "-c", script + 'exec "$@"', "sh", *spec.argv],
+            cwd=spec.folder,
+            env=dict(spec.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=descriptors,
+            timeout=seconds,
+            check=False,
+        )
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+async def run(
+    confinement: BubblewrapConfinement,
+    command: str,
+    roots: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> Ran:
+    """Run a shell command in the sandbox, to its end."""
+    base = command_environment({}, os.environ) if environment is None else environment
+    confined = await confinement.confine(ProcessSpec(("/bin/bash", "-c", command), roots[0], base), roots)
+    assert isinstance(confined, Sandboxed)
+    assert confined.sandbox == "bwrap"
+    ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
+    new = await confined.release()
+    return Ran(ended.returncode, ended.stdout.decode("utf-8", "replace"), new)
+
+
+async def main() -> None:
+    root, home, network, command = sys.argv[1:]
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess(network), Site(home=home))
+    ran = await run(confinement, command, [root], {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home})
+    print(json.dumps(asdict(ran)))  # noqa: T201 - read by the test
+
+
+if __name__ == "__main__":
+    os.chdir("/")
+    if sys.platform != "win32" and os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        # The interpreter that the sandbox is tried with; ours may be out of reach.
+        sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
+    anyio.run(main)

@@ -1,0 +1,146 @@
+"""Searches made to cost much before they begin: patterns of patterns, links by the hundred."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.hostile.watched_server import MEGABYTE, needs_proc, text_of, watched_server
+from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.glob import GlobTool
+from tools.filesystem.read_many_files import ReadManyFilesTool
+from tools.filesystem.search.cost import bounds
+from tools.filesystem.search.dialect import MAX_REPEATED, PatternError, parse_pattern
+from tools.filesystem.search.tree import Chain, Choice, Node, Repeat
+
+pytestmark = pytest.mark.anyio
+
+NOTHING = "((|){1000}){1000}"
+"""Nothing, a million times, each in two ways."""
+
+
+def nested(pattern: str, times: int) -> str:
+    for _ in range(times):
+        pattern = f"({pattern}){{2}}"
+    return pattern
+
+
+@needs_proc
+@pytest.mark.requirement("grep.cost_bounded")
+async def test_the_server_answers_while_it_is_given_patterns_that_stand_for_endless_ways(root: Path) -> None:
+    (root / "a.txt").write_text("text\n")
+    async with watched_server(root) as server:
+        await server.call("grep_search", pattern="warm")
+        used = server.forget_peak()
+        for pattern in (NOTHING, nested(NOTHING, 12), nested("(|){1000}", 90), nested("(a|b)", 19)):
+            with anyio.fail_after(50):
+                result = await server.call("grep_search", pattern=pattern)
+            assert not result.is_error or "[invalid_tool_params]" in text_of(result)
+        assert server.peak() - used < 50 * MEGABYTE
+
+
+@pytest.mark.requirement("grep.cost_bounded")
+@pytest.mark.parametrize("pattern", [NOTHING, "(){1000}", "(|){1000}", "(a{0}){1000}", "((){1000}|a){1000}"])
+def test_nothing_repeated_is_not_taken_for_cheap(pattern: str) -> None:
+    assert bounds(parse_pattern(pattern).tree) is None
+
+
+@pytest.mark.requirement("grep.cost_bounded")
+def test_ways_are_not_counted_beyond_what_matters() -> None:
+    tree: Node = Choice((Chain(()), Chain(())))
+    for _ in range(60):
+        tree = Repeat(tree, 1_000, 1_000)
+    assert bounds(tree) is None
+
+
+@pytest.mark.requirement("grep.repeated_bounded")
+def test_repetitions_within_repetitions_are_refused_where_they_multiply_to_too_much() -> None:
+    assert MAX_REPEATED == 1_000_000
+    for pattern in (nested(NOTHING, 1), "(((a{100}){100}){100}){2}", "(x|(y{1000}){1000}z){2,}"):
+        with pytest.raises(PatternError, match="more than 1,000,000 times"):
+            parse_pattern(pattern)
+    # What has no upper count counts with its least one.
+    for pattern in (NOTHING, "((a{100}){100}){100}", "a{1000}" * 50, "(a{1000}|b{1000}){1000}", "((a{1000}b){1000}c)+"):
+        parse_pattern(pattern)
+
+
+class Impatient(AbortSignal):
+    """A client that cancels when it has been looked at so many times; it tells how often it was."""
+
+    __slots__ = ("looks", "patience")
+
+    def __init__(self, patience: int) -> None:
+        super().__init__()
+        self.patience = patience
+        self.looks = 0
+
+    def raise_if_aborted(self) -> None:
+        self.looks += 1
+        if self.looks > self.patience:
+            self.abort()
+        super().raise_if_aborted()
+
+
+@pytest.mark.requirement("glob.links_bounded")
+async def test_a_cancelled_glob_stops_between_two_links(root: Path, context: ToolContext) -> None:
+    (root / "target").write_text("")
+    for number in range(100):
+        (root / f"l{number:03}").symlink_to("target")
+    tool = GlobTool()
+    params = tool.validate_tool_params({"pattern": "l*"})
+    patient = Impatient(10_000)
+    result = await tool.execute(params, replace(context, signal=patient))
+    assert result.structured is not None
+    assert result.structured["total"] == 100
+    assert patient.looks >= 100
+    impatient = Impatient(50)
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, replace(context, signal=impatient))
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert impatient.looks == 51
+
+
+@pytest.mark.requirement("glob.links_bounded")
+async def test_a_glob_whose_time_is_over_follows_no_more_links_and_says_so(root: Path, context: ToolContext) -> None:
+    (root / "target").write_text("")
+    (root / "link").symlink_to("target")
+    tool = GlobTool()
+    tool.seconds = 0.0
+    result = await tool.execute(tool.validate_tool_params({"pattern": "l*"}), context)
+    assert result.structured is not None
+    assert (result.structured["total"], result.structured["partial"]) == (0, True)
+
+
+@pytest.mark.requirement("glob.links_bounded")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        (GlobTool(), {"pattern": "d/{1..100}.txt"}),
+        (ReadManyFilesTool(), {"paths": ["d/{1..100}.txt"]}),
+    ],
+)
+async def test_a_cancelled_call_looks_up_no_more_parts_of_its_pattern(
+    tool: Any, arguments: dict[str, Any], root: Path, context: ToolContext
+) -> None:
+    (root / "d").mkdir()
+    params = tool.validate_tool_params(arguments)
+    impatient = Impatient(30)
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, replace(context, signal=impatient))
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert impatient.looks == 31
+
+
+@pytest.mark.requirement("read_many.time_limit")
+async def test_entries_that_there_was_no_time_for_are_not_said_to_be_missing(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("text\n")
+    tool = ReadManyFilesTool()
+    tool.seconds = 0.0
+    result = await tool.execute(tool.validate_tool_params({"paths": ["a.txt", "b.txt"]}), context)
+    assert result.facts["partial"] is True
+    assert result.facts["skipped"] == []

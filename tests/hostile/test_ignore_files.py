@@ -1,0 +1,196 @@
+"""Ignore files made to cost much, and agent-ignore files that cannot be understood."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, text_of, watched_server
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.ignore_files import rules_for_agents
+from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS, read_rules
+from tools.filesystem.finding.walk import Everything, Filters, Walk
+from tools.filesystem.ignore import MAX_COST_IN_FORCE, HiddenBy, Scope, agent_ignore_file, scope_of
+from tools.filesystem.workspace import Workspace
+
+FILES = 12
+MOST_MEMORY = 200 * MEGABYTE
+
+
+def brackets() -> bytes:
+    """A megabyte of rules, each of which holds two brackets of its own."""
+    pairs = ((0x4E00 + first, 0x5000 + second) for first in range(300) for second in range(400))
+    return "\n".join(f"[{chr(one)}]?[{chr(one)}{chr(other)}]*" for one, other in pairs).encode()[: MEGABYTE - 100]
+
+
+def scope(root: Path, folder: str = ".") -> Scope:
+    workspace = Workspace([str(root)])
+    return scope_of(workspace, workspace.locate(folder), git=True, agent=True)
+
+
+@pytest.fixture
+async def server(root: Path) -> AsyncGenerator[WatchedServer]:
+    async with watched_server(root) as server:
+        yield server
+
+
+@pytest.mark.anyio
+@needs_proc
+@pytest.mark.requirement("ignore.bounded_memory")
+async def test_very_many_rules_in_many_folders_take_bounded_memory_and_leave_the_server_free(
+    root: Path, server: WatchedServer
+) -> None:
+    (root / ".git").mkdir()
+    rules = brackets()
+    for number in range(FILES):
+        folder = root / f"d{number:02}"
+        folder.mkdir()
+        (folder / ".gitignore").write_bytes(b"#%d\nhidden\n" % number + rules)
+        (folder / "x").write_text("")
+        (folder / "hidden").write_text("")
+    assert (await server.call("glob", pattern="*.none")).is_error is False
+    used = server.forget_peak()
+    with anyio.fail_after(60):
+        result = await server.call("glob", pattern="**/*", limit=1_000)
+    assert server.peak() - used < MOST_MEMORY
+    assert sum(path.endswith("/x") for path in structured(result)["files"]) == FILES
+    assert "/hidden" not in text_of(result)
+
+
+@pytest.mark.requirement("ignore.bounded_rules")
+def test_of_too_many_rules_of_git_the_first_count_and_the_log_tells(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / ".git").mkdir()
+    for first, rules in (
+        ("one", "".join(f"name-{number}\n" for number in range(MAX_RULES))),
+        ("two", "a?b\n" * (MAX_WILDCARD_CHARS // 3)),
+    ):
+        (root / ".gitignore").write_text(f"{first}\n{rules}last\n")
+        caplog.clear()
+        assert scope(root).hides(first, is_folder=False) is HiddenBy.GIT
+        assert scope(root).hides("last", is_folder=False) is None
+        assert "too many rules" in caplog.text
+
+
+@pytest.mark.requirement("ignore.bounded_rules")
+def test_rules_as_many_as_the_longest_real_files_have_all_count() -> None:
+    rules = "".join(f"/build/out-{number}\n*.ext{number}\n" for number in range(5_000)) + "a*z?\n" * 5_000 + "!last\n"
+    read = read_rules(rules.encode())
+    assert not read.is_cut
+    assert read.hides("last", "last", is_folder=False) is False
+    assert read.hides("a.ext4999", "a.ext4999", is_folder=False) is True
+
+
+@pytest.mark.requirement("ignore.bounded_rules")
+def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / ".git").mkdir()
+    folder = root
+    for number in range(6):
+        folder /= "d"
+        folder.mkdir()
+        (folder / ".gitignore").write_text(f"hidden{number}\n" + f"*{number}?\n" * (MAX_WILDCARD_CHARS // 4))
+    caplog.set_level(logging.WARNING)
+    in_force = scope(root, str(folder.relative_to(root)))
+    assert in_force.hides("hidden0", is_folder=False) is HiddenBy.GIT
+    assert in_force.hides("hidden5", is_folder=False) is None
+    assert sum(layer.rules.cost for layer in in_force.git or ()) < 2 * MAX_COST_IN_FORCE
+    assert "those above it hold too many rules" in caplog.text
+
+
+@pytest.mark.requirement("ignore.bounded_rules")
+def test_a_walk_through_folders_with_very_many_rules_ends_when_it_is_cancelled(root: Path) -> None:
+    (root / ".git").mkdir()
+    for number in range(30):
+        folder = root / f"d{number:02}"
+        folder.mkdir()
+        (folder / ".gitignore").write_bytes(b"#%d\n" % number + brackets())
+        (folder / "x").write_text("")
+    signal = AbortSignal()
+    walk = Walk(Workspace([str(root)]), Filters(), Deadline(signal, 60.0))
+    files = walk.files(Workspace([str(root)]).root_locations()[0], Everything())
+    assert next(files).path.startswith("d")
+    signal.abort()
+    with pytest.raises(ToolError) as caught:
+        list(files)
+    assert caught.value.code is ToolErrorType.CANCELLED
+
+
+NAMES = "pin.txt\n"
+
+NO_TEXT = {
+    "utf-16 without a mark": NAMES.encode("utf-16-le"),
+    "utf-16 of the other order without a mark": NAMES.encode("utf-16-be"),
+    "utf-16 that is cut": NAMES.encode("utf-16") + b"x",
+    "utf-32": NAMES.encode("utf-32"),
+    "utf-32 of the other order": b"\0\0\xfe\xff" + NAMES.encode("utf-32-be"),
+    "gzip": gzip.compress(NAMES.encode()),
+    "a nul": b"pin.txt\0junk\n",
+    "a nul before": b"\0\npin.txt\n",
+    "an older encoding with control characters": b"caf\xe9\n\x01pin.txt\n",
+    "too many rules": b"a\n" * MAX_RULES + b"pin.txt\n",
+    "too many wildcards": b"a?\n" * (MAX_WILDCARD_CHARS // 2) + b"pin.txt\n",
+}
+
+
+@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.parametrize("kind", NO_TEXT)
+def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind: str, root: Path) -> None:
+    (root / ".qwenignore").write_bytes(NO_TEXT[kind])
+    (root / "pin.txt").write_text("4711")
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError, match="not known what it hides") as caught:
+        agent_ignore_file(workspace, workspace.locate("pin.txt"))
+    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    with pytest.raises(ToolError, match="not known what it hides"):
+        scope(root)
+
+
+@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.parametrize(
+    "content",
+    [
+        NAMES.encode("utf-8-sig"),
+        NAMES.encode("utf-16"),
+        b"\xfe\xff" + NAMES.encode("utf-16-be"),
+        b"caf\xe9\r\npin.txt\r\n",
+        "caf\u00e9\t\x1b\npin.txt\n".encode(),
+        b"\r\npin.txt\f\npin.txt",
+    ],
+)
+def test_an_agent_ignore_file_in_any_usual_encoding_is_understood(content: bytes, root: Path) -> None:
+    (root / ".qwenignore").write_bytes(content)
+    (root / "pin.txt").write_text("4711")
+    (root / "other.txt").write_text("")
+    workspace = Workspace([str(root)])
+    assert agent_ignore_file(workspace, workspace.locate("pin.txt")) == ".qwenignore"
+    assert agent_ignore_file(workspace, workspace.locate("other.txt")) is None
+
+
+@needs_proc
+@pytest.mark.requirement("ignore.agent_text")
+def test_an_agent_ignore_file_that_comes_in_pieces_is_read_to_its_end(root: Path) -> None:
+    (root / ".qwenignore").symlink_to("/proc/self/smaps")
+    rules = rules_for_agents(str(root), ".qwenignore")
+    assert rules is not None
+    assert len(rules) > Path("/proc/self/smaps").read_bytes().count(b"\n") // 2
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="not run: this system has no log of its kernel")
+@pytest.mark.requirement("ignore.agent_text")
+def test_an_agent_ignore_file_that_never_ends_hides_everything(root: Path) -> None:
+    (root / ".qwenignore").symlink_to("/proc/kmsg")
+    (root / "pin.txt").write_text("4711")
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError, match="not known what it hides"):
+        agent_ignore_file(workspace, workspace.locate("pin.txt"))

@@ -1,0 +1,352 @@
+"""Programs that want to stay: whatever they do, and whoever is killed, nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from tests.processes import (
+    BASH,
+    CEILING,
+    ENVIRONMENT,
+    bash,
+    brokers_of,
+    carrying,
+    children_of,
+    is_running,
+    marked,
+    needs_proc,
+    read_line,
+    run,
+    until_ended,
+    until_none_carries,
+)
+from tools.execution.broker_client import ProcessBroker
+from tools.execution.followed import descendants
+from tools.execution.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+
+pytestmark = [pytest.mark.anyio, needs_proc]
+
+OWNER = Path(__file__).resolve().parents[1] / "peers" / "command_owner.py"
+
+NOBODY = 65534
+
+IGNORING = "trap '' TERM INT HUP; while :; do sleep 0.05; done"
+
+STAYING = {
+    "a child in the background": "sleep 600 & echo up",
+    "a child in a session of its own": "setsid sleep 600 & echo up",
+    "a daemon": "(setsid setsid bash -c 'sleep 600 & sleep 600' &); echo up",
+    "one that ignores SIGTERM": f'(setsid bash -c "{IGNORING}" &); echo up',
+    "one that is stopped": "setsid bash -c 'kill -STOP $$; sleep 600' & until grep -q 'State:.T' /proc/$!/status; "
+    "do sleep 0.01; done; echo up",
+    "a shell that ignores SIGTERM": f"echo up; {IGNORING}",
+    "a shell that stops itself": "echo up; kill -STOP $$; sleep 600",
+    "one that starts another when it is asked to end": "trap 'setsid sleep 600 & setsid sleep 600 &' TERM; echo up; "
+    "while :; do sleep 0.01; done",
+    "one that keeps replacing itself": "next() { (next &) ; }; echo up; next & while :; do sleep 0.01; done",
+    "one that keeps replacing itself, alone": "next() { (next &) ; }; next & echo up",
+}
+"""Ways to stay. Each says `up` when it is there."""
+
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=[600]).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+AS_NOBODY = f"""
+import os, sys
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+os.execv({BASH!r}, [{BASH!r}, "-c", sys.argv[1]])
+"""
+
+
+@pytest.fixture
+async def broker() -> AsyncGenerator[ProcessBroker]:
+    """A broker of its own."""
+    started = ProcessBroker()
+    yield started
+    await started.aclose()
+
+
+@pytest.fixture
+def mark() -> str:
+    """By this, what a test has started is known."""
+    return uuid4().hex
+
+
+async def up(broker: ProcessBroker, command: str, mark: str = "") -> Process:
+    """Start a command and wait until it says that it is there."""
+    process = await broker.start(bash(command, environment=marked(mark)))
+    assert await read_line(process) == "up"
+    return process
+
+
+def supervisors() -> list[int]:
+    """The processes that look after programs."""
+    return [pid for parent in brokers_of(os.getpid()) for pid in children_of(parent)]
+
+
+async def until_stopped(pid: int) -> None:
+    """Wait until a process is stopped."""
+    with anyio.fail_after(CEILING):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":  # noqa: ASYNC110 - no one tells
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.requirement("process.nothing-left")
+@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
+async def test_what_is_ended_leaves_nothing(broker: ProcessBroker, command: str, mark: str) -> None:
+    process = await up(broker, command, mark)
+    for _ in range(20):
+        assert await process.left_running() != ()
+    with anyio.fail_after(CEILING):
+        await process.end(0.1)
+    assert await process.left_running() == ()
+    assert carrying(mark) == []
+    process.close()
+
+
+@pytest.mark.requirement("process.nothing-left")
+async def test_a_process_whose_first_thread_has_ended_is_found(broker: ProcessBroker) -> None:
+    spec = ProcessSpec((sys.executable, "-c", FIRST_THREAD_ENDS), "/", ENVIRONMENT)
+    process = await broker.start(spec)
+    assert await read_line(process) == "up"
+    assert await process.left_running() == (process.pid,)
+    with anyio.fail_after(CEILING):
+        await process.end(0)
+        assert await process.wait() == ExitStatus(None, "SIGKILL")
+    assert not is_running(process.pid)
+    process.close()
+
+
+@pytest.mark.requirement("process.nothing-left")
+async def test_what_is_stopped_is_asked_to_end_like_others(broker: ProcessBroker) -> None:
+    process = await up(broker, "echo up; kill -STOP $$; exit 1")
+    await until_stopped(process.pid)
+    with anyio.fail_after(CEILING):
+        await process.end(10.0)
+        assert await process.wait() == ExitStatus(None, "SIGTERM")
+    process.close()
+
+
+@pytest.mark.requirement("process.fork-bomb")
+async def test_a_fork_bomb_is_limited_and_ended(broker: ProcessBroker) -> None:
+    bomb = "echo up; bomb() { bomb | bomb & }; bomb; sleep 600"
+    limits = ResourceLimits(processes=_running_of_the_bomber() + 60)
+    spec = ProcessSpec((sys.executable, "-c", AS_NOBODY, bomb), "/", ENVIRONMENT, limits)
+    process = await broker.start(spec)
+    assert await read_line(process) == "up"
+    with anyio.fail_after(CEILING):
+        while len(await process.left_running()) < 20:  # noqa: ASYNC110 - a bomb tells nobody of its growth
+            await asyncio.sleep(0.005)
+        assert (await run(broker, bash("echo alive")))[1] == "alive\n"
+        assert len(await process.left_running()) <= 62
+        await process.end(0.1)
+    assert await process.left_running() == ()
+    process.close()
+
+
+def _running_of_the_bomber() -> int:
+    """How many threads the user has who runs the bomb: they count too."""
+    user = os.geteuid() or NOBODY
+    count = 0
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return count
+
+
+@asynccontextmanager
+async def owner_of(mark: str, *commands: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A process that stands for the server and has started these commands."""
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, str(OWNER), mark, *commands, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert owner.stdout is not None
+        with anyio.fail_after(CEILING):
+            assert await owner.stdout.readline() == b"started\n"
+        yield owner
+    finally:
+        if owner.returncode is None:
+            owner.kill()
+            await owner.wait()
+
+
+@pytest.mark.requirement("process.server-killed")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals, mark: str) -> None:
+    async with owner_of(mark, *STAYING.values(), "echo up; exec yes > /dev/null") as owner:
+        below = descendants(owner.pid)
+        assert len(below) > 2 * len(STAYING)
+        owner.send_signal(number)
+        with anyio.fail_after(CEILING):
+            assert await owner.wait() == -number
+        await until_ended(below)
+        await until_none_carries(mark)
+
+
+@pytest.mark.requirement("process.server-killed")
+@pytest.mark.parametrize("whom", ["supervisor", "broker"])
+async def test_a_stopped_guard_goes_on_when_the_server_is_killed(whom: str, mark: str) -> None:
+    command = {
+        "supervisor": "echo up; while :; do kill -STOP $PPID; done",
+        "broker": "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); echo up; sleep 600",
+    }[whom]
+    async with owner_of(mark, command) as owner:
+        below = descendants(owner.pid)
+        if whom == "broker":
+            await until_stopped(brokers_of(owner.pid)[0])
+        owner.kill()
+        await owner.wait()
+        await until_ended(below)
+
+
+@pytest.mark.requirement("process.broker-killed")
+async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_works(
+    broker: ProcessBroker, mark: str
+) -> None:
+    processes = [await up(broker, command, mark) for command in STAYING.values()]
+    idle = await run(broker, bash("echo idle"))
+    (parent,) = brokers_of(os.getpid())
+    below = descendants(parent)
+    os.kill(parent, signal.SIGKILL)
+    await until_ended([parent])
+    assert await run(broker, bash("echo next")) == (ExitStatus(0, None), "next\n")
+    with anyio.fail_after(CEILING):
+        for process in processes:
+            await process.wait_gone()
+            await process.wait()
+            process.close()
+    await until_ended(below)
+    await until_none_carries(mark)
+    assert idle == (ExitStatus(0, None), "idle\n")
+    with anyio.fail_after(CEILING):
+        while parent in children_of(os.getpid()):  # noqa: ASYNC110 - a zombie tells nobody that it is reaped
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.requirement("process.broker-killed")
+async def test_a_broker_that_is_killed_again_and_again_is_replaced(broker: ProcessBroker) -> None:
+    for number in range(5):
+        assert await run(broker, bash(f"echo {number}")) == (ExitStatus(0, None), f"{number}\n")
+        parents = brokers_of(os.getpid())
+        for parent in parents:
+            os.kill(parent, signal.SIGKILL)
+        await until_ended(parents)
+    assert (await run(broker, bash("echo last")))[1] == "last\n"
+
+
+@pytest.mark.requirement("process.broker-killed")
+async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker: ProcessBroker) -> None:
+    process = await up(broker, "echo up; exec sleep 600")
+    (parent,) = brokers_of(os.getpid())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(parent, number)
+        os.kill(supervisors()[0], number)
+    assert (await run(broker, bash("echo on")))[1] == "on\n"
+    assert await process.left_running() == (process.pid,)
+    assert brokers_of(os.getpid()) == [parent]
+    await process.end(0)
+    process.close()
+
+
+@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
+async def test_when_a_supervisor_is_killed_nothing_is_left(broker: ProcessBroker, command: str, mark: str) -> None:
+    process = await up(broker, command, mark)
+    (supervisor,) = supervisors()
+    os.kill(supervisor, signal.SIGKILL)
+    with anyio.fail_after(CEILING):
+        await process.wait()
+        await process.wait_gone()
+    assert carrying(mark) == []
+    await until_none_carries(mark)
+    assert await process.left_running() == ()
+    await process.end(0.2)
+    process.close()
+    assert (await run(broker, bash("echo on")))[1] == "on\n"
+
+
+@pytest.mark.requirement("process.supervisor-killed")
+async def test_when_a_supervisor_is_killed_the_others_go_on(broker: ProcessBroker) -> None:
+    first = await up(broker, "echo up; exec sleep 600")
+    (supervisor,) = supervisors()
+    second = await up(broker, "echo up; exec sleep 600")
+    os.kill(supervisor, signal.SIGKILL)
+    with anyio.fail_after(CEILING):
+        await first.wait_gone()
+    assert not is_running(first.pid)
+    assert await second.left_running() == (second.pid,)
+    await second.end(0)
+    first.close()
+    second.close()
+
+
+@pytest.mark.requirement("process.supervisor-killed")
+async def test_a_command_that_kills_its_supervisor_is_ended(broker: ProcessBroker, tmp_path: Path, mark: str) -> None:
+    go = tmp_path / "go"
+    command = f"setsid sleep 600 & echo up; until [ -e {go} ]; do sleep 0.01; done; kill -KILL $PPID; sleep 600"
+    process = await up(broker, command, mark)
+    go.touch()
+    with anyio.fail_after(CEILING):
+        assert await process.wait() == ExitStatus(None, "SIGKILL")
+        await process.wait_gone()
+    assert carrying(mark) == []
+    process.close()
+
+
+@pytest.mark.requirement("process.supervisor-killed")
+async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: ProcessBroker, mark: str) -> None:
+    with suppress(StartFailedError), anyio.fail_after(CEILING):
+        process = await broker.start(bash("setsid sleep 600 & kill -KILL $PPID; sleep 600", environment=marked(mark)))
+        assert await process.wait() == ExitStatus(None, "SIGKILL")
+        await process.wait_gone()
+        process.close()
+    await until_none_carries(mark)
+
+
+@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.parametrize("stopping", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
+async def test_a_command_that_stops_its_supervisor_is_ended(broker: ProcessBroker, stopping: str, mark: str) -> None:
+    with anyio.fail_after(CEILING):
+        process = await broker.start(bash(stopping, environment=marked(mark)))
+        await process.end(0.1)
+        assert (await process.wait()).code is None
+    assert carrying(mark) == []
+    process.close()
+
+
+@pytest.mark.requirement("process.broker-killed")
+async def test_a_stopped_broker_goes_on_when_it_is_needed(broker: ProcessBroker) -> None:
+    busy = [await up(broker, "echo up; exec sleep 600") for _ in range(2)]
+    (parent,) = brokers_of(os.getpid())
+    for _ in range(3):
+        os.kill(parent, signal.SIGSTOP)
+        with anyio.fail_after(CEILING):
+            busy.append(await up(broker, "echo up; exec sleep 600"))
+    os.kill(parent, signal.SIGSTOP)
+    with anyio.fail_after(CEILING):
+        await broker.aclose()
+    for process in busy:
+        assert await process.wait() == ExitStatus(None, "SIGTERM")
+        process.close()
+    assert brokers_of(os.getpid()) == []

@@ -1,0 +1,128 @@
+"""Names made to be taken for others: no two are sent, shown or reported alike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+from pydantic import AnyUrl, FileUrl
+
+from tests.hostile.every_tool import call
+from tools.contract.names import meant_path, one_line, sendable_name, shown_name, shown_whole_path
+from tools.display import visible
+
+pytestmark = pytest.mark.anyio
+
+QUOTED_TWINS = [
+    b"caf\xe9.txt",
+    b'"caf\\xe9.txt"',
+    b'"\\"caf\\\\xe9.txt\\""',
+    b'"plain.txt"',
+    b"plain.txt",
+    b'"',
+    b'""',
+]
+"""Each but the first looks like what another one is quoted as, or is quoted itself."""
+
+UNSEEN = [
+    "\ufe00",
+    "\ufe0e",
+    "\ufe0f",
+    "\u034f",
+    "\u3164",
+    "\u115f",
+    "\u1160",
+    "\u17b4",
+    "\u180b",
+    "\u180f",
+    "\u200b",
+    "\u2800",
+    "\uffa0",
+    "\U000e0100",
+    "\U00016fe4",
+    "\U0001d159",
+]
+"""Most of them count as printable."""
+
+
+def make(root: Path, name: bytes) -> None:
+    with open(os.path.join(os.fsencode(root), name), "wb") as stream:
+        stream.write(b"needle\n")
+
+
+@pytest.mark.requirement("names.sent_apart")
+async def test_a_name_that_looks_quoted_is_never_sent_as_the_one_that_is(root: Path, client: Client) -> None:
+    for name in QUOTED_TWINS:
+        make(root, name)
+    found = (await call(client, "glob", pattern="**/*")).structured["files"]
+    listed = (await call(client, "list_directory", path=".")).structured["entries"]
+    assert len(set(found)) == len(QUOTED_TWINS)
+    names = {entry["name"] for entry in listed}
+    assert len(names) == len(QUOTED_TWINS)
+    assert {os.fsencode(meant_path(name) or name) for name in names} == set(QUOTED_TWINS)
+    assert {os.fsencode(os.path.basename(meant_path(path) or path)) for path in found} == set(QUOTED_TWINS)
+
+
+@pytest.mark.requirement("names.sent_apart")
+@pytest.mark.parametrize("name", QUOTED_TWINS)
+async def test_a_changed_file_is_reported_by_the_name_that_lists_send(name: bytes, root: Path, client: Client) -> None:
+    make(root, name)
+    (sent,) = (await call(client, "glob", pattern="*")).structured["files"]
+    written = await call(client, "write_file", file_path=sent, content="new\n")
+    assert written.structured["path"] == sent
+    assert (root / os.fsdecode(name)).read_text() == "new\n"
+    assert (written.result.meta or {})["coretools-mcp/display"]["fileName"] == os.path.basename(sent)
+    assert f"--- {shown_name(os.fsdecode(name))}\t" in written.everything.replace("\\\\", "\\").replace("\\t", "\t")
+
+
+@pytest.mark.requirement("names.sent_apart")
+async def test_the_facts_of_a_resource_tell_the_name_that_lists_send(root: Path, client: Client) -> None:
+    for name, content in ((b"caf\xe9.txt", b"text\n"), (b"caf\xe9.bin", b"\0\1\2")):
+        make(root, name)
+        path = root / os.fsdecode(name)
+        path.write_bytes(content)
+        read = await client.read_resource(str(AnyUrl(FileUrl(path.as_uri()))))
+        facts = (read.contents[0].meta or {})["coretools-mcp/facts"]
+        assert facts["path"] == f'{root}/"caf\\xe9.{name.decode("latin-1")[-3:]}"'
+
+
+@pytest.mark.requirement("names.unseen")
+@pytest.mark.parametrize("character", UNSEEN)
+def test_a_character_that_is_not_seen_is_escaped_in_a_name_and_read_back(character: str) -> None:
+    name = f"a{character}b.txt"
+    for shown in (shown_name(name), shown_whole_path(f"/folder/{name}")):
+        assert character not in shown
+        assert f"{ord(character):x}" in shown
+    assert meant_path(shown_whole_path(f"/folder/{name}")) == f"/folder/{name}"
+
+
+@pytest.mark.requirement("names.unseen")
+@pytest.mark.parametrize("character", [character for character in UNSEEN if character != "\ufe0f"])
+def test_people_and_models_are_shown_the_same_characters_as_marks(character: str) -> None:
+    assert character not in visible(f"a{character}b")
+    assert character not in one_line(f"a{character}b")
+
+
+@pytest.mark.requirement("names.unseen")
+def test_names_in_any_script_and_pictures_stand_as_they_are() -> None:
+    for name in ("größe.txt", "файл", "ファイル", "क्षेत्र.md", "\U0001f600.png"):
+        assert shown_name(name) == sendable_name(name) == one_line(name) == name
+    # In prose the selector for pictures is wanted.
+    assert one_line("\u2764\ufe0f") == visible("\u2764\ufe0f") == "\u2764\ufe0f"
+
+
+@pytest.mark.requirement("names.unseen")
+async def test_files_whose_names_look_alike_are_listed_apart_by_every_tool(root: Path, client: Client) -> None:
+    for character in ("", *UNSEEN):
+        make(root, f"a{character}b.txt".encode())
+    for tool, arguments in (
+        ("list_directory", {"path": "."}),
+        ("glob", {"pattern": "*"}),
+        ("grep_search", {"pattern": "needle"}),
+        ("read_many_files", {"paths": ["*"]}),
+    ):
+        text = (await call(client, tool, **arguments)).text
+        assert not set(text) & set(UNSEEN), tool
+        assert sum(".txt" in line for line in text.split("\n")) == len(UNSEEN) + 1, (tool, text)

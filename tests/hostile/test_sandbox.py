@@ -1,0 +1,574 @@
+"""Real commands in the real sandbox: what must fail fails, what people do works, and nothing is left on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.sandboxed import NOBODY, Ran, run, run_spec
+from tools.execution.broker_client import ProcessBroker
+from tools.execution.environment import command_environment
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, Sandboxed, SandboxMode
+from tools.execution.sandbox.limits import GROUP_PROCESSES, is_root
+from tools.execution.sandbox.view import Site
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform != "linux":
+    pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder with secrets."""
+    folder = tmp_path.resolve() / "home"
+    for name in (".ssh/id_ed25519", ".aws/credentials", ".config/gh/hosts.yml", ".netrc", ".claude/settings.json"):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("the secret")
+    (folder / ".npmrc").write_text("//registry.example/:_authToken=the secret\n")
+    (folder / ".condarc").write_text("channels: [conda-forge]\n")
+    (folder / ".bashrc").write_text("")
+    return folder
+
+
+async def confinement(
+    home: Path, network: NetworkAccess = NetworkAccess.NONE, settings: Sequence[Path] = ()
+) -> BubblewrapConfinement:
+    site = Site(home=str(home), read_only=tuple(map(str, settings)))
+    made = BubblewrapConfinement(SandboxMode.AUTO, network, site)
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    return made
+
+
+async def ran(home: Path, command: str, *roots: Path, network: NetworkAccess = NetworkAccess.NONE) -> Ran:
+    sandbox = await confinement(home, network)
+    try:
+        return await run(sandbox, command, [str(root) for root in roots], environment_of(home))
+    finally:
+        sandbox.close()
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    """The environment of commands, with a home of the test."""
+    return command_environment({"HOME": str(home)}, os.environ)
+
+
+def listing(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Everything in a folder: mode, and content of files."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else None)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def start(argv: Sequence[str], folder: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a program outside the sandbox; it may read until it is ended."""
+    return subprocess.Popen(argv, cwd=folder, stdin=subprocess.PIPE)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event tells."""
+    with anyio.fail_after(20):
+        while not condition():  # noqa: ASYNC110 - other processes set no event of ours
+            await anyio.sleep(0.02)
+
+
+def repository(folder: Path) -> Path:
+    """A git repository with one commit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run([*git, "init", "-q"], cwd=folder, env=environment, check=True)
+    (folder / "file").write_text("one\n")
+    subprocess.run([*git, "add", "."], cwd=folder, env=environment, check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], cwd=folder, env=environment, check=True)
+    return folder
+
+
+def python(code: str) -> str:
+    """A shell command that runs Python code."""
+    return f"/usr/bin/env python3 - <<'END'\n{code}\nEND"
+
+
+OUTSIDE = (
+    "echo x > /etc/x",
+    "echo x >> ~/.bashrc",
+    "mknod device c 1 3",
+    "echo x > /proc/sys/kernel/core_pattern",
+    "mount -t tmpfs none .",
+    "unshare -U true",
+    "cat ~/.ssh/id_ed25519",
+    "cat ~/.aws/credentials",
+    "cat ~/.config/gh/hosts.yml",
+    "cat ~/.netrc",
+    "cat ~/.npmrc",
+    "cat ~/.claude/settings.json",
+    "echo x > ~/.ssh/authorized_keys",
+    "cat /etc/shadow",
+)
+"""Each must fail."""
+
+
+@pytest.mark.requirement("sandbox.outside")
+@pytest.mark.parametrize("command", OUTSIDE)
+async def test_what_lies_outside_cannot_be_read_or_changed(root: Path, home: Path, command: str) -> None:
+    before = listing(home)
+    result = await ran(home, command, root)
+    assert result.code != 0
+    assert "secret" not in result.output
+    assert listing(home) == before
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.outside")
+async def test_settings_without_a_secret_stay_readable(root: Path, home: Path) -> None:
+    assert "conda-forge" in (await ran(home, "cat ~/.condarc", root)).output
+
+
+@pytest.mark.requirement("sandbox.outside")
+async def test_what_is_written_beside_a_root_in_a_private_folder_reaches_no_disk(root: Path, home: Path) -> None:
+    await ran(home, "echo x > ../beside; mkdir -p ../other/deep", root)
+    assert sorted(path.name for path in root.parent.iterdir()) == ["home", "workspace"]
+
+
+CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect({address!r})"
+
+
+@pytest.mark.requirement("sandbox.sockets")
+@pytest.mark.parametrize("network", NetworkAccess)
+@pytest.mark.parametrize("place", ["beside", "home", "workspace", "abstract"])
+async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place: str, network: NetworkAccess) -> None:
+    folder = {"beside": root.parent, "home": home, "workspace": root}.get(place)
+    with socket.socket(socket.AF_UNIX) as server:
+        if folder is None:
+            address = f"\0{root}"
+            server.bind(address)
+        else:
+            address = "s"
+            # A path of a test can be longer than an address may be.
+            descriptor = os.open(folder, os.O_RDONLY)
+            server.bind(f"/proc/self/fd/{descriptor}/s")
+            os.close(descriptor)
+        server.listen()
+        code = CONNECT.format(address=address)
+        server.setblocking(False)
+        # Without the sandbox it is reached.
+        await anyio.run_process([sys.executable, "-c", code], cwd=folder or root)
+        server.accept()[0].close()
+        result = await ran(home, f"cd {folder or root}; " + python(code), root, network=network)
+        assert result.code != 0
+        assert "Error" in result.output
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.requirement("sandbox.sockets")
+async def test_a_pair_of_sockets_works_and_cannot_be_led_elsewhere(root: Path, home: Path) -> None:
+    code = """
+import socket
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+    a, b = socket.socketpair(socket.AF_UNIX, kind)
+    a.send(b"x")
+    print(b.recv(1))
+try:
+    socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+except OSError as error:
+    print("refused", error.errno)
+"""
+    result = await ran(home, python(code), root)
+    assert result.output.splitlines() == ["b'x'", "b'x'", "refused 93"]
+
+
+@pytest.mark.requirement("sandbox.network")
+async def test_without_network_nothing_is_reached_but_the_machine_itself(root: Path, home: Path) -> None:
+    code = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname()).close()
+print("loopback")
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    try:
+        socket.socket(socket.AF_INET, kind).connect(("192.0.2.1", 9))
+        print("reached")
+    except OSError as error:
+        print(error.errno)
+"""
+    result = await ran(home, python(code), root)
+    assert result.output.splitlines() == ["loopback", "101", "101"]
+
+
+@pytest.mark.requirement("sandbox.network")
+@pytest.mark.parametrize("network", NetworkAccess)
+async def test_a_server_of_this_machine_is_reached_only_with_its_network(
+    root: Path, home: Path, network: NetworkAccess
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('reached')"
+        result = await ran(home, python(code), root, network=network)
+    assert ("reached" in result.output.splitlines()) == (network is NetworkAccess.HOST)
+
+
+@pytest.mark.requirement("sandbox.kernel")
+async def test_calls_that_lead_round_the_filter_are_refused(root: Path, home: Path) -> None:
+    code = """
+import ctypes, errno, platform
+call = ctypes.CDLL(None, use_errno=True).syscall
+numbers = {"x86_64": (250, 321, 323, 298, 308, 272), "aarch64": (219, 280, 282, 241, 268, 97)}[platform.machine()]
+for number in (425, 426, 427, 435, *numbers):
+    ctypes.set_errno(0)
+    result = call(number, 0x10000000, 0, 0, 0, 0)
+    print(result, errno.errorcode[ctypes.get_errno()])
+if platform.machine() == "x86_64":
+    print(call(0x40000000 + 39), errno.errorcode[ctypes.get_errno()])
+"""
+    result = await ran(home, python(code), root)
+    lines = result.output.splitlines()
+    assert lines[:4] == ["-1 ENOSYS"] * 4
+    assert lines[4:10] == ["-1 EPERM"] * 6
+    assert lines[10:] in ([], ["-1 ENOSYS"])
+
+
+@pytest.mark.requirement("sandbox.processes")
+async def test_no_process_outside_is_seen_or_ended(root: Path, home: Path) -> None:
+    bystander = start(["sleep", "600"])
+    try:
+        pid = os.getpid()
+        for command in (
+            "kill -9 $PPID; kill -9 -- -1; true",
+            f"kill -9 {bystander.pid}; kill -9 {pid}; true",
+            "pkill -9 -f sleep; true",
+        ):
+            await ran(home, command, root)
+            assert bystander.poll() is None
+        result = await ran(home, f"cat /proc/{pid}/environ || ls /proc | grep -c '^[0-9]'", root)
+        assert int(result.output.splitlines()[-1]) < 10
+        trace = f"import ctypes; print(ctypes.CDLL(None).ptrace(16, {pid}, 0, 0))"
+        assert (await ran(home, python(trace), root)).output.strip() == "-1"
+    finally:
+        bystander.kill()
+        bystander.communicate()
+
+
+@pytest.mark.requirement("sandbox.processes")
+async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path, home: Path) -> None:
+    command = (
+        f"setsid sleep 598 & (setsid setsid sleep 598 &) ; cp {shutil.which('sleep')} {root}/stays; {root}/stays 598 &"
+    )
+    sandbox = await confinement(home)
+    spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
+    confined = await sandbox.confine(spec, [str(root)])
+    broker = ProcessBroker()
+    try:
+        process = await broker.start(confined.spec)
+        with anyio.fail_after(30):
+            assert (await process.wait()).code == 0
+            assert await process.left_running()
+            assert any("stays" in line for line in _command_lines())
+            await process.end(0.2)
+        assert not any("stays" in line for line in _command_lines())
+        process.close()
+    finally:
+        await broker.aclose()
+        await confined.release()
+
+
+def _command_lines() -> list[str]:
+    lines: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            lines.append((folder / "cmdline").read_bytes().decode("utf-8", "replace"))
+    return [line for line in lines if "598" in line]
+
+
+STEERING = (
+    "echo x > .git/hooks/pre-commit",
+    "echo x >> .git/config",
+    "git config core.fsmonitor ./x",
+    "rm -rf .git",
+    "mv .git .git2",
+    "mv .git/hooks .git/hooks2",
+    "rm .git/config",
+    "ln -sf ../x .git/hooks/post-checkout",
+    "echo x > vendor/x/.git/hooks/post-merge",
+    "echo x >> vendor/x/.git/config",
+    "echo x >> sub/.git",
+    "rm sub/.git",
+    "echo x > present/.vscode/settings.json",
+    "echo x > present/.vscode/tasks.json",
+    "echo x > Present.code-workspace",
+    "mkdir -p .vscode && echo x > .vscode/tasks.json",
+    "echo x > .mcp.json",
+    "mkdir -p .coretools && echo x > .coretools/settings.json",
+    "mkdir -p .qwen && echo x > .qwen/settings.json",
+    "mkdir -p .gemini && echo x > .gemini/settings.json",
+    "mkdir -p .claude && echo x > .claude/settings.json",
+    "rmdir .claude && mkdir .claude && echo x > .claude/settings.json",
+    "mv .claude .other && mkdir .claude && echo x > .claude/settings.json",
+    "echo x > link/settings.json",
+    "echo x >> own-settings.json",
+    "echo x > absent-settings.json",
+)
+"""Each must fail, and the workspace be as before."""
+
+
+@pytest.fixture
+def steered(root: Path) -> Path:
+    """A workspace with files that steer programs outside."""
+    repository(root)
+    repository(root / "vendor" / "x")
+    (root / "sub").mkdir()
+    (root / "sub" / ".git").write_text("gitdir: ../vendor/x/.git\n")
+    (root / "present" / ".vscode").mkdir(parents=True)
+    (root / "present" / ".vscode" / "settings.json").write_text("{}")
+    (root / "Present.code-workspace").write_text("{}")
+    (root / "own-settings.json").write_text("{}")
+    (root / "config").mkdir()
+    (root / "link").symlink_to("present/.vscode")
+    return root
+
+
+@pytest.mark.requirement("sandbox.steering")
+@pytest.mark.parametrize("command", STEERING)
+async def test_what_steers_others_is_not_changed_and_nothing_is_left(steered: Path, home: Path, command: str) -> None:
+    before = listing(steered)
+    sandbox = await confinement(home, settings=[steered / "own-settings.json", steered / "absent-settings.json"])
+    result = await run(sandbox, command, [str(steered)], environment_of(home))
+    assert result.code != 0
+    after = listing(steered)
+    # git and rm may have touched what does not steer.
+    steering = {name for name in before if "objects" not in name and "index" not in name and "logs" not in name}
+    assert {name: after.get(name) for name in steering if _steers(name)} == {
+        name: before[name] for name in steering if _steers(name)
+    }
+    assert {name for name in after if _steers(name)} == {name for name in before if _steers(name)}
+    assert result.new == ()
+
+
+def _steers(name: str) -> bool:
+    return any(
+        part in name for part in ("hooks", "config", ".vscode", ".mcp", ".coretools", "settings", ".claude", ".qwen")
+    )
+
+
+@pytest.mark.requirement("sandbox.steering_new")
+async def test_what_is_new_and_steers_others_is_told(root: Path, home: Path) -> None:
+    command = "mkdir -p deep/.vscode && echo x > deep/.vscode/tasks.json; git init -q deep/er"
+    result = await ran(home, command, root)
+    assert result.code == 0
+    told = {str(Path(path).relative_to(root)) for path in result.new}
+    assert {"deep/.vscode", "deep/er/.git/config", "deep/er/.git/hooks"} <= told
+
+
+@pytest.mark.requirement("sandbox.steering_new")
+async def test_a_repository_cannot_be_diverted_to_another_configuration(root: Path, home: Path) -> None:
+    repository(root)
+    (root / "evil").mkdir()
+    shutil.copytree(root / ".git", root / "evil", dirs_exist_ok=True)
+    result = await ran(home, "echo ../evil > .git/commondir", root)
+    assert str(root / ".git" / "commondir") in result.new
+    assert not (root / ".git" / "commondir").exists()
+    assert (root / ".git" / "commondir.untrusted").read_text() == "../evil\n"
+
+
+@pytest.mark.requirement("sandbox.swaps")
+@pytest.mark.parametrize("target", ["/", "../../outside", "secrets"])
+async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, home: Path, target: str) -> None:
+    repository(root / "vendor" / "x")
+    (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
+    sandbox = await confinement(home)
+    spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
+    confined = await sandbox.confine(spec, [str(root)])
+    (root / "vendor").rename(root / "moved")
+    (root / "vendor").symlink_to(target)
+    ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
+    assert ended.returncode != 0
+    assert b"ran\n" not in ended.stdout
+    assert not (root / "ran").exists()
+
+
+@pytest.mark.requirement("sandbox.swaps")
+async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outside(root: Path, home: Path) -> None:
+    outside = root.parent / "outside"
+    for folder in (root / "a" / ".git" / "hooks", outside / "hooks", root / "b"):
+        folder.mkdir(parents=True)
+    (root / "a" / ".git" / "HEAD").write_text("")
+    (root / "b" / ".git").symlink_to("../../outside")
+    sandbox = await confinement(home)
+    swapper = start([sys.executable, "-c", SWAP, str(root / "a"), str(root / "b")])
+    try:
+        for _ in range(40):
+            command = "for f in a/.git b/.git ../outside; do echo x > $f/escaped; done; true"
+            spec = ProcessSpec(("/bin/bash", "-c", command), str(root), environment_of(home))
+            confined = await sandbox.confine(spec, [str(root)])
+            await anyio.to_thread.run_sync(run_spec, confined.spec)
+            assert isinstance(confined, Sandboxed)
+            await confined.release()
+            assert not (outside / "escaped").exists()
+    finally:
+        swapper.kill()
+        swapper.communicate()
+
+
+SWAP = """
+import ctypes, sys
+exchange, first, second = ctypes.CDLL(None).renameat2, *map(str.encode, sys.argv[1:])
+while True:
+    exchange(-100, first, -100, second, 2)
+"""
+
+
+@pytest.mark.requirement("sandbox.tools_work")
+async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
+    repository(root)
+    git = "git -c user.name=t -c user.email=t@example.org"
+    command = (
+        f"set -e; echo two > file; {git} commit -qam two; git checkout -qb side; echo three > new; git add new; "
+        f"{git} commit -qm three; git checkout -q main; git merge -q side; echo 4 > file; {git} stash -q; git gc -q; "
+        "git status --porcelain; git log --oneline | wc -l; git fsck"
+    )
+    result = await ran(home, command, root)
+    assert (result.code, result.output.strip().splitlines()[0]) == (0, "3")
+    assert result.new == ()
+    # No folder that keeps a name free shows up as a change.
+    status = await anyio.run_process(["git", "status", "--porcelain"], cwd=root)
+    assert status.stdout == b""
+
+
+@pytest.mark.requirement("sandbox.tools_work")
+async def test_python_works_with_pools_of_processes_and_environments(root: Path, home: Path) -> None:
+    (root / "pool.py").write_text(
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "import multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('fork', 'spawn'):\n"
+        "        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:\n"
+        "            print(sum(pool.map(abs, range(10))))\n"
+    )
+    result = await ran(home, "python3 pool.py && python3 -m venv --without-pip v && v/bin/python -c 'print(7)'", root)
+    assert result.output.splitlines() == ["45", "45", "7"]
+
+
+@pytest.mark.requirement("sandbox.tools_work")
+@pytest.mark.skipif(shutil.which("node") is None, reason="not run: node is not installed")
+async def test_node_starts_children(root: Path, home: Path) -> None:
+    (root / "child.js").write_text("process.send(42); process.disconnect()")
+    (root / "main.js").write_text("require('child_process').fork('./child.js').on('message', m => console.log(m))")
+    assert (await ran(home, "node main.js", root)).output.strip() == "42"
+
+
+@pytest.mark.requirement("sandbox.tools_work")
+async def test_temporary_files_and_shared_memory_work_and_are_gone_afterwards(root: Path, home: Path) -> None:
+    mark = f"coretools-test-{os.getpid()}"
+    command = f"for d in /tmp /var/tmp /dev/shm $(dirname $(mktemp)); do echo x > $d/{mark} && cat $d/{mark}; done"
+    result = await ran(home, command, root)
+    assert result.output.split() == ["x"] * 4
+    assert not any((Path(folder) / mark).exists() for folder in ("/tmp", "/var/tmp", "/dev/shm"))
+
+
+NAMES = ["with space", "with\nline", "-leading", "quote'\"", "ünïcode", "$(touch x)", "{a,b}*"]
+
+
+@pytest.mark.requirement("sandbox.roots")
+@pytest.mark.parametrize("name", NAMES)
+async def test_roots_of_any_name_are_writable_and_left_clean(tmp_path: Path, home: Path, name: str) -> None:
+    folder = tmp_path.resolve() / name
+    folder.mkdir()
+    result = await ran(home, "pwd; echo x > made; echo y > .mcp.json", folder)
+    assert result.code != 0
+    assert result.output.startswith(f"{folder}\n")
+    assert [path.name for path in folder.iterdir()] == ["made"]
+
+
+@pytest.mark.requirement("sandbox.roots")
+async def test_several_roots_one_in_the_other_and_one_through_a_link(tmp_path: Path, home: Path) -> None:
+    base = tmp_path.resolve()
+    first, inner, other, beside = base / "a", base / "a" / "in", base / "b", base / "c"
+    for folder in (first, inner, other, beside):
+        folder.mkdir()
+    (base / "to-b").symlink_to(other)
+    command = f"echo 1 > {first}/x; echo 1 > {inner}/x; echo 1 > {other}/x; echo 1 > {beside}/x"
+    result = await ran(home, command, first, inner, base / "to-b")
+    assert result.code != 0
+    assert [(folder / "x").exists() for folder in (first, inner, other, beside)] == [True, True, True, False]
+    assert all(not path.name.startswith(".") for folder in (first, inner, other) for path in folder.iterdir())
+
+
+@pytest.mark.requirement("sandbox.limits")
+async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None:
+    sandbox = await confinement(home)
+    spec = ProcessSpec(("/bin/bash", "-c", "ulimit -f 1000; dd if=/dev/zero of=big bs=1M count=64"), str(root), {})
+    confined = await sandbox.confine(spec, [str(root)])
+    assert run_spec(confined.spec).returncode != 0
+    assert (root / "big").stat().st_size <= 1000 * 1024
+
+
+@pytest.mark.requirement("sandbox.limits")
+@pytest.mark.skipif(not is_root(), reason="not run: only root needs a control group")
+async def test_root_cannot_start_processes_without_end(root: Path, home: Path) -> None:
+    sandbox = await confinement(home)
+    code = f"""
+import os, signal
+started = []
+try:
+    for _ in range({GROUP_PROCESSES} + 50):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        started.append(pid)
+    print("no limit")
+except BlockingIOError:
+    print("stopped", len(started) <= {GROUP_PROCESSES})
+for pid in started:
+    os.kill(pid, signal.SIGKILL)
+"""
+    spec = ProcessSpec(("/bin/bash", "-c", python(code)), str(root), command_environment({}, os.environ))
+    confined = await sandbox.confine(spec, [str(root)])
+    if "cgroup.procs" not in " ".join(confined.spec.argv[:6]):
+        pytest.skip("not run: no control group can be made here")
+    assert run_spec(confined.spec, 50).stdout.decode().strip() == "stopped True"
+    group = Path(confined.spec.argv[4]).parent
+    await until(lambda: not (group / "cgroup.procs").read_text())
+    sandbox.close()
+    assert not group.exists()
+
+
+@pytest.mark.requirement("sandbox.unprivileged")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path) -> None:
+    repository(root)
+    for folder in (root, home):
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    for parent in root.parents:
+        with suppress(PermissionError):
+            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+                parent.chmod(parent.stat().st_mode | 0o011)
+    attempts = " ; ".join(
+        f"( {command} ) >/dev/null 2>&1 && echo 'worked: {number}'"
+        for number, command in enumerate((*OUTSIDE, *STEERING[:3], "echo x > .mcp.json"))
+    )
+    git = "git -c user.name=t -c user.email=t@example.org"
+    command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed"
+    before = listing(home)
+    ended = await anyio.run_process(
+        [sys.executable, str(Path(__file__).with_name("sandboxed.py")), str(root), str(home), "none", command],
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    result = json.loads(ended.stdout)
+    assert result == {"code": 0, "output": "committed\n", "new": []}
+    assert listing(home) == before
+    assert {path.name for path in root.iterdir()} == {".git", "file"}

@@ -1,0 +1,141 @@
+"""Commands that print without end, hide what they print, hold on to what they should not, or leave their folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.unit.execution.shell import CEILING, Shell, output_of, shell_in, text_of
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.execution.output import OUTPUT_CHARS
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+async def shell(root: Path, tmp_path: Path) -> AsyncGenerator[Shell]:
+    async with shell_in(root, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.requirement("hostile.shell.folder")
+@pytest.mark.parametrize("spelled", ["/", "..", "sub/../..", "{root}/../out", "{root}-evil", "link", "sub/up", "~"])
+async def test_no_command_starts_in_a_folder_outside(shell: Shell, root: Path, spelled: str) -> None:
+    (root / "sub").mkdir()
+    for name in ("out", f"{root.name}-evil"):
+        root.with_name(name).mkdir()
+    (root / "link").symlink_to("../out")
+    (root / "sub" / "up").symlink_to("../..")
+    with pytest.raises(ToolError) as caught:
+        await shell.run("pwd", directory=spelled.format(root=root))
+    assert caught.value.code in {ToolErrorType.PATH_NOT_IN_WORKSPACE, ToolErrorType.INVALID_TOOL_PARAMS}
+    assert shell.starter.started == []
+
+
+MEASURED = """
+import asyncio, sys, time
+from pathlib import Path
+from tests.unit.execution.shell import shell_in
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+
+async def main(root, command):
+    async with shell_in(root, root.parent) as shell:
+        await shell.run("seq 1 100000")
+        before = peak = resident()
+        gaps, over = [], False
+
+        async def ping():
+            nonlocal peak
+            while not over:
+                started = time.perf_counter()
+                await asyncio.sleep(0.002)
+                gaps.append(time.perf_counter() - started - 0.002)
+                peak = max(peak, resident())
+
+        pinging = asyncio.create_task(ping())
+        error = await shell.error_of(command, timeout=3000)
+        over = True
+        await pinging
+        assert "longer than 3 s" in error.message, error.message
+        gaps.sort()
+        print(peak - before, round(gaps[int(len(gaps) * 0.99)] * 1000, 1), len(error.message))
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+@pytest.mark.requirement("hostile.shell.endless")
+@pytest.mark.parametrize(
+    "command",
+    ["yes", "cat /dev/urandom", "cat /dev/zero", "tr '\\0' x </dev/zero", r"while :; do printf '\033['; done"],
+    ids=["lines", "random bytes", "zeros", "one line", "tiny pieces"],
+)
+async def test_output_without_end_takes_little_memory_and_the_server_stays_quick(root: Path, command: str) -> None:
+    done = await anyio.run_process([sys.executable, "-c", MEASURED, str(root), command], cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    kilobytes, p99, told = done.stdout.decode().split()
+    assert int(kilobytes) < 8_000
+    # How quick it stays is measured in bench/; here only that nothing waits for the output.
+    assert float(p99) < 1_000
+    assert int(told) < 10_000
+
+
+@pytest.mark.requirement("hostile.shell.hidden")
+async def test_output_cannot_hide_what_was_printed_before_or_after(shell: Shell) -> None:
+    script = r"printf 'before\n\033]0;unterminated\nafter\033[2J\033[1;1H\033[8mhidden\033[0m\n\033P\nlast\n'"
+    assert output_of(await shell.run(script)) == "before\n\nafterhidden\n\nlast"
+
+
+@pytest.mark.requirement("hostile.shell.hidden")
+@pytest.mark.parametrize(
+    "printed",
+    ["\\033", "a\\r", "a\\b", "\\b", "\\033[", "\\033]", "\\033[K\\r", "\\302\\220", "\\001", "\\377"],
+    ids=repr,
+)
+async def test_no_repeated_character_makes_the_text_slow_or_large(shell: Shell, printed: str) -> None:
+    started = time.process_time()
+    result = await shell.run(f"for i in {{1..2000}}; do printf '{printed * 100}'; done; echo; echo end")
+    assert time.process_time() - started < 10
+    assert text_of(result).endswith("end")
+    assert len(text_of(result)) < OUTPUT_CHARS + 1_000
+
+
+@pytest.mark.requirement("hostile.shell.input")
+async def test_commands_that_read_leave_the_input_of_the_server_alone(shell: Shell) -> None:
+    for command in ("cat", "read -t 5 line", "head -c 1", "cat /proc/self/fd/0", "cat /dev/stdin"):
+        with anyio.fail_after(CEILING):
+            assert shell.running() == []
+            await shell.run(command)
+
+
+@pytest.mark.requirement("hostile.shell.descriptors")
+async def test_a_command_holds_no_descriptor_of_the_server(shell: Shell, root: Path) -> None:
+    with (root / "secret").open("w"):
+        listed = output_of(await shell.run("exec ls /proc/self/fd"))
+    # The fourth is the folder that is listed.
+    assert listed == "0\n1\n2\n3"
+
+
+@pytest.mark.requirement("hostile.shell.crowd")
+async def test_two_hundred_commands_at_once_all_get_their_turn(root: Path, tmp_path: Path) -> None:
+    printed: list[str] = []
+    async with shell_in(root, tmp_path, max_concurrent=8) as shell:
+
+        async def run(number: int) -> None:
+            printed.append(output_of(await shell.run(f"echo {number}", timeout=60_000)))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(run, number)
+    assert sorted(map(int, printed)) == list(range(200))

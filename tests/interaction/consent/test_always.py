@@ -1,0 +1,108 @@
+"""What an answer allows beyond the call that was asked about: to whom, and how far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, Action, by_action, snapshot
+from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
+from tests.interaction.consent.routes import KNOWN_ROUTES, Route, by_route
+from tests.interaction.consent.servers import Servers
+from tests.interaction.raw_clients import Asked, RawClient
+
+
+def is_asked(client: RawClient, action: Action, servers: Servers) -> bool:
+    """Whether the action needs consent in a folder that nothing else uses; refused where it does."""
+    folder = servers.place()
+    before = snapshot(folder)
+    call = client.call(action.tool, action.arguments(folder))
+    outcome = call.outcome()
+    if isinstance(outcome, Asked):
+        assert snapshot(folder) == before
+        call.answer(outcome, REFUSALS["deny"])
+        assert call.done().code == "execution_denied"
+        assert snapshot(folder) == before
+        return True
+    assert action.times(folder) == 1, outcome
+    servers.remember(folder)
+    return False
+
+
+@pytest.mark.requirement("consent.always")
+@by_action()
+@by_route(KNOWN_ROUTES)
+def test_always_counts_for_this_client_and_for_no_other(
+    route: Route, action: Action, servers: Servers, place: Path
+) -> None:
+    with servers.new_client(route) as client:
+        before = snapshot(place)
+        call = client.call(action.tool, action.arguments(place))
+        asked = call.asked()
+        assert asked.decisions == ["once", "always", "deny"]
+        assert "in this session" in asked.titles[1]
+        assert snapshot(place) == before
+        call.answer(asked, ALWAYS)
+        assert call.done().code is None
+        assert action.times(place) == 1
+        assert not is_asked(client, action, servers)
+        with servers.client(route) as other:
+            assert is_asked(other, action, servers)
+        assert not is_asked(client, action, servers)
+
+
+@pytest.mark.requirement("consent.always")
+@by_action()
+@by_route(KNOWN_ROUTES)
+def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, servers: Servers, place: Path) -> None:
+    with servers.client(route) as client:
+        for reply, code in ((REFUSALS["deny"], "execution_denied"), (ONCE, None)):
+            call = client.call(action.tool, action.arguments(place))
+            call.answer(call.asked(), reply)
+            assert call.done().code == code
+            assert is_asked(client, action, servers)
+
+
+@pytest.mark.requirement("consent.always")
+@by_route(KNOWN_ROUTES)
+def test_always_covers_what_its_title_says_and_nothing_else(route: Route, servers: Servers, place: Path) -> None:
+    with servers.new_client(route) as client:
+        call = client.call(EDIT.tool, EDIT.arguments(place))
+        asked = call.asked()
+        assert str(servers.root) in asked.titles[1]
+        call.answer(asked, ALWAYS)
+        assert call.done().code is None
+        asking = {action.tool: is_asked(client, action, servers) for action in ACTIONS}
+        assert asking == {action.tool: action not in CHANGES for action in ACTIONS}
+
+
+@pytest.mark.requirement("consent.always")
+@by_route(KNOWN_ROUTES)
+def test_always_does_not_cover_files_that_steer_programs(route: Route, servers: Servers, place: Path) -> None:
+    with servers.new_client(route) as client:
+        call = client.call(EDIT.tool, EDIT.arguments(place))
+        call.answer(call.asked(), ALWAYS)
+        assert call.done().code is None
+        before = snapshot(place)
+        arguments = {"file_path": str(place / ".vscode" / "tasks.json"), "content": "{}\n"}
+        call = client.call("write_file", arguments)
+        asked = call.asked()
+        assert asked.decisions == ["once", "deny"]
+        assert "Asked because" in asked.message
+        call.answer(asked, ALWAYS)
+        assert call.done().code == "execution_denied"
+        assert snapshot(place) == before
+
+
+@pytest.mark.requirement("consent.always")
+@by_action()
+@by_route(KNOWN_ROUTES)
+def test_a_malformed_always_allows_nothing(route: Route, action: Action, servers: Servers, place: Path) -> None:
+    with servers.client(route) as client:
+        before = snapshot(place)
+        call = client.call(action.tool, action.arguments(place))
+        call.answer(call.asked(), {"action": "accept", "content": {"decision": "always", "reason": 7}})
+        assert call.done().code == "execution_denied"
+        assert snapshot(place) == before
+        assert is_asked(client, action, servers)

@@ -1,0 +1,268 @@
+"""Clients as they are: what each announces, how it answers, and what it gets for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interaction.consent.actions import ACTIONS, BEFORE, EDIT, NOTES, snapshot
+from tests.interaction.consent.answers import ONCE, REFUSALS
+from tests.interaction.consent.routes import TRANSPORTS, Route
+from tests.interaction.consent.servers import DEFAULTS, SIMPLE, Servers, Setup, settings_environment
+from tests.interaction.raw_clients import Asked, RawClient, introduced, stdio_server
+
+ROOTS: Mapping[str, Any] = {"roots": {}}
+
+CHANGING_ROOTS: Mapping[str, Any] = {"roots": {"listChanged": True}}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One client.
+
+    Args:
+        name: What it calls itself.
+        revision: The protocol revision that it asks for.
+        capabilities: What it announces.
+        source: Where that is known from.
+    """
+
+    name: str
+    revision: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it announces that it shows forms."""
+        return "elicitation" in self.capabilities
+
+
+QWEN_CODE = Profile("qwen-cli-mcp-client", "2025-11-25", ROOTS, "As seen on the wire, 2026.")
+
+GEMINI_CLI = Profile("gemini-cli-mcp-client", "2025-06-18", CHANGING_ROOTS, "As seen on the wire, 2026.")
+
+CODEX = Profile(
+    "codex-mcp-client",
+    "2025-06-18",
+    {"elicitation": {"form": {}, "url": {}}},
+    "As seen on the wire, 2026; run without a person, it declines every question by itself.",
+)
+
+VS_CODE = Profile(
+    "Visual Studio Code",
+    "2025-11-25",
+    {**CHANGING_ROOTS, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
+    "Per its documentation, 2026.",
+)
+
+CURSOR = Profile(
+    "cursor-vscode",
+    "2025-06-18",
+    {"roots": {"listChanged": False}, "elicitation": {}},
+    "Per its documentation, 2026, which names roots and elicitation and no mode of it.",
+)
+
+ZED = Profile("Zed", "2025-03-26", {}, "Per its source, 2026: it announces nothing.")
+
+JETBRAINS = Profile(
+    "JetBrains AI Assistant",
+    "2025-06-18",
+    {},
+    "Per its documentation, 2026, which names tools only, and no revision.",
+)
+
+PROFILES = [QWEN_CODE, GEMINI_CLI, CODEX, VS_CODE, CURSOR, ZED, JETBRAINS]
+
+ASKED = [profile for profile in PROFILES if profile.can_be_asked]
+
+NOT_ASKED = [profile for profile in PROFILES if not profile.can_be_asked]
+
+DECLINE = REFUSALS["decline"]
+
+
+def by_profile(profiles: list[Profile]) -> Any:
+    return pytest.mark.parametrize("profile", profiles, ids=str)
+
+
+def by_transport(transports: Sequence[str]) -> Any:
+    return pytest.mark.parametrize("transport", transports)
+
+
+CLIENT = Setup("client", {"confirmation": {"whenUnavailable": "client"}})
+
+DENY = Setup("deny", {"confirmation": {"whenUnavailable": "deny"}})
+
+
+ASKING = Setup("asking-by-rule", {**CLIENT.settings, "permissions": {"ask": [action.tool for action in ACTIONS]}})
+"""The client's dialog would do, but the operator's own rule demands the question."""
+
+
+def talking(servers: Servers, transport: str, profile: Profile, setup: Setup) -> AbstractContextManager[RawClient]:
+    """A server with these settings, and this client of it."""
+    route = Route(transport, profile.revision)
+    return servers.client(route, setup, capabilities=profile.capabilities, name=profile.name)
+
+
+@pytest.mark.requirement("profiles.asked")
+@by_profile(ASKED)
+@by_transport(TRANSPORTS)
+def test_a_client_that_shows_forms_is_asked_before_anything_happens(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, transport, profile, DEFAULTS) as client:
+        for action in ACTIONS:
+            place = servers.place()
+            before = snapshot(place)
+            call = client.call(action.tool, action.arguments(place))
+            asked = call.asked()
+            assert "once" in asked.decisions
+            assert snapshot(place) == before
+            call.answer(asked, ONCE)
+            assert call.done().code is None
+            assert action.times(place) == 1
+            servers.remember(place)
+
+
+@pytest.mark.requirement("profiles.declines")
+@by_profile(ASKED)
+@by_transport(TRANSPORTS)
+def test_a_client_that_declines_by_itself_tells_the_model_what_would_help(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, transport, profile, DEFAULTS) as client:
+        for action in ACTIONS:
+            place = servers.place()
+            before = snapshot(place)
+            call = client.call(action.tool, action.arguments(place))
+            call.answer(call.asked(), DECLINE)
+            done = call.done()
+            assert done.code == "execution_denied"
+            assert "perhaps nobody saw it" in done.text
+            assert "approvalMode" in done.text
+            assert client.is_served()
+            assert snapshot(place) == before
+
+
+@pytest.mark.requirement("profiles.dialog")
+@by_profile(NOT_ASKED)
+@pytest.mark.parametrize("setup", [DEFAULTS, CLIENT], ids=["by default", "said"])
+def test_over_stdio_the_dialog_of_a_client_that_cannot_be_asked_decides(
+    setup: Setup, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, "stdio", profile, setup) as client:
+        happens(client, servers)
+
+
+@pytest.mark.requirement("profiles.dialog")
+@by_profile(NOT_ASKED)
+@by_transport(TRANSPORTS[1:])
+def test_over_the_network_the_dialog_of_a_client_decides_only_on_the_operators_word(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, transport, profile, CLIENT) as client:
+        happens(client, servers)
+    with talking(servers, transport, profile, DEFAULTS) as client:
+        is_refused(client, servers, "confirmation.whenUnavailable")
+
+
+@pytest.mark.requirement("profiles.denied")
+@by_profile(NOT_ASKED)
+@by_transport(TRANSPORTS)
+def test_where_nobody_decides_a_client_that_cannot_be_asked_is_refused(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, transport, profile, DENY) as client:
+        is_refused(client, servers, "confirmation.whenUnavailable")
+
+
+@pytest.mark.requirement("profiles.rule")
+@by_profile(NOT_ASKED)
+@by_transport(TRANSPORTS)
+def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    with talking(servers, transport, profile, ASKING) as client:
+        is_refused(client, servers, "its own dialog does not suffice")
+
+
+def happens(client: RawClient, servers: Servers) -> None:
+    """Every action happens without a question of ours, and is announced as one that changes something."""
+    hints = {tool["name"]: tool["annotations"] for tool in client.tools()}
+    for action in ACTIONS:
+        assert hints[action.tool]["readOnlyHint"] is False
+        place = servers.place()
+        assert client.call(action.tool, action.arguments(place)).done().code is None
+        assert action.times(place) == 1
+        servers.remember(place)
+
+
+def is_refused(client: RawClient, servers: Servers, said: str) -> None:
+    """No action happens, and the model is told why."""
+    for action in ACTIONS:
+        place = servers.place()
+        before = snapshot(place)
+        done = client.call(action.tool, action.arguments(place)).done()
+        assert done.code == "execution_denied"
+        assert said in done.text
+        assert client.is_served()
+        assert snapshot(place) == before
+
+
+@pytest.mark.requirement("profiles.simple")
+@by_profile(ASKED)
+@by_transport(TRANSPORTS)
+def test_a_client_that_renders_no_fields_can_be_asked_for_yes_or_no(
+    transport: str, profile: Profile, servers: Servers
+) -> None:
+    replies = (({"action": "accept"}, 1), (DECLINE, 0), ({"action": "cancel"}, 0))
+    with talking(servers, transport, profile, SIMPLE) as client:
+        for action, (reply, times) in itertools.product(ACTIONS, replies):
+            place = servers.place()
+            call = client.call(action.tool, action.arguments(place))
+            asked = call.asked()
+            assert asked.schema["properties"] == {}
+            assert action.times(place) == 0
+            call.answer(asked, reply)
+            assert (call.done().code is None) == bool(times)
+            assert action.times(place) == times
+            servers.remember(place)
+
+
+@pytest.mark.requirement("profiles.url_only")
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_client_that_only_opens_addresses_is_not_sent_a_form(revision: str, servers: Servers) -> None:
+    profile = Profile(f"url-only-{revision}", revision, {"elicitation": {"url": {}}})
+    with talking(servers, "http", profile, DEFAULTS) as client:
+        is_refused(client, servers, "no form elicitation")
+
+
+@pytest.mark.requirement("profiles.roots")
+@by_profile([QWEN_CODE, GEMINI_CLI, VS_CODE])
+def test_the_folder_that_a_client_names_is_its_workspace(profile: Profile, root: Path, tmp_path: Path) -> None:
+    (root / NOTES).write_text(BEFORE)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / NOTES).write_text(BEFORE)
+    with (
+        stdio_server(None, None, settings_environment(tmp_path / "nothing")) as wire,
+        introduced(wire, profile.revision, capabilities=profile.capabilities, roots=[root]) as client,
+    ):
+        call = client.call(EDIT.tool, EDIT.arguments(root))
+        outcome = call.outcome()
+        if isinstance(outcome, Asked):
+            call.answer(outcome, ONCE)
+            outcome = call.outcome()
+        assert EDIT.times(root) == 1, outcome
+        done = client.call(EDIT.tool, EDIT.arguments(outside)).done()
+        assert done.code is not None
+        assert EDIT.times(outside) == 0

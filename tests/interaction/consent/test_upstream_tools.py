@@ -1,0 +1,117 @@
+"""Consent for the tools of other servers: what is shown, what is offered, and that nothing is sent before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import stdio_upstream
+from tests.interaction.consent.answers import (
+    ALWAYS,
+    EMPTY,
+    ONCE,
+    REFUSALS,
+    accepted,
+)
+from tests.interaction.consent.routes import NETWORK_ROUTES, Route, by_route
+from tests.interaction.consent.servers import Servers, Setup, settings_environment
+from tests.interaction.raw_clients import Asked, Done, RawClient, introduced, stdio_server
+
+ALWAYS_SERVER = accepted(decision="always_server")
+
+NO_CONSENT = {**REFUSALS, **EMPTY, "unknown decision": accepted(decision="yes")}
+
+UPSTREAM = Setup("upstream", {"mcpServers": {"demo": stdio_upstream()}})
+"""One upstream that is not trusted."""
+
+
+def is_asked(client: RawClient, tool: str) -> bool:
+    """Whether a call needs consent; refused where it does."""
+    call = client.call(tool, {})
+    outcome = call.outcome()
+    if not isinstance(outcome, Asked):
+        return False
+    call.answer(outcome, REFUSALS["decline"])
+    assert call.done().code == "execution_denied"
+    return True
+
+
+@pytest.mark.requirement("consent.upstream")
+@by_route(NETWORK_ROUTES)
+def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(route: Route, servers: Servers) -> None:
+    with servers.client(route, UPSTREAM) as client:
+        call = client.call("demo__echo", {"text": "hidden\u202etext\x1b[2J", "more": {"deep": [1, 2]}})
+        asked = call.asked()
+        assert "Server: demo, tool: echo" in asked.message
+        assert '"text": "hidden<U+202E>text' in asked.message
+        assert '"deep"' in asked.message
+        assert "\x1b" not in asked.message
+        session = [] if route.is_modern else ["always", "always_server"]
+        assert asked.decisions == ["once", *session, "deny"]
+        call.answer(asked, ONCE)
+        done = call.done()
+        assert (done.code, done.text) == (None, "hidden\u202etext\x1b[2J")
+        assert is_asked(client, "demo__echo")
+
+
+@pytest.mark.requirement("consent.upstream")
+@pytest.mark.parametrize("reply", list(NO_CONSENT.values()), ids=list(NO_CONSENT))
+@by_route(NETWORK_ROUTES)
+def test_nothing_is_sent_to_an_upstream_without_consent(route: Route, reply: Any, servers: Servers) -> None:
+    with servers.client(route, UPSTREAM) as client:
+        # Had this been sent, the upstream would have ended itself.
+        call = client.call("demo__die", {})
+        call.answer(call.asked(), reply)
+        assert call.done().code == "execution_denied"
+        call = client.call("demo__echo", {"text": "alive"})
+        call.answer(call.asked(), ONCE)
+        assert call.done() == Done("alive", None)
+
+
+@pytest.mark.requirement("consent.upstream")
+@by_route(route for route in NETWORK_ROUTES if route.tells_clients_apart)
+def test_always_covers_the_tool_and_always_server_all_of_its_server(route: Route, servers: Servers) -> None:
+    with servers.client(route, UPSTREAM) as client:
+        call = client.call("demo__echo", {"text": "x"})
+        call.answer(call.asked(), ALWAYS)
+        assert call.done().code is None
+        assert not is_asked(client, "demo__echo")
+        assert is_asked(client, "demo__picture")
+        call = client.call("demo__picture", {})
+        asked = call.asked()
+        assert "demo" in asked.titles[asked.decisions.index("always_server")]
+        call.answer(asked, ALWAYS_SERVER)
+        assert call.done().code is None
+        assert not is_asked(client, "demo__structured")
+        with servers.client(route, UPSTREAM) as other:
+            assert is_asked(other, "demo__echo")
+            assert is_asked(other, "demo__structured")
+
+
+@pytest.mark.requirement("consent.upstream")
+def test_all_five_answers_stand_in_their_order(servers: Servers, tmp_path: Path) -> None:
+    settings = tmp_path / "coretools-mcp" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text("{}")
+    served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
+    with served as wire, introduced(wire, "2025-11-25") as client:
+        call = client.call("demo__echo", {"text": "x"})
+        asked = call.asked()
+        assert asked.decisions == ["once", "always", "always_server", "save", "deny"]
+        call.answer(asked, accepted(decision="save"))
+        assert call.done().code is None
+        assert "demo__echo" in settings.read_text()
+        assert not is_asked(client, "demo__echo")
+        assert is_asked(client, "demo__picture")
+
+
+@pytest.mark.requirement("consent.upstream")
+@by_route(NETWORK_ROUTES)
+def test_a_client_that_cannot_be_asked_gets_no_upstream_over_the_network(route: Route, servers: Servers) -> None:
+    with servers.client(route, UPSTREAM, capabilities={}) as client:
+        done = client.call("demo__echo", {"text": "x"}).done()
+        assert done.code == "execution_denied"
+        assert "confirmation.whenUnavailable" in done.text
+        assert client.is_served()

@@ -1,0 +1,498 @@
+"""Clients that write and read JSON-RPC themselves, over stdio, Streamable HTTP and SSE, in both protocol eras.
+
+A client library would correct what it sends, and hide what it gets. These send what they are told, byte for byte,
+one message after the other, without a thread or an event loop.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from tests.harness import MODERN, server_arguments
+
+Message = dict[str, Any]
+
+CEILING = 50.0
+"""Seconds after which an answer is not waited for any longer; every answer takes a small part of that."""
+
+QUESTION = "elicitation/create"
+
+FORM: Mapping[str, Any] = {"elicitation": {"form": {}}}
+"""What a client announces that can show a form."""
+
+
+class Wire(Protocol):
+    """Carries messages to a server and back."""
+
+    def send(self, message: Message) -> bool:
+        """Send one message. False if the transport itself refuses it, since it is no JSON-RPC."""
+        ...
+
+    def receive(self, identity: int) -> Message:
+        """The next message that belongs to this request: its answer, or what the server asks before it."""
+        ...
+
+    def close(self) -> None:
+        """Go away without a word."""
+        ...
+
+
+class _Inbox:
+    """Sorts the messages of a stream that all requests share."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Message] = deque()
+
+    def take(self, identity: int) -> Message | None:
+        """The first message kept that belongs to a request."""
+        for message in self._waiting:
+            if "method" in message or message.get("id") == identity:
+                self._waiting.remove(message)
+                return message
+        return None
+
+    def keep(self, message: Message) -> None:
+        """Keep everything but notifications, which nobody here waits for."""
+        if "id" in message:
+            self._waiting.append(message)
+
+
+class StdioWire:
+    """The pipes of a server process; a client of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._inbox = _Inbox()
+        self._unread = b""
+
+    def send(self, message: Message) -> bool:
+        self._stdin.write(json.dumps(message).encode() + b"\n")
+        self._stdin.flush()
+        return True
+
+    def receive(self, identity: int) -> Message:
+        while (message := self._inbox.take(identity)) is None:
+            self._inbox.keep(json.loads(self._line()))
+        return message
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._unread:
+            readable, _, _ = select.select([self._stdout], [], [], CEILING)
+            assert readable, "the server says nothing"
+            data = os.read(self._stdout.fileno(), 1 << 16)
+            assert data, f"the server closed its output: {self._last_words()}"
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _last_words(self) -> str:
+        assert self.process.stderr is not None
+        self.process.wait(CEILING)
+        return self.process.stderr.read().decode()
+
+    def close(self) -> None:
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
+
+
+class _Events:
+    """Server-sent events of one response."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    def next(self) -> tuple[str, str]:
+        """The name and the data of the next event that has data."""
+        name, data = "message", list[str]()
+        while True:
+            raw = self._response.readline()
+            assert raw, "the server ended the stream"
+            line = raw.decode().rstrip("\r\n")
+            field, _, value = line.partition(":")
+            if not line and any(data):
+                return name, "\n".join(data)
+            if field == "event":
+                name = value.strip()
+            elif field == "data":
+                data.append(value.removeprefix(" "))
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(url).netloc, timeout=CEILING)
+
+
+def _post(
+    url: str, path: str, message: Message, headers: Mapping[str, str]
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    connection = _connection(url)
+    accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    connection.request("POST", path, json.dumps(message), {**accepted, **headers})
+    return connection, connection.getresponse()
+
+
+def _is_taken(response: http.client.HTTPResponse) -> bool:
+    """Whether a message that has no answer was taken; a refusal is said in JSON-RPC or not at all."""
+    assert response.status in (http.HTTPStatus.ACCEPTED, http.HTTPStatus.BAD_REQUEST), response.read()
+    return response.status == http.HTTPStatus.ACCEPTED
+
+
+class HttpWire:
+    """Streamable HTTP: a connection for each message; what belongs to a request comes in its response."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session: str | None = None
+        self._open: dict[int, tuple[http.client.HTTPConnection, http.client.HTTPResponse]] = {}
+
+    def send(self, message: Message) -> bool:
+        connection, response = _post(self._url, "/mcp", message, self._headers(message))
+        if "method" in message and "id" in message:
+            self._session = response.headers.get("Mcp-Session-Id", self._session)
+            self._open[message["id"]] = connection, response
+            return True
+        with closing(connection):
+            return _is_taken(response)
+
+    def receive(self, identity: int) -> Message:
+        connection, response = self._open[identity]
+        if response.headers.get_content_type() == "application/json":
+            message: Message = json.loads(response.read())
+        else:
+            events = _Events(response)
+            message = json.loads(events.next()[1])
+            while "id" not in message:
+                message = json.loads(events.next()[1])
+        if "method" not in message:
+            connection.close()
+            del self._open[identity]
+        return message
+
+    def close(self) -> None:
+        for connection, response in self._open.values():
+            response.close()
+            connection.close()
+        self._open.clear()
+
+    def end_session(self) -> None:
+        """Tell the server that this session is over."""
+        with closing(_connection(self._url)) as connection:
+            connection.request("DELETE", "/mcp", headers=self._headers({}))
+            assert connection.getresponse().status == http.HTTPStatus.OK
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        params = message.get("params", {})
+        if "_meta" in params:
+            named = {"Mcp-Name": params["name"]} if "name" in params else {}
+            return {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **named}
+        return {"Mcp-Session-Id": self._session} if self._session is not None else {}
+
+
+class SseWire:
+    """The older transport: one stream for all that the server says."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection = _connection(url)
+        self._connection.request("GET", "/sse")
+        self._response = self._connection.getresponse()
+        self._events = _Events(self._response)
+        name, self._endpoint = self._events.next()
+        assert name == "endpoint"
+        self._inbox = _Inbox()
+
+    def send(self, message: Message) -> bool:
+        connection, response = _post(self._url, self._endpoint, message, {})
+        with closing(connection):
+            return _is_taken(response)
+
+    def receive(self, identity: int) -> Message:
+        while (message := self._inbox.take(identity)) is None:
+            self._inbox.keep(json.loads(self._events.next()[1]))
+        return message
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question.
+
+    Args:
+        identity: The id of the live request, or the key among the input requests.
+        message: What a person reads.
+        schema: The form.
+        state: The sealed state that goes back with the answer, in the 2026-07-28 era.
+    """
+
+    identity: Any
+    message: str
+    schema: Mapping[str, Any]
+    state: str | None = None
+
+    @property
+    def decisions(self) -> list[str]:
+        """The values that the form offers, in order."""
+        field = self.schema["properties"]["decision"]
+        return [choice["const"] for choice in field["oneOf"]] if "oneOf" in field else field["enum"]
+
+    @property
+    def titles(self) -> list[str]:
+        """What a person reads for each of them."""
+        field = self.schema["properties"]["decision"]
+        return [choice["title"] for choice in field["oneOf"]] if "oneOf" in field else field["enumNames"]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a call.
+
+    Args:
+        text: Its first block, as far as it is text.
+        code: The code of its error, or `None` where it has succeeded.
+    """
+
+    text: str
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolError:
+    """An answer that no model ever sees."""
+
+    code: int
+    message: str
+
+
+Outcome = Asked | Done | ProtocolError
+
+
+class RawClient:
+    """One client: what it announces, and how it asks, answers and is asked.
+
+    Args:
+        wire: How it reaches the server.
+        revision: The protocol revision that it speaks.
+        capabilities: What it announces: once, or in every request.
+        name: What it calls itself.
+        roots: The folders it works in, told when it is asked.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        revision: str,
+        capabilities: Mapping[str, Any] = FORM,
+        name: str = "raw",
+        roots: Sequence[Path] = (),
+    ) -> None:
+        self.wire = wire
+        self.revision = revision
+        self._capabilities = dict(capabilities)
+        self._info = {"name": name, "version": "1"}
+        self._roots = [{"uri": root.as_uri()} for root in roots]
+        self._numbers = itertools.count(1)
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks the revision without a handshake."""
+        return self.revision == MODERN
+
+    def initialize(self) -> Message:
+        """Introduce itself: by the handshake, or by looking what there is."""
+        if self.is_modern:
+            return self._result("server/discover")
+        params = {"protocolVersion": self.revision, "capabilities": self._capabilities, "clientInfo": self._info}
+        answer = self._result("initialize", params)
+        self.wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return answer
+
+    def is_served(self) -> bool:
+        """Whether the server still answers."""
+        return "error" not in self._answer(self.request("server/discover" if self.is_modern else "ping"))
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
+        """Begin a call."""
+        return Call(self, tool, arguments)
+
+    def tools(self) -> list[Message]:
+        """The tools that are listed."""
+        return self._result("tools/list")["tools"]
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None) -> int:
+        """Send a request; its id."""
+        identity = next(self._numbers)
+        sent = dict(params or {})
+        if self.is_modern:
+            keys = {"protocolVersion": MODERN, "clientCapabilities": self._capabilities, "clientInfo": self._info}
+            sent["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
+        self.wire.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": sent})
+        return identity
+
+    def say(self, identity: Any, **answer: Any) -> bool:
+        """Send an answer, asked for or not. False if the transport itself refuses it."""
+        return self.wire.send({"jsonrpc": "2.0", "id": identity, **answer})
+
+    def receive(self, identity: int) -> Message:
+        """The next message that belongs to this request; a question for roots is answered on the way."""
+        while (message := self.wire.receive(identity)).get("method") == "roots/list":
+            self.say(message["id"], result={"roots": self._roots})
+        return message
+
+    def _answer(self, identity: int) -> Message:
+        message = self.receive(identity)
+        assert "method" not in message, "nothing was asked for that needs an answer"
+        return message
+
+    def _result(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
+        return self._answer(self.request(method, params))["result"]
+
+
+class Call:
+    """One call, from the request to the result, with the questions between them.
+
+    Args:
+        client: Whose call it is.
+        tool: The tool's name.
+        arguments: Sent again with every answer in the 2026-07-28 era.
+    """
+
+    def __init__(self, client: RawClient, tool: str, arguments: Mapping[str, Any]) -> None:
+        self._client = client
+        self._tool = tool
+        self._arguments = dict(arguments)
+        self._identity = self._begin({})
+
+    def outcome(self) -> Outcome:
+        """What the server says next."""
+        message = self._client.receive(self._identity)
+        if message.get("method") == QUESTION:
+            return Asked(message["id"], message["params"]["message"], message["params"]["requestedSchema"])
+        if "error" in message:
+            return ProtocolError(message["error"]["code"], message["error"]["message"])
+        return _outcome_of(message["result"])
+
+    def asked(self) -> Asked:
+        """The question that is asked next."""
+        outcome = self.outcome()
+        assert isinstance(outcome, Asked), outcome
+        return outcome
+
+    def done(self) -> Done:
+        """The result that comes next."""
+        outcome = self.outcome()
+        assert isinstance(outcome, Done), outcome
+        return outcome
+
+    def answer(self, asked: Asked, reply: Any) -> bool:
+        """Answer a question with anything at all. False if the transport itself refuses it."""
+        if not self._client.is_modern:
+            return self._client.say(asked.identity, result=reply)
+        self.retry({asked.identity: reply}, asked.state)
+        return True
+
+    def retry(self, responses: Any, state: Any) -> None:
+        """Send the call again, with what may be answers."""
+        self._identity = self._begin({"inputResponses": responses, "requestState": state})
+
+    def _begin(self, more: Mapping[str, Any]) -> int:
+        given = {key: value for key, value in more.items() if value is not None}
+        return self._client.request("tools/call", {"name": self._tool, "arguments": self._arguments, **given})
+
+
+def _outcome_of(result: Message) -> Outcome:
+    if result.get("resultType") == "input_required":
+        ((key, request),) = result["inputRequests"].items()
+        assert request["method"] == QUESTION
+        asked = request["params"]
+        return Asked(key, asked["message"], asked["requestedSchema"], result["requestState"])
+    error = result.get("_meta", {}).get("coretools-mcp/error")
+    assert bool(result.get("isError")) == (error is not None), result
+    return Done(result["content"][0].get("text", ""), error["type"] if error is not None else None)
+
+
+@contextmanager
+def _process(arguments: list[str], environ: Mapping[str, str] | None) -> Generator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environ or {})},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(CEILING)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@contextmanager
+def stdio_server(
+    root: Path | None, config: Path | None, environ: Mapping[str, str] | None = None
+) -> Generator[StdioWire]:
+    """A server over stdio, which is the wire of its only client."""
+    with _process(server_arguments(root, config), environ) as process:
+        yield StdioWire(process)
+
+
+@contextmanager
+def http_server(root: Path | None, config: Path | None, environ: Mapping[str, str] | None = None) -> Generator[str]:
+    """A server over Streamable HTTP and SSE on a free port; yields its base URL."""
+    arguments = server_arguments(root, config, "--transport", "http", "--port", "0")
+    with _process(arguments, environ) as process:
+        assert process.stderr is not None
+        said = b""
+        while not (found := re.search(rb"serving MCP at (http://\S+?),", said)):
+            line = process.stderr.readline()
+            assert line, f"the server does not start: {said.decode()}"
+            said += line
+        yield found[1].decode()
+
+
+def reach(url: str, transport: str) -> HttpWire | SseWire:
+    """A new connection to a server that is listening."""
+    return SseWire(url) if transport == "sse" else HttpWire(url)
+
+
+@contextmanager
+def introduced(wire: Wire, revision: str, **options: Any) -> Generator[RawClient]:
+    """A client that has introduced itself, and goes away without a word."""
+    client = RawClient(wire, revision, **options)
+    try:
+        client.initialize()
+        yield client
+    finally:
+        wire.close()
+
+
+def wait_until_past(moment: float) -> None:
+    """Wait until the clock of this machine, which is the server's too, is past a moment."""
+    ceiling = time.monotonic() + CEILING
+    while time.time() <= moment:
+        assert time.monotonic() < ceiling
+        time.sleep(0.01)

@@ -1,0 +1,82 @@
+"""Plan mode as a client sees it: which tools are there, what is refused, and how a plan ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+
+from tests.harness import HANDSHAKE, MODERN, connected, write_config
+
+pytestmark = pytest.mark.anyio
+
+PLAN = {"plan": "1. Write a.txt."}
+
+
+@pytest.mark.requirement("plan.listed")
+@pytest.mark.parametrize(("transport", "mode"), [("stdio", HANDSHAKE), ("stdio", MODERN), ("http", HANDSHAKE)])
+async def test_a_plan_ends_plan_mode_for_this_client(transport: str, mode: str, root: Path, tmp_path: Path) -> None:
+    asked: list[str] = []
+    changed = anyio.Event()
+
+    async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        asked.append(params.message)
+        decision = "always" if "1. Write a.txt." in params.message else "deny"
+        return types.ElicitResult(action="accept", content={"decision": decision})
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changed.set()
+
+    config = write_config(tmp_path, {"approvalMode": "plan"})
+    callbacks: dict[str, Any] = {"elicitation_callback": person, "message_handler": on_message}
+    async with connected(transport, mode, root, config, **callbacks) as client:
+        assert "exit_plan_mode" in [tool.name for tool in (await client.list_tools()).tools]
+        refused = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
+        assert refused.is_error
+        assert "exit_plan_mode" in str(refused.content)
+        assert not asked
+        approved = await client.call_tool("exit_plan_mode", PLAN)
+        assert approved.structured_content == {"approved": True, "approval_mode": "auto-edit"}
+        if mode == HANDSHAKE and transport == "stdio":
+            with anyio.fail_after(20):
+                await changed.wait()
+        assert "exit_plan_mode" not in [tool.name for tool in (await client.list_tools()).tools]
+        written = await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
+        assert not written.is_error
+    assert len(asked) == 1
+    assert (root / "a.txt").read_text() == "x"
+
+
+@pytest.mark.requirement("plan.anonymous")
+async def test_a_client_that_cannot_be_told_from_others_stays_in_plan_mode(root: Path, tmp_path: Path) -> None:
+    async def person(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    config = write_config(tmp_path, {"approvalMode": "plan"})
+    async with connected("http", MODERN, root, config, elicitation_callback=person) as client:
+        assert "exit_plan_mode" not in [tool.name for tool in (await client.list_tools()).tools]
+        assert (await client.call_tool("exit_plan_mode", PLAN)).is_error
+        assert (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("policy.offered")
+async def test_tools_that_are_switched_off_are_not_listed_and_say_why(root: Path, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path, {"tools": {"exclude": ["WriteFileTool"]}, "permissions": {"deny": ["glob", "Read(secret)"]}}
+    )
+    (root / "secret").write_text("x")
+    async with connected("stdio", MODERN, root, config) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "read_file" in names
+        assert not {"write_file", "glob"} & set(names)
+        result = await client.call_tool("write_file", {"file_path": "a", "content": "x"})
+        assert result.is_error
+        assert "tools.exclude" in str(result.content)
+        denied = await client.call_tool("read_file", {"file_path": "secret"})
+        assert denied.is_error
+        assert "permissions.deny rule Read(secret)" in str(denied.content)

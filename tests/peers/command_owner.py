@@ -1,0 +1,29 @@
+"""Stands for the server: starts commands through a broker, and stays until it is killed.
+
+python command_owner.py MARK COMMAND...     prints a line when each command has printed one
+
+The commands have MARK in their environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.processes import bash, marked, read_line
+from tools.execution.broker_client import ProcessBroker
+
+
+async def main(mark: str, commands: list[str]) -> None:
+    broker = ProcessBroker()
+    processes = [await broker.start(bash(command, environment=marked(mark))) for command in commands]
+    for process in processes:
+        await read_line(process)
+    print("started", flush=True)  # noqa: T201 - read by the test
+    await asyncio.Event().wait()
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2:]))

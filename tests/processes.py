@@ -1,0 +1,146 @@
+"""Programs for tests of what runs them: what they print, what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
+
+BASH = "/bin/bash"
+
+ENVIRONMENT = {"PATH": os.defpath, "LANG": "C"}
+
+CEILING = 30.0
+"""Seconds after which a test has failed; everything takes a small part of that."""
+
+PAUSE = 0.005
+
+LOOKS = 5
+"""As many looks in a row find nothing where there is nothing; one alone may miss what comes and goes."""
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: this system has no /proc")
+
+
+def bash(
+    command: str,
+    folder: str | os.PathLike[str] = "/",
+    *,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    limits: ResourceLimits | None = None,
+) -> ProcessSpec:
+    """A command of bash."""
+    return ProcessSpec((BASH, "-c", command), os.fspath(folder), environment, limits or ResourceLimits())
+
+
+async def read(process: Process) -> bytes:
+    """Some output, nothing at its end."""
+    with anyio.fail_after(CEILING):
+        while True:
+            try:
+                return os.read(process.output, 1 << 16)
+            except BlockingIOError:
+                await anyio.wait_readable(process.output)
+
+
+async def read_line(process: Process) -> str:
+    """The first line that is printed, without its ending."""
+    text = b""
+    while not text.endswith(b"\n"):
+        some = await read(process)
+        assert some, f"it ended after {text!r}"
+        text += some
+    return text.decode().splitlines()[0]
+
+
+async def run(starter: ProcessStarter, spec: ProcessSpec) -> tuple[ExitStatus, str]:
+    """Run a program to its end; how it ended, and all that it printed."""
+    process = await starter.start(spec)
+    try:
+        parts = [await read(process)]
+        while parts[-1]:
+            parts.append(await read(process))
+        with anyio.fail_after(CEILING):
+            status = await process.wait()
+            await process.wait_gone()
+        return status, b"".join(parts).decode()
+    finally:
+        process.close()
+        await process.end(0)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it does not only wait to be reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[0] not in "ZX" or int(fields[17]) > 1
+
+
+def children_of(pid: int) -> list[int]:
+    """The ids of the children of a process, zombies included."""
+    found: list[int] = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(name))
+    return found
+
+
+def brokers_of(pid: int) -> list[int]:
+    """The ids of the brokers that a process has started."""
+    return [child for child in children_of(pid) if _runs(child, "broker.py")]
+
+
+def _runs(pid: int, script: str) -> bool:
+    try:
+        return script.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def marked(mark: str) -> dict[str, str]:
+    """An environment by which a program and all that it starts are known."""
+    return {**ENVIRONMENT, "MARK": mark}
+
+
+def carrying(mark: str) -> list[int]:
+    """The ids of processes with this mark in their environment. Some that come and go may be missing."""
+    found: list[int] = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            environment = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"MARK={mark}".encode() in environment:
+            found.append(int(name))
+    return found
+
+
+async def until_none_carries(mark: str) -> None:
+    """Wait until, in several looks, there is no process with this mark."""
+    empty = 0
+    with anyio.move_on_after(CEILING):
+        while empty < LOOKS:
+            empty = 0 if carrying(mark) else empty + 1
+            await asyncio.sleep(PAUSE)
+    assert carrying(mark) == []
+
+
+async def until_ended(pids: Iterable[int]) -> None:
+    """Wait until none of them runs."""
+    left = list(pids)
+    with anyio.move_on_after(CEILING):
+        while left:
+            left = [pid for pid in left if is_running(pid)]
+            await asyncio.sleep(PAUSE)
+    assert left == []

@@ -1,0 +1,202 @@
+"""The shell tools of one client on a real runner, and what every test of them does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tools.contract.base import BaseTool
+from tools.contract.context import ClientState, Limits, ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.result import FileDataPart, TextPart, ToolResult
+from tools.contract.services import Services
+from tools.execution.broker_client import ProcessBroker
+from tools.execution.confinement import Confinement, Plain
+from tools.execution.jobs import Job, JobTable
+from tools.execution.list_background_jobs import ListJobsTool
+from tools.execution.process import Process, ProcessSpec
+from tools.execution.read_background_output import ReadOutputTool
+from tools.execution.run_shell_command import ShellTool
+from tools.execution.runner import CommandRunner, ShellOptions
+from tools.execution.spill_store import SpillStore
+from tools.execution.stop_background_job import StopJobTool
+from tools.filesystem.workspace import Workspace
+
+ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
+CEILING = 30.0
+"""Seconds after which a test has failed; nothing is measured by it."""
+
+
+async def until(condition: Any) -> None:
+    """Wait until something has come true."""
+    with anyio.fail_after(CEILING):
+        while not condition():  # noqa: ASYNC110 - anything may be waited for
+            await anyio.sleep(0.005)
+
+
+def session_of(pid: int) -> tuple[int, ...]:
+    """The processes of a session that still run; those that have ended and wait for their parent do not count."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) == pid and state not in "ZX":
+                found.append(int(entry.name))
+    return tuple(sorted(found))
+
+
+def text_of(result: ToolResult) -> str:
+    """The text for the model."""
+    if isinstance(result.llm_content, str):
+        return result.llm_content
+    assert isinstance(result.llm_content, list)
+    (text,) = [part for part in result.llm_content if isinstance(part, TextPart)]
+    return text.text
+
+
+def output_of(result: ToolResult) -> str:
+    """What the command printed, as the model is told."""
+    _, label, output = text_of(result).partition("Output:\n")
+    assert label, text_of(result)
+    return output
+
+
+def link_of(result: ToolResult) -> FileDataPart | None:
+    """The link to the whole output."""
+    assert isinstance(result.llm_content, list)
+    links = [part for part in result.llm_content if isinstance(part, FileDataPart)]
+    return links[0] if links else None
+
+
+class RecordingStarter:
+    """Remembers what was started, so that a test can see that nothing is left."""
+
+    def __init__(self) -> None:
+        self.started: list[Process] = []
+        self._starter = ProcessBroker()
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        """Start a program."""
+        process = await self._starter.start(spec)
+        self.started.append(process)
+        return process
+
+    async def aclose(self) -> None:
+        """Close what starts."""
+        await self._starter.aclose()
+
+
+@dataclass
+class Shell:
+    """One client with its runner.
+
+    Args:
+        context: What tools are given.
+        starter: Knows all processes that were started.
+        runner: Runs commands.
+        spills: Keeps long outputs.
+        told: The progress that the client was told: bytes and message.
+    """
+
+    context: ToolContext
+    starter: RecordingStarter
+    runner: CommandRunner
+    spills: SpillStore
+    told: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+
+    @property
+    def jobs(self) -> JobTable:
+        """The client's jobs."""
+        assert self.context.client.jobs is not None
+        return self.context.client.jobs
+
+    @property
+    def job(self) -> Job:
+        """The only job."""
+        (job,) = self.jobs.all()
+        return job
+
+    async def call(self, tool: BaseTool[Any], **arguments: Any) -> ToolResult:
+        """Call a tool as the flow does."""
+        return await tool.execute(tool.validate_tool_params(arguments), self.context)
+
+    async def run(self, command: str, **arguments: Any) -> ToolResult:
+        """Run a command."""
+        return await self.call(ShellTool(), command=command, **arguments)
+
+    async def error_of(self, command: str, **arguments: Any) -> ToolError:
+        """Run a command that fails as a call."""
+        try:
+            result = await self.run(command, **arguments)
+        except ToolError as error:
+            return error
+        raise AssertionError(text_of(result))
+
+    async def list(self) -> ToolResult:
+        """List the jobs."""
+        return await self.call(ListJobsTool())
+
+    async def read(self, job: Job, **arguments: Any) -> ToolResult:
+        """Read a job's output."""
+        return await self.call(ReadOutputTool(), job_id=job.id, **arguments)
+
+    async def stop(self, job: Job) -> ToolResult:
+        """End a job."""
+        return await self.call(StopJobTool(), job_id=job.id)
+
+    async def timed_out(self, command: str, milliseconds: int, **arguments: Any) -> str:
+        """The message of a command that takes too long."""
+        error = await self.error_of(command, timeout=milliseconds, **arguments)
+        assert error.code is ToolErrorType.SHELL_TIMED_OUT
+        return error.message
+
+    def anonymous(self) -> Shell:
+        """The same runner for a client that cannot be told from others."""
+        return replace(self, context=replace(self.context, client=ClientState("", reads=None)))
+
+    def running(self) -> list[int]:
+        """All processes that run of what was started."""
+        return [pid for process in self.starter.started for pid in session_of(process.pid)]
+
+
+@asynccontextmanager
+async def shell_in(
+    root: Path, spill_parent: Path, *, confinement: Confinement | None = None, **options: Any
+) -> AsyncGenerator[Shell]:
+    """A client with a workspace; at the end nothing of it may run."""
+    starter = RecordingStarter()
+    environment = options.pop("environment", ENVIRONMENT)
+    quotas = {name: options.pop(name) for name in ("command_bytes", "client_bytes") if name in options}
+    spills = SpillStore(str(spill_parent), **quotas)
+    runner = CommandRunner(starter, confinement or Plain(), ShellOptions(environment, **options), spills)
+    jobs = JobTable()
+    told: list[tuple[float, str]] = []
+
+    async def progress(done: float, total: float | None, message: str) -> None:
+        assert total is None
+        told.append((done, message))
+
+    context = ToolContext(
+        workspace=Workspace([str(root)]),
+        limits=Limits(),
+        client=ClientState("test", jobs=jobs),
+        services=Services(runner),
+        progress=progress,
+    )
+    shell = Shell(context, starter, runner, spills, told)
+    try:
+        yield shell
+    finally:
+        with anyio.fail_after(CEILING, shield=True):
+            await jobs.aclose()
+            await runner.aclose()
+            left = shell.running()
+            await starter.aclose()
+    assert left == []
+    assert not Path(spills.folder).exists()

@@ -1,0 +1,462 @@
+"""What a program started through the broker sees, and what is learned of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import stat
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from tests.processes import (
+    BASH,
+    CEILING,
+    ENVIRONMENT,
+    bash,
+    brokers_of,
+    children_of,
+    marked,
+    needs_proc,
+    read,
+    read_line,
+    run,
+    until_none_carries,
+)
+from tools.execution.broker_client import ProcessBroker
+from tools.execution.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
+from tools.execution.supervisor_pool import MOST_IDLE
+
+pytestmark = pytest.mark.anyio
+
+WAYS = [pytest.param(False, id="descendants"), pytest.param(True, id="group")]
+
+
+@pytest.fixture(params=WAYS)
+async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[ProcessBroker]:
+    """A broker of its own, which follows what it starts in either way."""
+    started = ProcessBroker(by_group=request.param)
+    yield started
+    await started.aclose()
+
+
+@pytest.mark.requirement("process.exit")
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("true", ExitStatus(0, None)),
+        ("exit 7", ExitStatus(7, None)),
+        ("exit 255", ExitStatus(255, None)),
+        ("kill -TERM $$", ExitStatus(None, "SIGTERM")),
+        ("kill -KILL $$", ExitStatus(None, "SIGKILL")),
+        ("kill -40 $$", ExitStatus(None, "SIG40")),
+    ],
+)
+async def test_the_exit_code_or_the_signal_is_told(broker: ProcessBroker, command: str, expected: ExitStatus) -> None:
+    assert await run(broker, bash(command)) == (expected, "")
+
+
+@pytest.mark.requirement("process.exit")
+async def test_the_end_can_be_waited_for_again_and_by_several(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("read; exit 3"))
+    with anyio.fail_after(CEILING):
+        first, second = await asyncio.gather(process.wait(), process.wait())
+        assert first == second == await process.wait() == ExitStatus(3, None)
+        await process.wait_gone()
+    assert await process.left_running() == ()
+    await process.end(0.2)
+    process.close()
+    process.close()
+
+
+@pytest.mark.requirement("process.output")
+async def test_both_streams_come_in_the_order_of_writing(broker: ProcessBroker) -> None:
+    command = "for n in 1 2 3; do echo out $n; echo err $n >&2; done"
+    expected = "".join(f"out {n}\nerr {n}\n" for n in (1, 2, 3))
+    assert await run(broker, bash(command)) == (ExitStatus(0, None), expected)
+
+
+@pytest.mark.requirement("process.output")
+async def test_a_program_that_prints_after_its_output_was_closed_gets_sigpipe(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("exec yes"))
+    assert await read_line(process) == "y"
+    process.close()
+    with anyio.fail_after(CEILING):
+        assert await process.wait() == ExitStatus(None, "SIGPIPE")
+
+
+@pytest.mark.requirement("process.environment")
+async def test_the_environment_is_exactly_the_given_one(broker: ProcessBroker) -> None:
+    environment = {"EMPTY": "", "LINES": "a\nb=c", "NAME": "wört", "RAW": "\udcff"}
+    spec = ProcessSpec(("/usr/bin/env", "-0"), "/", environment)
+    process = await broker.start(spec)
+    parts = [await read(process)]
+    while parts[-1]:
+        parts.append(await read(process))
+    process.close()
+    seen = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
+    assert sorted(seen) == sorted(f"{name}={value}" for name, value in environment.items())
+
+
+@pytest.mark.requirement("process.environment")
+async def test_the_arguments_arrive_as_they_are(broker: ProcessBroker) -> None:
+    arguments = ("", "two words", "new\nline", "*", "ü", "-x")
+    spec = ProcessSpec(("/usr/bin/printf", "[%s]", *arguments), "/", ENVIRONMENT)
+    assert (await run(broker, spec))[1] == "".join(f"[{argument}]" for argument in arguments)
+
+
+@pytest.mark.requirement("process.environment")
+async def test_it_runs_in_the_given_folder_and_keeps_it_no_longer(broker: ProcessBroker, tmp_path: Path) -> None:
+    folder = tmp_path.resolve() / "here"
+    folder.mkdir()
+    assert (await run(broker, bash("pwd -P", folder)))[1] == f"{folder}\n"
+    for pid in children_of(brokers_of(os.getpid())[0]):
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+@pytest.mark.requirement("process.start-failed")
+@pytest.mark.parametrize(
+    ("argv", "folder", "number"),
+    [
+        (("/nowhere/program",), "/", errno.ENOENT),
+        (("/etc/passwd",), "/", errno.EACCES),
+        (("/",), "/", errno.EACCES),
+        ((BASH,), "/nowhere", errno.ENOENT),
+        ((BASH,), "/etc/passwd", errno.ENOTDIR),
+        ((BASH, "-c", "x" * 10_000_000), "/", errno.E2BIG),
+        ((BASH, "-c", "a\0b"), "/", errno.EINVAL),
+        ((BASH, "-c", "\ud800"), "/", errno.EINVAL),
+        ((), "/", errno.EINVAL),
+    ],
+)
+async def test_what_cannot_be_started_says_why(
+    broker: ProcessBroker, argv: tuple[str, ...], folder: str, number: int
+) -> None:
+    with pytest.raises(StartFailedError) as caught:
+        await broker.start(ProcessSpec(argv, folder, ENVIRONMENT))
+    assert caught.value.number == number
+    assert await run(broker, bash("echo next")) == (ExitStatus(0, None), "next\n")
+
+
+@pytest.mark.requirement("process.start-failed")
+@pytest.mark.parametrize(("name", "value"), [("A=B", ""), ("", "B"), ("A\0", ""), ("A", "\0")])
+async def test_an_environment_that_cannot_be_passed_is_refused(broker: ProcessBroker, name: str, value: str) -> None:
+    with pytest.raises(StartFailedError) as caught:
+        await broker.start(bash("true", environment={name: value}))
+    assert caught.value.number == errno.EINVAL
+
+
+@pytest.mark.requirement("process.start-failed")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        bash("true", limits=ResourceLimits(file_bytes=1 << 63)),
+        bash("true", limits=ResourceLimits(processes=-2)),
+        ProcessSpec((BASH,), "/", ENVIRONMENT, attachments={1: b"x"}),
+    ],
+)
+async def test_limits_and_attachments_that_cannot_be_are_refused(broker: ProcessBroker, spec: ProcessSpec) -> None:
+    with pytest.raises(StartFailedError) as caught:
+        await broker.start(spec)
+    assert caught.value.number == errno.EINVAL
+
+
+@needs_proc
+@pytest.mark.requirement("process.start-failed")
+async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: ProcessBroker) -> None:
+    await run(broker, bash("true"))
+    busy = await broker.start(bash("exec sleep 600"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = len(os.listdir("/proc/self/fd"))
+    numbers = [number for number in range(1000) if not os.path.lexists(f"/proc/self/fd/{number}")]
+    attached = ProcessSpec((BASH, "-c", "true"), "/", ENVIRONMENT, attachments={3: b"x"})
+    try:
+        for free in range(5):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (numbers[free], hard))
+            with pytest.raises(StartFailedError) as caught:
+                await broker.start(attached)
+            assert caught.value.number == errno.EMFILE
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert (await run(broker, attached))[0] == ExitStatus(0, None)
+    await busy.end(0)
+    busy.close()
+
+
+@pytest.mark.requirement("process.start-failed")
+async def test_a_script_that_is_not_executable_is_refused(broker: ProcessBroker, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\necho ran\n")
+    spec = ProcessSpec((str(script),), "/", ENVIRONMENT)
+    with pytest.raises(StartFailedError) as caught:
+        await broker.start(spec)
+    assert caught.value.number == errno.EACCES
+    script.chmod(stat.S_IRWXU)
+    assert (await run(broker, spec))[1] == "ran\n"
+
+
+@pytest.mark.requirement("process.start-failed")
+async def test_after_closing_nothing_is_started(broker: ProcessBroker) -> None:
+    await broker.aclose()
+    with pytest.raises(StartFailedError):
+        await broker.start(bash("true"))
+    await broker.aclose()
+
+
+@pytest.mark.requirement("process.attachments")
+async def test_attachments_are_read_from_their_descriptors(broker: ProcessBroker) -> None:
+    large = os.urandom(500_000).hex().encode()
+    # The supervisor itself has descriptors of these numbers.
+    attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large}
+    command = "for n in {19..3}; do cat <&$n; done; cat <&40"
+    spec = ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, attachments=attachments)
+    assert (await run(broker, spec))[1] == "".join(part.decode() for part in attachments.values())
+
+
+@pytest.mark.requirement("process.large-request")
+async def test_a_request_larger_than_the_buffer_of_a_socket_arrives(broker: ProcessBroker) -> None:
+    environment = {f"V{number}": str(number % 10) * 100_000 for number in range(12)}
+    spec = bash('for n in {0..11}; do v=V$n; echo "${#v} ${!v:0:3} ${#V0}"; done', environment=environment)
+    assert (await run(broker, spec))[1].splitlines()[11] == "3 111 100000"
+
+
+@contextmanager
+def inherited_descriptors() -> Generator[None]:
+    """Descriptors that a careless parent would pass on."""
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    os.set_inheritable(writing, True)
+    try:
+        yield
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+@needs_proc
+@pytest.mark.requirement("process.descriptors")
+async def test_no_other_descriptor_is_passed_on(broker: ProcessBroker) -> None:
+    spec = ProcessSpec(("/bin/ls", "/proc/self/fd"), "/", ENVIRONMENT)
+    with inherited_descriptors():
+        others = [await broker.start(bash("sleep 600")) for _ in range(3)]
+        # The last one is the folder that `ls` reads.
+        assert (await run(broker, spec))[1].split() == ["0", "1", "2", "3"]
+    attached = ProcessSpec(spec.argv, "/", ENVIRONMENT, attachments={9: b"x"})
+    assert (await run(broker, attached))[1].split() == ["0", "1", "2", "3", "9"]
+    for other in others:
+        await other.end(0)
+        other.close()
+
+
+@pytest.mark.requirement("process.descriptors")
+async def test_it_has_nothing_to_read_and_no_terminal(broker: ProcessBroker) -> None:
+    assert await run(broker, bash("cat; (: < /dev/tty) 2>/dev/null || echo none")) == (ExitStatus(0, None), "none\n")
+
+
+@needs_proc
+@pytest.mark.requirement("process.signals")
+async def test_no_signal_is_ignored_or_blocked(broker: ProcessBroker) -> None:
+    spec = ProcessSpec(("/bin/grep", "^Sig[BI]", "/proc/self/status"), "/", ENVIRONMENT)
+    lines = (await run(broker, spec))[1].splitlines()
+    # 32 and 33 belong to the C library, which ignores them in what it spawns.
+    masks = {line.split()[0]: int(line.split()[1], 16) & ~(0b11 << 31) for line in lines}
+    assert masks == {"SigBlk:": 0, "SigIgn:": 0}
+
+
+@needs_proc
+@pytest.mark.requirement("process.session")
+async def test_it_leads_a_session_of_its_own(broker: ProcessBroker) -> None:
+    process = await broker.start(ProcessSpec(("/bin/cat", "/proc/self/stat"), "/", ENVIRONMENT))
+    fields = (await read_line(process)).rpartition(")")[2].split()
+    process.close()
+    assert fields[2:4] == [str(process.pid)] * 2
+
+
+@pytest.mark.requirement("process.session")
+async def test_the_umask_is_that_of_the_server(broker: ProcessBroker) -> None:
+    previous = os.umask(0o027)
+    try:
+        assert (await run(broker, bash("umask")))[1] == "0027\n"
+    finally:
+        os.umask(previous)
+
+
+@pytest.mark.requirement("process.limits")
+async def test_limits_hold_and_cannot_be_widened(broker: ProcessBroker) -> None:
+    command = "for kind in f u c; do ulimit -S$kind; ulimit -H$kind; done; ulimit -c"
+    narrow = ResourceLimits(file_bytes=1 << 20, processes=5000, core_bytes=0)
+    assert (await run(broker, bash(command, limits=narrow)))[1].split() == ["1024"] * 2 + ["5000"] * 2 + ["0"] * 3
+    wide = ResourceLimits(file_bytes=1 << 21, processes=6000, core_bytes=0)
+    assert (await run(broker, bash(command, limits=wide)))[1].split() == ["2048"] * 2 + ["6000"] * 2 + ["0"] * 3
+    assert (await run(broker, bash("ulimit -Sf; ulimit -Sc")))[1].split() == ["unlimited", "0"]
+
+
+@pytest.mark.requirement("process.limits")
+async def test_a_file_that_grows_too_large_ends_its_writer(broker: ProcessBroker, tmp_path: Path) -> None:
+    spec = bash("exec head -c 100000 /dev/zero > file", tmp_path, limits=ResourceLimits(file_bytes=1000))
+    assert (await run(broker, spec))[0] == ExitStatus(None, "SIGXFSZ")
+    assert (tmp_path / "file").stat().st_size == 1000
+
+
+@pytest.mark.requirement("process.left-running")
+async def test_what_a_shell_leaves_running_is_known_and_ended(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("sleep 600 & echo $!"))
+    sleeper = int(await read_line(process))
+    with anyio.fail_after(CEILING):
+        assert await process.wait() == ExitStatus(0, None)
+    left = await process.left_running()
+    assert left in ((sleeper,), (process.pid,))  # of a group only the leader is known
+    with anyio.move_on_after(0.02) as waiting:
+        await process.wait_gone()
+    assert waiting.cancelled_caught
+    with anyio.fail_after(CEILING):
+        await process.end(5.0)
+    assert await process.left_running() == ()
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeper, 0)
+    process.close()
+
+
+@pytest.mark.requirement("process.left-running")
+async def test_a_running_program_counts_itself(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("exec sleep 600"))
+    assert await process.left_running() == (process.pid,)
+    await process.end(5.0)
+    assert await process.wait() == ExitStatus(None, "SIGTERM")
+    process.close()
+
+
+@pytest.mark.requirement("process.cancellation")
+async def test_who_stops_waiting_stops_nothing(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("echo up; exec sleep 600"))
+    await read_line(process)
+    with anyio.move_on_after(0.01) as waiting:
+        await process.wait()
+    assert waiting.cancelled_caught
+    assert await process.left_running() == (process.pid,)
+    await process.end(0)
+    assert await process.wait() == ExitStatus(None, "SIGKILL")
+    process.close()
+
+
+@pytest.mark.requirement("process.cancellation")
+async def test_ending_goes_on_when_it_is_cancelled(broker: ProcessBroker) -> None:
+    process = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
+    await read_line(process)
+    with anyio.move_on_after(0):
+        await process.end(0.1)
+    assert await process.left_running() == ()
+    assert (await process.wait()).signal == "SIGKILL"
+    process.close()
+
+
+@needs_proc
+@pytest.mark.requirement("process.cancellation")
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_start_that_is_cancelled_leaves_nothing(broker: ProcessBroker, turns: int) -> None:
+    await run(broker, bash("true"))
+    before = len(os.listdir("/proc/self/fd"))
+    mark = uuid4().hex
+    sleeper = bash("exec sleep 600", environment=marked(mark))
+    starting = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for task in starting:
+        task.cancel()
+    for result in await asyncio.gather(*starting, return_exceptions=True):
+        if isinstance(result, BaseException):
+            assert isinstance(result, asyncio.CancelledError)
+        else:
+            await result.end(0)
+            result.close()
+    await until_none_carries(mark)
+    assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
+    assert len(os.listdir("/proc/self/fd")) <= before + MOST_IDLE
+
+
+@needs_proc
+@pytest.mark.requirement("process.many")
+async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    broker = ProcessBroker()
+    commands = [bash(f"echo {number}; exit {number % 7}") for number in range(200)]
+    results = await asyncio.gather(*(run(broker, command) for command in commands))
+    assert results == [(ExitStatus(number % 7, None), f"{number}\n") for number in range(200)]
+    (parent,) = brokers_of(os.getpid())
+    with anyio.fail_after(CEILING):
+        while len(children_of(parent)) > MOST_IDLE:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+    assert [child for supervisor in children_of(parent) for child in children_of(supervisor)] == []
+    await broker.aclose()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert brokers_of(os.getpid()) == []
+
+
+@needs_proc
+@pytest.mark.requirement("process.lazy")
+async def test_one_broker_is_started_with_the_first_program() -> None:
+    broker = ProcessBroker()
+    assert brokers_of(os.getpid()) == []
+    for _ in range(3):
+        await run(broker, bash("true"))
+    (parent,) = brokers_of(os.getpid())
+    assert len(children_of(parent)) == 1
+    assert os.readlink(f"/proc/{parent}/fd/1") == "/dev/null"
+    await broker.aclose()
+    assert brokers_of(os.getpid()) == []
+
+
+@needs_proc
+@pytest.mark.requirement("process.close")
+async def test_closing_ends_everything_in_order() -> None:
+    broker = ProcessBroker()
+    obeying = await broker.start(bash("exec sleep 600"))
+    stubborn = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
+    await read_line(stubborn)
+    with anyio.fail_after(CEILING):
+        await broker.aclose()
+        assert await obeying.wait() == ExitStatus(None, "SIGTERM")
+        assert await stubborn.wait() == ExitStatus(None, "SIGKILL")
+        await stubborn.wait_gone()
+    obeying.close()
+    stubborn.close()
+    assert brokers_of(os.getpid()) == []
+
+
+@pytest.mark.requirement("process.start-failed")
+async def test_without_a_python_to_run_the_broker_starting_fails(broker: ProcessBroker) -> None:
+    python = sys.executable
+    try:
+        sys.executable = "/nowhere/python"
+        with pytest.raises(StartFailedError) as caught:
+            await broker.start(bash("true"))
+    finally:
+        sys.executable = python
+    assert caught.value.number == errno.ENOENT
+    assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
+
+
+@pytest.mark.requirement("process.many")
+async def test_many_short_programs_at_once_all_start(broker: ProcessBroker) -> None:
+    places = anyio.Semaphore(8)
+    codes: list[int | None] = []
+
+    async def one() -> None:
+        async with places:
+            process = await broker.start(bash("true"))
+            codes.append((await process.wait()).code)
+            process.close()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            for _ in range(400):
+                group.start_soon(one)
+    assert codes == [0] * 400

@@ -1,0 +1,163 @@
+"""What is kept of an output, whatever its size and however it comes in pieces."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.execution.live_output import last_lines
+from tools.execution.output import CUT_MARK, HEAD_BYTES, OUTPUT_CHARS, SNIFFED_BYTES, TAIL_BYTES, Output
+from tools.execution.spill_store import SpillStore
+from tools.execution.terminal_text import plain_text
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[SpillStore]:
+    store = SpillStore(str(tmp_path))
+    yield store
+    await store.aclose()
+
+
+def filled(store: SpillStore | None, *pieces: bytes) -> Output:
+    output = Output(lambda: store.open("test") if store is not None else None)
+    for piece in pieces:
+        output.feed(piece)
+    return output
+
+
+def pieces_of(data: bytes, sizes: list[int]) -> list[bytes]:
+    found: list[bytes] = []
+    for size in sizes:
+        found.append(data[:size])
+        data = data[size:]
+    return [piece for piece in [*found, data] if piece]
+
+
+@pytest.mark.requirement("shell.output.order")
+@given(st.binary(max_size=400), st.lists(st.integers(min_value=1, max_value=50), max_size=30))
+def test_how_the_output_comes_in_pieces_makes_no_difference(data: bytes, sizes: list[int]) -> None:
+    output = filled(None, *pieces_of(data, sizes))
+    assert output.total == len(data)
+    assert output.tail() == data
+    assert output.snapshot().text() == (plain_text(data).strip("\n"), False)
+
+
+@pytest.mark.requirement("shell.output.order")
+def test_characters_split_between_pieces_are_whole() -> None:
+    data = "Grüße \U0001f600\n".encode() * 100
+    output = filled(None, *(data[index : index + 1] for index in range(len(data))))
+    assert output.snapshot().text()[0] == data.decode().strip("\n")
+
+
+@pytest.mark.requirement("shell.output.bounded")
+def test_a_text_within_the_budget_is_shown_whole() -> None:
+    text, is_cut = filled(None, b"x" * OUTPUT_CHARS).snapshot().text()
+    assert (len(text), is_cut) == (OUTPUT_CHARS, False)
+
+
+@pytest.mark.requirement("shell.output.bounded")
+@pytest.mark.parametrize("lines", [6_000, 600_000], ids=["in memory", "mostly in the file"])
+async def test_of_a_longer_one_the_first_fifth_and_the_last_four_fifths_are_shown(
+    store: SpillStore, lines: int
+) -> None:
+    output = filled(store, *(b"".join(b"line %d\n" % n for n in range(at, at + 1000)) for at in range(0, lines, 1000)))
+    text, is_cut = output.snapshot().text()
+    head, mark, tail = text.partition(f"\n{CUT_MARK}\n")
+    assert is_cut
+    assert mark
+    assert head.startswith("line 0\nline 1\n")
+    assert OUTPUT_CHARS // 5 - 20 < len(head) <= OUTPUT_CHARS // 5
+    assert tail.endswith(f"line {lines - 1}")
+    assert OUTPUT_CHARS * 4 // 5 - 20 < len(tail) <= OUTPUT_CHARS * 4 // 5
+    assert all(line.startswith("line ") for line in (head + "\n" + tail).split("\n"))
+
+
+@pytest.mark.requirement("shell.output.bounded")
+async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store: SpillStore) -> None:
+    output = filled(store, *(["é".encode() * 100_000] * 5))
+    text, is_cut = output.snapshot().text()
+    assert is_cut
+    assert len(text) == OUTPUT_CHARS + len(CUT_MARK) + 2
+    assert set(text.replace(CUT_MARK, "")) == {"é", "\n"}
+
+
+@pytest.mark.requirement("shell.output.bounded")
+async def test_colours_do_not_count(store: SpillStore) -> None:
+    output = filled(store, *([b"\x1b[38;2;100;100;100mx\x1b[0m" * 1000] * 20))
+    text, is_cut = output.snapshot().text()
+    assert is_cut
+    assert text.count("x") > OUTPUT_CHARS // 5
+
+
+@pytest.mark.requirement("shell.output.spilled")
+@pytest.mark.parametrize("size", [TAIL_BYTES, TAIL_BYTES + 1, 3 * TAIL_BYTES])
+async def test_the_file_of_a_long_output_holds_every_byte_from_the_first_on(store: SpillStore, size: int) -> None:
+    data = random.Random(size).randbytes(size)  # noqa: S311 - repeatable
+    output = filled(store, *(data[at : at + 10_007] for at in range(0, size, 10_007)))
+    assert (output.spill is None) is (size <= TAIL_BYTES)
+    output.keep_all()
+    assert output.spill is not None
+    await output.spill.close()
+    assert Path(output.spill.path).read_bytes() == data
+    assert data.startswith(output.snapshot().head)
+    assert data.endswith(output.tail())
+    assert len(output.tail()) >= TAIL_BYTES
+
+
+@pytest.mark.requirement("shell.output.memory")
+def test_memory_stays_bounded_by_any_number_of_tiny_pieces() -> None:
+    output = filled(None)
+    tracemalloc.start()
+    try:
+        for _ in range(300_000):
+            output.feed(b"x")
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert output.total == 300_000
+    assert size < 2 * (HEAD_BYTES + TAIL_BYTES)
+
+
+@pytest.mark.requirement("shell.output.binary")
+@pytest.mark.parametrize(("position", "is_binary"), [(0, True), (SNIFFED_BYTES - 1, True), (SNIFFED_BYTES, False)])
+@pytest.mark.parametrize("piece", [1, 1000, 10_000])
+def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *, is_binary: bool) -> None:
+    data = b"x" * position + b"\0" + b"x" * 100
+    output = filled(None, *(data[at : at + piece] for at in range(0, len(data), piece)))
+    assert output.is_binary is is_binary
+
+
+@pytest.mark.requirement("shell.output.binary")
+def test_a_nul_later_on_is_a_character_like_others() -> None:
+    output = filled(None, b"x" * 10_000, b"\0" * 20_000)
+    assert not output.is_binary
+    assert "x␀" in output.snapshot().text()[0]
+
+
+@pytest.mark.requirement("shell.live")
+def test_what_is_told_while_it_runs_is_the_last_whole_lines() -> None:
+    short = filled(None, b"one\n\x1b[1mtwo\x1b[0m\n10%\r20%")
+    assert last_lines(short) == "one\ntwo\n20%"
+    long = last_lines(filled(None, b"".join(b"line %d\n" % n for n in range(10_000))))
+    assert len(long) <= 1_000
+    assert long.startswith("line ")
+    assert long.endswith("line 9999")
+    assert len(last_lines(filled(None, b"x" * 10_000))) == 1_000
+    assert last_lines(filled(None, b"\0" * 10_000)) == "(binary output, 10,000 bytes so far)"
+
+
+@pytest.mark.requirement("shell.output.memory")
+def test_a_job_that_has_ended_keeps_little_in_memory() -> None:
+    output = filled(None, b"x" * 100_000, b"end")
+    output.keep_only_end(10)
+    assert output.tail() == b"xxxxxxxend"
+    assert output.tail_start == output.total - 10
+    assert output.snapshot().head == b""

@@ -1,0 +1,304 @@
+"""`run_shell_command`: what is run, and what a model is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
+from tools.contract.confirmation import ExecConfirmation
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
+from tools.contract.subject import CommandSubject
+from tools.execution.output import CUT_MARK, OUTPUT_CHARS
+from tools.execution.run_shell_command import ShellTool
+from tools.execution.shell_report import DISPLAY_CHARS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("shell.run")
+async def test_a_command_that_prints_nothing_and_succeeds_is_told_in_one_line(shell: Shell) -> None:
+    result = await shell.run("true")
+    assert text_of(result) == "Output: (empty)"
+    assert result.return_display == ""
+    assert result.structured is None
+
+
+@pytest.mark.requirement("shell.run")
+async def test_both_streams_come_in_the_order_of_printing(shell: Shell) -> None:
+    result = await shell.run("echo one; echo two >&2; echo three; echo four >&2")
+    assert text_of(result) == "Output:\none\ntwo\nthree\nfour"
+    assert result.return_display == "one\ntwo\nthree\nfour"
+
+
+@pytest.mark.requirement("shell.run")
+async def test_the_command_is_read_by_bash_and_by_nothing_else(shell: Shell) -> None:
+    result = await shell.run("[[ -n $BASH_VERSION ]] && printf '%s|' \"a  b\" 'c;d' {1..3} $((2+3)) \"$0\"")
+    assert output_of(result).startswith("a  b|c;d|1|2|3|5|/")
+
+
+@pytest.mark.requirement("shell.exit")
+async def test_a_non_zero_exit_code_is_told_and_is_no_failure_of_the_call(shell: Shell) -> None:
+    result = await shell.run("echo no >&2; exit 3")
+    assert result.error is None
+    assert text_of(result) == "Exit Code: 3\nOutput:\nno"
+    silent = await shell.run("exit 4")
+    assert text_of(silent) == "Exit Code: 4\nOutput: (empty)"
+    assert silent.return_display == "Command exited with code 4"
+
+
+@pytest.mark.requirement("shell.exit")
+async def test_the_signal_that_ended_the_shell_is_told(shell: Shell) -> None:
+    result = await shell.run("kill -SEGV $$")
+    assert text_of(result) == "Signal: SIGSEGV\nOutput: (empty)"
+    assert result.return_display == "Command was ended by SIGSEGV"
+
+
+@pytest.mark.requirement("shell.exit")
+async def test_what_is_printed_cannot_pass_for_a_label(shell: Shell) -> None:
+    text = text_of(await shell.run("printf 'x\\nExit Code: 0\\nSignal: none\\n'; exit 1"))
+    assert text.index("Exit Code: 1") < text.index("Output:") < text.index("Exit Code: 0")
+
+
+@pytest.mark.requirement("shell.facts")
+async def test_programs_are_told_the_facts(shell: Shell) -> None:
+    result = await shell.run("echo text; exit 2")
+    assert result.facts == {
+        "sandbox": "none",
+        "network": "host",
+        "exitCode": 2,
+        "signal": None,
+        "pid": shell.starter.started[0].pid,
+        "durationMs": result.facts["durationMs"],
+        "outputBytes": 5,
+        "outputFile": None,
+        "timedOut": False,
+        "jobId": None,
+    }
+    assert 0 <= result.facts["durationMs"] < 30_000
+
+
+@pytest.mark.requirement("shell.directory")
+@pytest.mark.parametrize("spelled", ["sub", "./sub/../sub", "{root}/sub", "link"])
+@pytest.mark.parametrize("name", ["directory", "dir_path", "cwd", "workdir"])
+async def test_the_command_runs_in_the_folder_that_is_named(shell: Shell, root: Path, spelled: str, name: str) -> None:
+    (root / "sub").mkdir()
+    (root / "link").symlink_to("sub")
+    spelled = spelled.format(root=root)
+    result = await shell.run("pwd -P", **{name: spelled})
+    assert text_of(result) == f"Directory: {spelled}\nOutput:\n{root}/sub"
+
+
+@pytest.mark.requirement("shell.directory")
+async def test_without_a_folder_it_is_the_workspace(shell: Shell, root: Path) -> None:
+    assert output_of(await shell.run("pwd -P")) == str(root)
+
+
+@pytest.mark.requirement("shell.directory")
+async def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_started(shell: Shell, root: Path) -> None:
+    (root / "file").write_text("")
+    assert (await shell.error_of("true", directory="file")).code is ToolErrorType.PATH_IS_NOT_A_DIRECTORY
+    assert (await shell.error_of("true", directory="none")).code is ToolErrorType.FILE_NOT_FOUND
+    assert shell.starter.started == []
+
+
+@pytest.mark.requirement("shell.validation")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"command": ""}, "'command' is empty"),
+        ({"command": " \n\t"}, "'command' is empty"),
+        ({"command": " & ", "is_background": True}, "'command' is empty"),
+        ({"command": "a\0b"}, "NUL"),
+        ({"command": "echo \ud800"}, "unicode"),
+        ({"command": "x" * 100_001}, "100000 characters"),
+        ({"command": "true", "timeout": 0}, "'timeout'"),
+        ({"command": "true", "timeout": -5}, "'timeout'"),
+        ({"command": "true", "timeout": 600_001}, "600000"),
+        ({"command": "true", "timeout": "soon"}, "'timeout'"),
+        ({"command": "true", "directory": " "}, "'directory' is empty"),
+        ({"command": "true", "directory": "a", "cwd": "b"}, "different values"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_does_not_fit_is_refused_with_a_way_out(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        ShellTool().validate_tool_params(arguments)
+    assert said in caught.value.message
+
+
+@pytest.mark.requirement("shell.validation")
+async def test_properties_of_other_programs_are_ignored(shell: Shell) -> None:
+    result = await shell.run("echo ok", delay_ms=200, additional_permissions={"network": True}, timeout="30000")
+    assert output_of(result) == "ok"
+
+
+@pytest.mark.requirement("shell.description")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"command": "git status"}, "git status"),
+        (
+            {"command": "npm test", "directory": "web", "timeout": 5000, "description": "Run\n the  tests"},
+            "npm test [in web] [timeout: 5000ms] (Run the tests)",
+        ),
+        ({"command": "npm start &", "is_background": True, "timeout": 5}, "npm start [background]"),
+        ({"command": "a\nb"}, "a\\nb"),
+    ],
+    ids=["plain", "everything", "background", "lines"],
+)
+async def test_a_call_is_described_in_one_line(shell: Shell, arguments: dict[str, Any], line: str) -> None:
+    tool = ShellTool()
+    assert tool.get_description(tool.validate_tool_params(arguments), shell.context) == line
+
+
+@pytest.mark.requirement("shell.description")
+async def test_a_long_command_is_cut_in_the_description_and_whole_in_the_question(shell: Shell, root: Path) -> None:
+    tool, command = ShellTool(), "echo " + "x" * 5000 + "; rm -rf ."
+    params = tool.validate_tool_params({"command": command, "description": "d"})
+    assert len(tool.get_description(params, shell.context)) < 300
+    details = await tool.should_confirm_execute(params, shell.context)
+    assert details == ExecConfirmation(
+        title="Run a shell command", command=command, directory=str(root), description="d"
+    )
+
+
+@pytest.mark.requirement("shell.confirmation")
+async def test_the_question_names_the_real_folder_and_exactly_what_the_shell_gets(shell: Shell, root: Path) -> None:
+    (root / "sub").mkdir()
+    (root / "link").symlink_to("sub")
+    tool = ShellTool()
+    params = tool.validate_tool_params({"command": "serve & ", "directory": "link", "is_background": True})
+    details = await tool.should_confirm_execute(params, shell.context)
+    assert isinstance(details, ExecConfirmation)
+    assert (details.command, details.directory, details.is_background) == ("serve ", str(root / "sub"), True)
+    outside = tool.validate_tool_params({"command": "true", "directory": "/"})
+    with pytest.raises(PathNotInWorkspaceError):
+        await tool.should_confirm_execute(outside, shell.context)
+    assert shell.starter.started == []
+
+
+@pytest.mark.requirement("shell.confirmation")
+async def test_rules_are_about_exactly_what_the_shell_gets(shell: Shell, root: Path) -> None:
+    (root / "sub").mkdir()
+    tool = ShellTool()
+    params = tool.validate_tool_params({"command": "serve &", "directory": "sub", "is_background": True})
+    assert tool.subjects(params, shell.context) == (CommandSubject("serve ", str(root / "sub")),)
+
+
+@pytest.mark.requirement("shell.background")
+@pytest.mark.parametrize("command", ["a && b", "a &&", "a \\&", "a >&", "a |&", "a & b", "a <&"])
+def test_only_a_bare_ampersand_at_the_end_is_dropped_in_the_background(command: str) -> None:
+    tool = ShellTool()
+    assert tool.validate_tool_params({"command": command, "is_background": True}).script == command
+    assert tool.validate_tool_params({"command": "a &"}).script == "a &"
+    assert tool.validate_tool_params({"command": "a &\n", "is_background": True}).script == "a "
+
+
+@pytest.mark.requirement("shell.bash")
+async def test_bash_is_never_taken_from_the_workspace_or_a_relative_folder(root: Path, tmp_path: Path) -> None:
+    for folder in (root / "bin", tmp_path / "elsewhere"):
+        folder.mkdir()
+    trap = root / "bin" / "bash"
+    trap.write_text("#!/bin/sh\necho trapped\n")
+    trap.chmod(0o755)
+    (tmp_path / "elsewhere" / "bash").symlink_to(trap)
+    search_path = os.pathsep.join(["bin", str(root / "bin"), str(tmp_path / "elsewhere"), ENVIRONMENT["PATH"]])
+    async with shell_in(root, tmp_path, environment={**ENVIRONMENT, "PATH": search_path}) as shell:
+        assert output_of(await shell.run("echo $0 ${BASH_VERSION:+bash}")).endswith("/bash bash")
+
+
+@pytest.mark.requirement("shell.bash")
+async def test_without_bash_the_posix_shell_runs_the_command_and_the_result_says_so(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, environment={"PATH": str(tmp_path)}) as shell:
+        result = await shell.run("echo text")
+    assert text_of(result) == "Note: there is no bash here; /bin/sh ran the command.\nOutput:\ntext"
+
+
+@pytest.mark.requirement("shell.bash")
+async def test_no_file_is_run_before_the_command(root: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.write_text("echo trapped\n")
+    environment = {**ENVIRONMENT, "BASH_ENV": str(trap), "ENV": str(trap), "OTHER": "kept"}
+    async with shell_in(root, tmp_path, environment=environment) as shell:
+        assert output_of(await shell.run("echo $OTHER; env | grep -c ENV=")) == "kept\n0"
+
+
+@pytest.mark.requirement("shell.cut")
+async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(shell: Shell) -> None:
+    result = await shell.run("seq 1 20000")
+    text, link = text_of(result), link_of(result)
+    assert link is not None
+    path = Path(link.uri.removeprefix("file://"))
+    assert path.read_text() == "".join(f"{number}\n" for number in range(1, 20_001))
+    assert (link.mime_type, link.size, result.facts["outputFile"]) == ("text/plain", 108_894, str(path))
+    assert text.startswith(
+        f"Note: the output has 108.9 kB; only its beginning and its end are shown. All of it is in {path}; "
+        "read_file shows it by lines, from its end with a negative offset.\nOutput:\n1\n2\n"
+    )
+    assert CUT_MARK in text
+    assert text.endswith("\n19999\n20000")
+    assert len(text) < OUTPUT_CHARS + 500
+    assert shell.runner.spill_folder("test") == str(path.parent)
+    assert isinstance(result.return_display, str)
+    assert len(result.return_display) <= DISPLAY_CHARS + 10
+    assert result.return_display.endswith("\n20000")
+
+
+@pytest.mark.requirement("shell.cut")
+async def test_what_fits_is_in_no_file(shell: Shell) -> None:
+    result = await shell.run("seq 1 1000")
+    assert link_of(result) is None
+    assert result.facts["outputFile"] is None
+    assert not Path(shell.spills.folder).exists()
+
+
+@pytest.mark.requirement("shell.spill.quota")
+async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, command_bytes=1_000_000) as shell:
+        result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
+        link = link_of(result)
+        assert link is not None
+        assert link.size == 1_000_000
+        assert "All of it (without the last 2.0 MB, which are not kept) is in /" in text_of(result)
+        assert output_of(result).endswith("xend")
+
+
+@pytest.mark.requirement("shell.spill.private")
+async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shell) -> None:
+    result = await shell.anonymous().run("seq 1 20000; seq 1 100000")
+    assert link_of(result) is None
+    assert "The rest is not kept." in text_of(result)
+    assert output_of(result).endswith("\n100000")
+
+
+@pytest.mark.requirement("shell.binary")
+async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
+    result = await shell.run("printf 'a\\0b'; seq 1 10")
+    text, link = text_of(result), link_of(result)
+    assert link is not None
+    assert text.endswith("\nOutput: (binary, 24 bytes)")
+    assert "it is no text" in text
+    assert Path(link.uri.removeprefix("file://")).read_bytes() == b"a\0b" + b"".join(b"%d\n" % n for n in range(1, 11))
+    assert result.return_display == "Binary output, 24 bytes"
+
+
+@pytest.mark.requirement("shell.text.overwritten")
+async def test_progress_bars_and_colours_are_shown_as_on_a_terminal(shell: Shell) -> None:
+    result = await shell.run(r"printf '\033[31m10%%\r\033[32m100%%\033[0m done\n\xff\xe2\x82\xac\n'")
+    assert output_of(result) == "100% done\n\ufffd€"
+
+
+@pytest.mark.requirement("shell.no_input")
+async def test_a_command_that_reads_gets_nothing_at_once(shell: Shell) -> None:
+    assert text_of(await shell.run("cat; cat; read line; echo end $?")) == "Output:\nend 1"
+
+
+@pytest.mark.requirement("shell.no_input")
+async def test_there_is_no_terminal_to_ask_on(shell: Shell) -> None:
+    output = output_of(await shell.run("tty; read line </dev/tty; echo status $?"))
+    assert output.startswith("not a tty\n")
+    assert output.endswith("\nstatus 1")

@@ -1,0 +1,357 @@
+"""How commands end: by themselves, at a limit, cancelled; and how they wait for each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of, until
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.execution.confinement import Confined, Plain
+from tools.execution.process import ProcessSpec, StartFailedError
+from tools.execution.runner import CommandRunner, ShellOptions
+from tools.execution.running_command import CommandRequest
+from tools.execution.spill_store import SpillStore
+
+pytestmark = pytest.mark.anyio
+
+IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_a_command_that_takes_too_long_is_ended_and_the_way_out_is_told(shell: Shell) -> None:
+    message = await shell.timed_out("echo started; sleep 600", 300)
+    assert message.startswith("The command took longer than 0.3 s and was ended, with all it had started.")
+    assert "at most 600000" in message
+    assert "is_background" in message
+    assert message.endswith("It had printed:\nstarted\n")
+    assert shell.running() == []
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_a_command_that_was_ended_without_output_says_so(shell: Shell) -> None:
+    assert (await shell.timed_out("sleep 600", 100)).endswith("It had printed nothing.")
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_of_a_long_output_before_the_limit_the_ends_are_told_and_the_file(shell: Shell) -> None:
+    message = await shell.timed_out("seq 1 20000; sleep 600", 1000)
+    assert len(message) < 5_000
+    assert message.endswith("\n19999\n20000\n")
+    path = message.partition("(all of it: ")[2].partition(")")[0]
+    assert Path(path).read_text().endswith("\n20000\n")
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_a_command_that_ignores_sigterm_is_killed(shell: Shell) -> None:
+    assert "ready" in await shell.timed_out(IGNORES_SIGTERM, 500)
+    assert shell.running() == []
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_a_command_that_has_stopped_itself_is_ended(shell: Shell) -> None:
+    await shell.timed_out("kill -STOP $$", 300)
+    assert shell.running() == []
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_the_limit_of_the_settings_holds_where_the_call_names_none(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, timeout_seconds=0.2) as shell:
+        error = await shell.error_of("sleep 600")
+        assert "longer than 0.2 s" in error.message
+
+
+@pytest.mark.requirement("shell.limit.time")
+async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -> None:
+    assert "Note: it took 1 s of 2 s." in text_of(await shell.run("sleep 1.1", timeout=2000))
+
+
+@pytest.mark.requirement("shell.limit.silence")
+async def test_a_command_that_prints_nothing_for_too_long_is_ended(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, silence_seconds=0.5) as shell:
+        error = await shell.error_of("echo one; sleep 600")
+        assert error.code is ToolErrorType.SHELL_TIMED_OUT
+        assert "printed nothing for 0.5 s (shell.silenceTimeout)" in error.message
+        assert error.message.endswith("\none\n")
+
+
+@pytest.mark.requirement("shell.limit.silence")
+async def test_any_output_starts_the_silence_anew(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, silence_seconds=2.0) as shell:
+        assert output_of(await shell.run("for i in 1 2 3 4 5; do echo $i; sleep 0.5; done")) == "1\n2\n3\n4\n5"
+
+
+@pytest.mark.requirement("shell.cancel")
+@pytest.mark.parametrize("command", ["sleep 600 & sleep 600", IGNORES_SIGTERM, "(sleep 600 &) ; sleep 600"])
+async def test_a_cancelled_call_ends_the_command_with_all_it_started(shell: Shell, command: str) -> None:
+    with anyio.fail_after(CEILING), anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell.run, command)
+            await until(shell.running)
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert shell.running() == []
+    assert output_of(await shell.run("echo next")) == "next"
+
+
+@pytest.mark.requirement("shell.start")
+async def test_a_command_that_cannot_be_started_is_a_failure_with_the_reason(shell: Shell) -> None:
+    error = await shell.error_of("true " + "\U0001f600" * 90_000)
+    assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
+    assert error.message.startswith("The command was not started: the command is too long for the operating system")
+
+
+@pytest.mark.requirement("shell.start")
+async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
+    class Broken(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "No sandbox works here.")
+
+    async with shell_in(root, tmp_path, confinement=Broken(), max_concurrent=1) as shell:
+        for _ in range(3):
+            assert (await shell.error_of("true", timeout=1000)).message == "No sandbox works here."
+        assert (await shell.error_of("true", is_background=True)).message == "No sandbox works here."
+        assert shell.starter.started == []
+        assert shell.jobs.all() == ()
+
+
+@dataclass(frozen=True)
+class Held(Confined):
+    """Something is held for the command, and tells of a file when it is given back."""
+
+    released: list[str] = field(default_factory=list[str])
+    is_over: Callable[[], bool] = lambda: True
+
+    async def release(self) -> tuple[str, ...]:
+        assert self.is_over()
+        self.released.append(self.spec.folder)
+        return (f"{self.spec.folder}/.envrc",)
+
+
+@pytest.mark.requirement("shell.confined")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("touch .envrc", "obeyed by programs outside"), ("sleep 600", None), ("true " + "é" * 99_000, None)],
+    ids=["finished", "timed out", "not started"],
+)
+async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended(
+    root: Path, tmp_path: Path, command: str, said: str | None
+) -> None:
+    released: list[str] = []
+    shells: list[Shell] = []
+
+    class Holding(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+            return Held(spec, "bwrap", "none", released, lambda: not shells[0].running())
+
+    async with shell_in(root, tmp_path, confinement=Holding()) as shell:
+        shells.append(shell)
+        if said is not None:
+            text = text_of(await shell.run(command))
+            assert f"{said} the sandbox: {root}/.envrc. Tell the user." in text
+        else:
+            await shell.error_of(command, timeout=300)
+        assert released == [str(root)]
+        await shell.run("sleep 600 & :")
+        assert released == [str(root)]
+        await shell.stop(shell.job)
+        assert released == [str(root)] * 2
+        assert "obeyed by programs outside the sandbox" in text_of(await shell.read(shell.job))
+
+
+@pytest.mark.requirement("shell.confined")
+async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+            return Confined(spec, "bwrap", "none")
+
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        failed = text_of(await shell.run("exit 1"))
+        assert "it can change little but the workspace, and reaches no network." in failed
+        assert text_of(await shell.run("true")) == "Output: (empty)"
+
+
+@pytest.mark.requirement("shell.facts")
+async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+            assert workspace_roots == (str(root),)
+            return Confined(
+                ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment), "bwrap", "none"
+            )
+
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        result = await shell.run("echo $BOX")
+        assert output_of(result) == "1"
+        assert (result.facts["sandbox"], result.facts["network"]) == ("bwrap", "none")
+
+
+@pytest.mark.requirement("shell.queue")
+async def test_more_commands_than_places_run_in_the_order_of_arrival(root: Path, tmp_path: Path) -> None:
+    log = root / "log"
+    async with shell_in(root, tmp_path, max_concurrent=2) as shell, anyio.create_task_group() as tasks:
+        with anyio.fail_after(CEILING):
+            for number in range(20):
+                script = f"echo start {number} >>log; ls -d /proc/[0-9]*/fd >/dev/null 2>&1; echo end {number} >>log"
+                tasks.start_soon(shell.run, script)
+                await anyio.lowlevel.checkpoint()
+            await until(lambda: log.exists() and log.read_text().count("end") == 20)
+    events = [line.split() for line in log.read_text().splitlines()]
+    started = [int(number) for what, number in events if what == "start"]
+    # Two that start at the same time may write in either order.
+    assert all(abs(number - place) <= 1 for place, number in enumerate(started))
+    running = most = 0
+    for what, _ in events:
+        running += 1 if what == "start" else -1
+        most = max(most, running)
+    assert most <= 2
+
+
+@pytest.mark.requirement("shell.queue")
+async def test_the_time_in_the_queue_counts_and_its_end_is_told_as_such(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, max_concurrent=2) as shell, anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(shell.run, "echo >>taken; while [ ! -e go ]; do sleep 0.01; done")
+        await until(lambda: (root / "taken").exists() and (root / "taken").read_text() == "\n\n")
+        message = await shell.timed_out("echo never >never", 300)
+        assert message.startswith("The command was not started: it waited 0.3 s for one of 2 places")
+        (root / "go").touch()
+    assert len(shell.starter.started) == 2
+
+
+@pytest.mark.requirement("shell.queue")
+async def test_a_place_is_free_again_whatever_became_of_its_command(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, max_concurrent=1) as shell:
+        await shell.timed_out("sleep 600", 100)
+        await shell.error_of("true " + "\U0001f600" * 90_000)
+        await shell.run("sleep 600 &")
+        with anyio.move_on_after(0.2):
+            await shell.run("sleep 600")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shell.run, "while [ ! -e go ]; do sleep 0.01; done")
+            with anyio.move_on_after(0.1):
+                await shell.run("sleep 600")
+            (root / "go").touch()
+        assert output_of(await shell.run("echo free", timeout=10_000)) == "free"
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(shell: Shell) -> None:
+    with anyio.fail_after(CEILING):
+        result = await shell.run("sleep 600 & echo $!")
+    pid = int(output_of(result))
+    job = shell.job
+    assert f"Background Jobs: {job.id} (PIDs {pid}), left running by the command." in text_of(result)
+    assert result.facts["jobId"] == job.id
+    assert is_alive(pid)
+    listed = await shell.list()
+    assert listed.structured is not None
+    assert listed.structured["jobs"][0]["job_id"] == job.id
+    await shell.stop(job)
+    assert not is_alive(pid)
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read(shell: Shell, root: Path) -> None:
+    script = "(while [ ! -e go ]; do sleep 0.01; done; echo later; echo done >written) & echo first"
+    assert output_of(await shell.run(script)) == "first"
+    (root / "go").touch()
+    with anyio.fail_after(CEILING):
+        await shell.job.is_over.wait()
+    assert (root / "written").read_text() == "done\n"
+    assert text_of(await shell.read(shell.job)).endswith("Output:\nfirst\nlater")
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Shell) -> None:
+    result = await shell.run("sleep 600 >/dev/null 2>&1 & echo $!; exit 5")
+    assert shell.job.status == "running"
+    assert "Exit Code: 5" in text_of(result)
+    os.kill(int(output_of(result)), signal.SIGKILL)
+    with anyio.fail_after(CEILING):
+        await shell.job.is_over.wait()
+    assert shell.job.status == "failed"
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
+    with anyio.fail_after(CEILING):
+        while True:
+            result = await shell.run("sleep 0.02 >/dev/null 2>&1 & :")
+            if text_of(result) == "Output: (empty)":
+                break
+    assert result.facts["jobId"] is None
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell) -> None:
+    for size in (1, 60_000, 500_000):
+        result = await shell.run(f"sleep 600 & head -c {size} /dev/zero | tr '\\0' x; printf end")
+        assert result.facts["outputBytes"] == size + 3
+        assert output_of(result).endswith("xend")
+
+
+@pytest.mark.requirement("shell.leftover")
+async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
+    result = await shell.anonymous().run("sleep 600 & echo $!")
+    assert "They were ended: no background job can be made of them." in text_of(result)
+    assert not is_alive(int(output_of(result)))
+
+
+@pytest.mark.requirement("shell.live")
+async def test_a_client_is_told_while_a_command_prints_and_the_numbers_only_grow(shell: Shell) -> None:
+    await shell.run(r"for i in 1 2 3 4 5 6 7 8 9; do printf '\033[31mline %d\033[0m\n' $i; sleep 0.3; done")
+    counts = [count for count, _ in shell.told]
+    assert 2 <= len(counts) <= 4
+    assert counts == sorted(set(counts))
+    first, last = shell.told[0][1], shell.told[-1][1]
+    assert first.startswith("line 1")
+    assert last.startswith("line 1\nline 2\nline 3\n")
+
+
+@pytest.mark.requirement("shell.live")
+async def test_nothing_is_told_while_nothing_is_printed(shell: Shell) -> None:
+    await shell.run("echo once; sleep 2.5")
+    assert [message for _, message in shell.told] == ["once"]
+
+
+@pytest.mark.requirement("shell.live")
+async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_result(root: Path, tmp_path: Path) -> None:
+    async def stuck(done: float, total: float | None, message: str) -> None:
+        await anyio.sleep_forever()
+
+    spills = SpillStore(str(tmp_path))
+    async with shell_in(root, tmp_path) as shell:
+        runner = CommandRunner(shell.starter, Plain(), ShellOptions(ENVIRONMENT), spills)
+        request = CommandRequest("while :; do echo x; sleep 0.1; done", str(root), (str(root),), "test", 0.6)
+        with anyio.fail_after(CEILING):
+            finished = await runner.run(request, None, stuck)
+    assert finished.ending == "timed_out"
+
+
+@pytest.mark.requirement("shell.start")
+async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
+    class Exhausted:
+        async def start(self, spec: ProcessSpec) -> object:
+            raise StartFailedError(11)
+
+    async with shell_in(root, tmp_path) as shell:
+        runner = CommandRunner(Exhausted(), Plain(), ShellOptions(ENVIRONMENT), shell.spills)  # pyright: ignore[reportArgumentType] - never gives a process
+        request = CommandRequest("true", str(root), (str(root),), "test", 5)
+        with pytest.raises(ToolError, match="no more processes can be started now"):
+            await runner.run(request, None, shell.context.progress)

@@ -1,0 +1,173 @@
+"""When there is a sandbox, when there is none, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, SandboxMode
+from tools.execution.sandbox.limits import FILE_BYTES, PROCESSES, default_limits, is_root
+from tools.execution.sandbox.probe_program import FIRST_CODE
+from tools.execution.sandbox.program import PREFERRED, find_bubblewrap
+from tools.execution.sandbox.seccomp import seccomp_program
+from tools.execution.sandbox.view import Site
+
+pytestmark = pytest.mark.anyio
+
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only")
+
+
+def spec(root: Path) -> ProcessSpec:
+    return ProcessSpec(("/bin/true",), str(root), {"DISPLAY": ":0"})
+
+
+def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> BubblewrapConfinement:
+    return BubblewrapConfinement(mode, NetworkAccess.NONE, Site(home=str(root.parent)), "", program)
+
+
+def broken(root: Path, script: str) -> str:
+    """A program called bwrap that does something else."""
+    program = root.parent / "bwrap"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+BROKEN = [
+    ("echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", "user namespaces are restricted"),
+    ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces are forbidden"),
+    ("echo 'bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted' >&2; exit 1", "network namespace"),
+    ("echo 'bwrap: Failed to make / slave: Permission denied' >&2; exit 1", "mounts are forbidden"),
+    ('echo "bwrap: Can\'t read /proc/sys/kernel/overflowuid" >&2; exit 1', "/proc is missing"),
+    ('echo "bwrap: Can\'t mount proc on /newroot/proc" >&2; exit 1', "a new /proc cannot be mounted"),
+    ("echo 'bwrap: Unknown option --perms' >&2; exit 1", "too old"),
+    ("exit 7", "it ended with code 7"),
+    # Runs the command as it is, which is what must be noticed.
+    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not mount what it is told to"),
+    (
+        f'while [ "$1" != "{sys.executable}" ]; do shift; done; exec "$@"',
+        "it does not confine: a command wrote outside",
+    ),
+    ("exec sleep 600", "did not answer within 2 s"),
+]
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+@pytest.mark.parametrize(("script", "reason"), BROKEN)
+async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, script: str, reason: str) -> None:
+    program = broken(root, script)
+    with pytest.raises(ToolError) as refusal:
+        await confinement(SandboxMode.REQUIRED, root, program).confine(spec(root), [str(root)])
+    assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
+    assert reason in refusal.value.message
+    assert "shell.sandbox" in refusal.value.message
+    plain = await confinement(SandboxMode.AUTO, root, program).confine(spec(root), [str(root)])
+    assert (plain.spec, plain.sandbox, plain.network) == (spec(root), "none", "host")
+    # Trying it out left nothing, whatever it was.
+    assert sorted(path.name for path in root.parent.iterdir()) == ["bwrap", "workspace"]
+
+
+@pytest.mark.requirement("sandbox.probe")
+async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
+    missing = str(root / "missing")
+    with pytest.raises(ToolError) as refusal:
+        await confinement(SandboxMode.REQUIRED, root, missing).confine(spec(root), [str(root)])
+    assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
+    plain = await confinement(SandboxMode.AUTO, root, missing).confine(spec(root), [str(root)])
+    assert plain.sandbox == "none"
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+async def test_it_is_tried_out_once(root: Path) -> None:
+    program = broken(root, f"echo x >> {root}/tried; exit {FIRST_CODE}")
+    made = confinement(SandboxMode.AUTO, root, program)
+    for _ in range(3):
+        await made.confine(spec(root), [str(root)])
+    assert (root / "tried").read_text() == "x\n"
+
+
+@pytest.mark.requirement("sandbox.modes")
+async def test_switched_off_nothing_is_tried(root: Path) -> None:
+    program = broken(root, f"echo x >> {root}/tried")
+    confined = await confinement(SandboxMode.OFF, root, program).confine(spec(root), [str(root)])
+    assert (confined.spec, confined.sandbox) == (spec(root), "none")
+    assert list(root.iterdir()) == []
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.roots")
+@pytest.mark.parametrize("broad", ["/", "/etc", "/usr", "/home", "/tmp", "/var"])
+async def test_a_root_that_holds_the_system_is_no_workspace_for_it(root: Path, broad: str) -> None:
+    made = confinement(SandboxMode.REQUIRED, root)
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    with pytest.raises(ToolError) as refusal:
+        await made.confine(spec(root), [str(root), broad])
+    assert f"'{broad}'" in refusal.value.message
+    plain = await confinement(SandboxMode.AUTO, root).confine(spec(root), [broad])
+    assert plain.sandbox == "none"
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.modes")
+async def test_where_it_works_the_command_is_wrapped_and_says_so(root: Path) -> None:
+    made = confinement(SandboxMode.AUTO, root)
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    confined = await made.confine(spec(root), [str(root)])
+    assert (confined.sandbox, confined.network) == ("bwrap", "none")
+    assert confined.spec.argv[-1] == "/bin/true"
+    assert "DISPLAY" not in confined.spec.environment
+    assert confined.spec.limits == spec(root).limits
+    made.close()
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None:
+    inside, outside = root / "bin", root.parent / "bin"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "bwrap").write_text("#!/bin/sh\n")
+        (folder / "bwrap").chmod(0o755)
+    search = os.pathsep.join((str(inside), "relative", str(outside)))
+    # The usual place is named as a workspace, so that it does not come first.
+    roots = [str(root), str(Path(PREFERRED).parent)]
+    assert find_bubblewrap(search, roots) == str(outside / "bwrap")
+    assert find_bubblewrap(str(inside), roots) is None
+
+
+@pytest.mark.requirement("sandbox.kernel")
+@pytest.mark.parametrize(("machine", "audit"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
+def test_the_filter_of_system_calls_is_a_program_whose_jumps_stay_within_it(machine: str, audit: int) -> None:
+    program = seccomp_program(machine)
+    assert program is not None
+    lines = [program[at : at + 8] for at in range(0, len(program), 8)]
+    assert int.from_bytes(lines[1][4:], "little") == audit
+    assert lines[-1] == bytes.fromhex("060000000000ff7f")
+    for at, line in enumerate(lines):
+        if line[0] & 7 == 5:
+            assert at + 1 + max(line[2], line[3]) < len(lines)
+
+
+@pytest.mark.requirement("sandbox.kernel")
+def test_there_is_no_filter_for_an_unknown_machine() -> None:
+    assert seccomp_program("riscv64") is None
+
+
+@pytest.mark.requirement("sandbox.limits")
+def test_every_command_has_limits() -> None:
+    limits = default_limits()
+    assert (limits.file_bytes, limits.core_bytes) == (FILE_BYTES, 0)
+    if sys.platform == "win32" or is_root():
+        assert limits.processes is None
+    else:
+        assert limits.processes is not None
+        assert limits.processes > PROCESSES

@@ -1,0 +1,179 @@
+"""Files for long outputs: private, limited, and gone with the server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.unit.execution.shell import until
+from tools.execution.output_reader import MOST_WAITING
+from tools.execution.spill import Spill
+from tools.execution.spill_store import PREFIX, SpillStore
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[SpillStore]:
+    store = SpillStore(str(tmp_path), command_bytes=100, client_bytes=250)
+    yield store
+    await store.aclose()
+
+
+def opened(store: SpillStore, key: str = "a") -> Spill:
+    spill = store.open(key)
+    assert spill is not None
+    return spill
+
+
+async def written(store: SpillStore, *pieces: bytes, key: str = "a") -> Spill:
+    spill = opened(store, key)
+    for piece in pieces:
+        spill.write(piece)
+    await spill.close()
+    store.complete(key, spill)
+    return spill
+
+
+@pytest.mark.requirement("shell.spill.private")
+async def test_files_and_folders_are_for_their_owner_only(store: SpillStore) -> None:
+    spill = await written(store, b"text")
+    path = Path(spill.path)
+    folder = store.folder_of("a")
+    assert folder is not None
+    assert path.parent == Path(folder)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [made.stat().st_mode & 0o777 for made in (path.parent, path.parent.parent)] == [0o700, 0o700]
+
+
+@pytest.mark.requirement("shell.spill.private")
+async def test_each_client_has_a_folder_whose_name_does_not_tell_its_key(store: SpillStore) -> None:
+    folders = {store.folder_of("secret"), store.folder_of("other")}
+    assert len(folders) == 2
+    assert not [folder for folder in folders if folder is None or "secret" in folder]
+
+
+@pytest.mark.requirement("shell.spill.private")
+async def test_nothing_is_kept_for_a_client_that_cannot_be_told_from_others(store: SpillStore) -> None:
+    assert store.folder_of("") is None
+    assert store.open("") is None
+
+
+@pytest.mark.requirement("shell.spill.private")
+async def test_nothing_is_made_before_something_is_kept(store: SpillStore, tmp_path: Path) -> None:
+    opened(store)
+    assert store.folder_of("a") is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("shell.spill.quota")
+async def test_one_output_is_kept_up_to_its_limit_and_the_rest_is_counted(store: SpillStore) -> None:
+    spill = await written(store, b"a" * 60, b"b" * 60, b"c" * 10)
+    assert Path(spill.path).read_bytes() == b"a" * 60 + b"b" * 40
+    assert (spill.kept, spill.missing) == (100, 30)
+
+
+@pytest.mark.requirement("shell.spill.quota")
+async def test_the_oldest_complete_output_of_a_client_makes_room(store: SpillStore) -> None:
+    first, second = await written(store, b"1" * 100), await written(store, b"2" * 100)
+    other = await written(store, b"o" * 100, key="b")
+    third = await written(store, b"3" * 100)
+    await until(lambda: not Path(first.path).exists())
+    assert [Path(spill.path).exists() for spill in (second, third, other)] == [True, True, True]
+
+
+@pytest.mark.requirement("shell.spill.quota")
+async def test_outputs_that_are_not_complete_stay_and_the_new_one_is_not_kept(store: SpillStore) -> None:
+    spills = [opened(store) for _ in range(3)]
+    for spill in spills:
+        spill.write(b"x" * 100)
+        await spill.flush()
+    assert [(spill.kept, spill.missing) for spill in spills] == [(100, 0), (100, 0), (0, 100)]
+    assert [Path(spill.path).exists() for spill in spills] == [True, True, False]
+    store.complete("a", spills[0])
+    spills[2].write(b"after a gap")
+    await spills[2].flush()
+    assert (spills[2].kept, spills[2].missing) == (0, 111)
+    for spill in spills:
+        await spill.close()
+
+
+@pytest.mark.requirement("shell.spill.faults")
+async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: SpillStore, tmp_path: Path) -> None:
+    spill = opened(store)
+    (tmp_path / Path(store.folder).name).write_text("in the way")
+    spill.write(b"text")
+    spill.write(b"more")
+    await spill.close()
+    assert (spill.kept, spill.missing, spill.waiting) == (0, 8, 0)
+
+
+@pytest.mark.requirement("shell.output.spilled")
+async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Path) -> None:
+    store = SpillStore(str(tmp_path))
+    spill = opened(store)
+    pieces = [bytes([number % 256]) * (number % 3000) for number in range(3000)]
+    rooms: list[int] = []
+    spill.on_room = lambda: rooms.append(spill.waiting)
+    for piece in pieces:
+        spill.write(piece)
+    assert spill.waiting > MOST_WAITING
+    await spill.close()
+    assert spill.waiting == 0
+    assert rooms[-1] == 0
+    assert Path(spill.path).read_bytes() == b"".join(pieces)
+    await store.aclose()
+
+
+@pytest.mark.requirement("shell.spill.gone")
+async def test_the_files_of_a_client_that_is_forgotten_are_removed(store: SpillStore) -> None:
+    mine, other = await written(store, b"1"), await written(store, b"2", key="b")
+    store.forget("a")
+    await until(lambda: not Path(mine.path).parent.exists())
+    assert Path(other.path).exists()
+
+
+@pytest.mark.requirement("shell.spill.gone")
+async def test_everything_is_removed_when_the_server_ends(store: SpillStore, tmp_path: Path) -> None:
+    await written(store, b"1")
+    await store.aclose()
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED_SERVER = """
+import asyncio, os, signal, sys
+from tools.execution.spill_store import SpillStore
+
+async def main():
+    spill = SpillStore(sys.argv[1]).open("a")
+    spill.write(b"left behind")
+    await spill.close()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.spill.gone")
+async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one(
+    store: SpillStore, tmp_path: Path
+) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = tmp_path.iterdir()
+    living = SpillStore(str(tmp_path))
+    alive = await written(living, b"of a living server")
+    strangers = [tmp_path / f"{PREFIX}no-lock", tmp_path / "other"]
+    for stranger in strangers:
+        stranger.mkdir()
+    mine = await written(store, b"1")
+    assert not left.exists()
+    assert Path(alive.path).exists()
+    assert Path(mine.path).exists()
+    assert all(stranger.exists() for stranger in strangers)
+    await living.aclose()

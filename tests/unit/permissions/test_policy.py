@@ -1,0 +1,229 @@
+"""The permission policy over whole calls: which word counts more, and what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.builtins import builtin_tools
+from tools.contract.confirmation import Answer, Channel, Decision, Pending, Question, Unavailable
+from tools.contract.context import ApprovalMode, ClientState, ToolContext
+from tools.contract.errors import ToolErrorType
+from tools.contract.result import FunctionCall, ToolResult
+from tools.flow import Flow
+from tools.permissions.permission import Permission, Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rules import RuleReader
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+WRITE = {"file_path": "src/a.txt", "content": "new\n"}
+
+
+class Person:
+    """Gives one outcome to every question, and keeps the questions."""
+
+    def __init__(self, outcome: Answer | Pending | Unavailable) -> None:
+        self.outcome = outcome
+        self.questions: list[Question] = []
+
+    async def ask(self, question: Question) -> Answer | Pending | Unavailable:
+        self.questions.append(question)
+        return self.outcome
+
+
+NOBODY = Person(Unavailable(client_decides=True, way_out=""))
+
+
+def flow_with(**lists: Sequence[str]) -> Flow:
+    registry = ToolRegistry()
+    for tool in builtin_tools():
+        registry.register_tool(tool)
+    keys = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
+    reader = RuleReader(registry.canonical, "/home/me")
+    rules = reader.read(keys)
+    assert not reader.warnings
+    return Flow(registry, PermissionPolicy(rules, registry.canonical, "/home/me"))
+
+
+async def judged(flow: Flow, context: ToolContext, tool: str, arguments: Mapping[str, Any]) -> Permission:
+    return (await flow.judge(flow.registry.get_tool(tool), arguments, context)).permission
+
+
+def in_mode(context: ToolContext, mode: ApprovalMode) -> ToolContext:
+    return replace(context, client=ClientState("test", mode))
+
+
+@pytest.mark.requirement("policy.order")
+@pytest.mark.parametrize(
+    ("lists", "mode", "verdict"),
+    [
+        ({}, ApprovalMode.DEFAULT, Verdict.ASK),
+        ({}, ApprovalMode.AUTO_EDIT, Verdict.ALLOW),
+        ({}, ApprovalMode.YOLO, Verdict.ALLOW),
+        ({}, ApprovalMode.PLAN, Verdict.DENY),
+        ({"permissions_allow": ["Edit(src/**)"]}, ApprovalMode.DEFAULT, Verdict.ALLOW),
+        ({"permissions_allow": ["Edit(lib/**)"]}, ApprovalMode.DEFAULT, Verdict.ASK),
+        ({"permissions_allow": ["Edit"]}, ApprovalMode.PLAN, Verdict.DENY),
+        ({"permissions_ask": ["Edit(src/**)"], "permissions_allow": ["Edit"]}, ApprovalMode.YOLO, Verdict.ASK),
+        ({"tools_confirmationRequired": ["write_file"]}, ApprovalMode.AUTO_EDIT, Verdict.ASK),
+        ({"permissions_deny": ["Edit(src/**)"], "permissions_ask": ["Edit"]}, ApprovalMode.YOLO, Verdict.DENY),
+        ({"permissions_deny": ["Read(src/**)"]}, ApprovalMode.YOLO, Verdict.ALLOW),
+        ({"tools_exclude": ["WriteFileTool"]}, ApprovalMode.YOLO, Verdict.DENY),
+        ({"tools_core": ["read_file"]}, ApprovalMode.YOLO, Verdict.DENY),
+        ({"tools_allowed": ["WriteFile"]}, ApprovalMode.DEFAULT, Verdict.ALLOW),
+    ],
+)
+async def test_deny_stands_over_ask_over_allow_over_the_mode(
+    root: Path, context: ToolContext, lists: dict[str, list[str]], mode: ApprovalMode, verdict: Verdict
+) -> None:
+    (root / "src").mkdir()
+    permission = await judged(flow_with(**lists), in_mode(context, mode), "write_file", WRITE)
+    assert permission.verdict is verdict
+    assert permission.reason
+
+
+@pytest.mark.requirement("policy.links")
+async def test_a_rule_about_a_path_holds_for_every_name_of_the_file(root: Path, context: ToolContext) -> None:
+    (root / "secrets").mkdir()
+    (root / "secrets" / "key").write_text("x")
+    (root / "link").symlink_to(root / "secrets")
+    for rule in ("Read(secrets/**)", "Read(link/**)"):
+        flow = flow_with(permissions_deny=[rule])
+        permission = await judged(flow, context, "read_file", {"file_path": "link/key"})
+        assert permission.verdict is Verdict.DENY
+
+
+@pytest.mark.requirement("policy.protected")
+@pytest.mark.parametrize("mode", [ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/pre-commit",
+        "vendor/x/.git/config",
+        ".vscode/tasks.json",
+        ".mcp.json",
+        ".git",
+        ".GIT/hooks/x",
+        ".qwenignore",
+        ".geminiignore",
+        ".coretoolsignore",
+    ],
+)
+async def test_files_that_steer_programs_are_never_written_without_a_question(
+    context: ToolContext, mode: ApprovalMode, path: str
+) -> None:
+    flow = flow_with(permissions_allow=["Edit"])
+    arguments = {"file_path": path, "content": "x"}
+    person = Person(Answer(Decision.DENY))
+    outcome = await flow.run(FunctionCall("write_file", arguments), in_mode(context, mode), person)
+    assert isinstance(outcome, ToolResult)
+    assert outcome.error is not None
+    assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
+    assert not (Path(context.workspace.first_root) / path).exists()
+
+
+@pytest.mark.requirement("policy.explicit")
+async def test_a_question_that_a_rule_demands_is_not_left_to_the_clients_dialog(
+    root: Path, context: ToolContext
+) -> None:
+    flow = flow_with(permissions_ask=["Edit"])
+    outcome = await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, NOBODY)
+    assert isinstance(outcome, ToolResult)
+    assert outcome.error is not None
+    assert outcome.error.code is ToolErrorType.EXECUTION_DENIED
+    assert "permissions.ask" in outcome.error.message
+    assert not (root / "a").exists()
+
+
+@pytest.mark.requirement("policy.always")
+async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_only(
+    root: Path, context: ToolContext
+) -> None:
+    flow, person = flow_with(), Person(Answer(Decision.ALWAYS))
+    for name in ("a", "b"):
+        outcome = await flow.run(FunctionCall("write_file", {"file_path": name, "content": "x"}), context, person)
+        assert isinstance(outcome, ToolResult)
+        assert outcome.error is None
+    assert len(person.questions) == 1
+    other = replace(context, client=ClientState("other"))
+    assert (await judged(flow, other, "write_file", {"file_path": "c", "content": "x"})).verdict is Verdict.ASK
+    protected = {"file_path": ".git/hooks/x", "content": "x"}
+    assert (await judged(flow, context, "write_file", protected)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("policy.always")
+async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_remember(context: ToolContext) -> None:
+    nameless = replace(context, client=ClientState("", reads=None, grants=None))
+    person = Person(Answer(Decision.DENY, Channel.FORM))
+    await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), nameless, person)
+    assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
+
+
+class Keeper:
+    """Keeps rules in memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    async def keep(self, rules: Sequence[str]) -> str:
+        self.kept += rules
+        return "permissions.allow"
+
+
+@pytest.mark.requirement("policy.save")
+async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context: ToolContext) -> None:
+    keeper = Keeper()
+    flow = replace(flow_with(), keeper=keeper)
+    person = Person(Answer(Decision.SAVE))
+    await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
+    assert keeper.kept == [f"Edit(/{root})"]
+    other = replace(context, client=ClientState("other"))
+    permission = await judged(flow, other, "write_file", {"file_path": "b", "content": "x"})
+    assert (permission.verdict, permission.reason) == (Verdict.ALLOW, f"permissions.allow rule Edit(/{root})")
+
+
+@pytest.mark.requirement("plan.exit")
+@pytest.mark.parametrize(
+    ("decision", "mode"),
+    [
+        (Decision.ONCE, ApprovalMode.DEFAULT),
+        (Decision.ALWAYS, ApprovalMode.AUTO_EDIT),
+        (Decision.DENY, ApprovalMode.PLAN),
+    ],
+)
+async def test_a_plan_is_shown_and_the_answer_becomes_the_mode(
+    context: ToolContext, decision: Decision, mode: ApprovalMode
+) -> None:
+    context = in_mode(context, ApprovalMode.PLAN)
+    person = Person(Answer(decision))
+    await flow_with().run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), context, person)
+    assert context.client.approval_mode is mode
+    assert [choice.decision for choice in person.questions[0].choices] == [
+        Decision.ONCE,
+        Decision.ALWAYS,
+        Decision.DENY,
+    ]
+
+
+@pytest.mark.requirement("plan.exit")
+async def test_where_nobody_can_be_asked_plan_mode_stays(context: ToolContext) -> None:
+    context = in_mode(context, ApprovalMode.PLAN)
+    outcome = await flow_with().run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), context, NOBODY)
+    assert isinstance(outcome, ToolResult)
+    assert outcome.error is not None
+    assert context.client.approval_mode is ApprovalMode.PLAN
+
+
+@pytest.mark.requirement("plan.exit")
+async def test_outside_of_plan_mode_there_is_nothing_to_leave(context: ToolContext) -> None:
+    person = Person(Answer(Decision.ONCE))
+    outcome = await flow_with().run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), context, person)
+    assert isinstance(outcome, ToolResult)
+    assert outcome.error is not None
+    assert not person.questions

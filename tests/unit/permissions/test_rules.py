@@ -1,0 +1,179 @@
+"""Permission rules: from their text to what they are about."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.permissions.rule import Effect, MalformedRuleError, Rule, parse_rule
+from tools.permissions.rules import RuleReader
+from tools.permissions.specifiers import fits_wildcards, literal_path
+
+ALIASES = {"ReadFileTool": "read_file", "replace": "edit", "ShellTool": "run_shell_command"}
+ROOTS = ("/ws", "/other")
+HOME = "/home/me"
+
+
+def canonical(name: str) -> str:
+    return ALIASES.get(name, name)
+
+
+def rule(text: str, effect: Effect = Effect.DENY) -> Rule:
+    return parse_rule(text, effect, f"permissions.{effect}", canonical, HOME)
+
+
+@pytest.mark.requirement("rules.commands")
+@pytest.mark.parametrize(
+    ("written", "command", "fits"),
+    [
+        ("git log", "git log", True),
+        ("git log", "git log -1", True),
+        ("git log", "git logout", False),
+        ("git log *", "git log", True),
+        ("git log *", "git log -1", True),
+        ("git log *", "git logout", False),
+        ("git:*", "git push", True),
+        ("git:*", "gitk", False),
+        ("npm run test*", "npm run test:unit", True),
+        ("npm run test*", "npm run build", False),
+        ("git * main", "git push origin main", True),
+        ("git * main", "git push origin mainly", False),
+        ("git  log", "git log", True),
+        ("*", "anything", True),
+        ("rm", "rm -rf /", True),
+        ("rm", "rmdir x", False),
+    ],
+)
+def test_a_rule_about_commands_is_a_prefix_that_ends_between_words(written: str, command: str, fits: bool) -> None:
+    assert rule(f"Bash({written})").fits_command(command) is fits
+    assert rule(f"ShellTool({written})").fits_command(command) is fits
+
+
+@pytest.mark.requirement("rules.paths")
+@pytest.mark.parametrize(
+    ("written", "path", "fits"),
+    [
+        ("src/**", "/ws/src/a/b.py", True),
+        ("src/**", "/other/src/a", True),
+        ("src/**", "/ws/lib/src/a", False),
+        ("/src", "/ws/src/a", True),
+        ("./src", "/ws/src", True),
+        ("*.pem", "/ws/deep/key.pem", True),
+        (".env", "/ws/a/.env", True),
+        (".env", "/ws/a/.env.example", False),
+        ("secrets/", "/ws/a/secrets/key", True),
+        ("//etc/passwd", "/etc/passwd", True),
+        ("//etc/**", "/etc/ssh/config", True),
+        ("//etc/**", "/ws/etc/ssh", False),
+        ("~/.ssh/**", "/home/me/.ssh/id", True),
+        ("~/.ssh/**", "/ws/.ssh/id", False),
+        ("~", "/home/me/anything", True),
+        ("!odd", "/ws/!odd", True),
+        ("#odd", "/ws/#odd", True),
+        ("caf\xe9", "/ws/caf\xe9", True),
+    ],
+)
+def test_a_rule_about_paths_reads_like_an_ignore_file(written: str, path: str, fits: bool) -> None:
+    for name in ("Read", "read_file", "ReadFileTool", "Edit", "replace"):
+        assert rule(f"{name}({written})").fits_path([path], ROOTS) is fits
+
+
+@pytest.mark.requirement("rules.paths")
+def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -> None:
+    assert rule("Read(id_rsa)").fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
+    assert not rule("Read(id_rsa)", Effect.ALLOW).fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
+
+
+@pytest.mark.requirement("rules.paths")
+@pytest.mark.parametrize("path", ["/ws/a[b]*?c", "/ws/back\\slash", "/ws/blank ", "/ws/!x", "/"])
+def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str) -> None:
+    literal = literal_path(path)
+    assert literal is not None
+    made = rule(f"Edit({literal})", Effect.ALLOW)
+    assert made.fits_path([path.rstrip("/") + "/below"], ROOTS)
+    assert path == "/" or not made.fits_path([path[:-1] + "Z/below"], ROOTS)
+    assert literal_path("/ws/new\nline") is None
+
+
+@pytest.mark.requirement("rules.hosts")
+@pytest.mark.parametrize(
+    ("written", "host", "fits"),
+    [
+        ("example.org", "example.org", True),
+        ("example.org", "api.Example.org.", True),
+        ("example.org", "badexample.org", False),
+        ("domain:example.org", "example.org", True),
+        ("*.example.org", "a.example.org", True),
+        ("*", "anything", True),
+    ],
+)
+def test_a_rule_about_hosts_covers_subdomains(written: str, host: str, fits: bool) -> None:
+    assert rule(f"WebFetch({written})").fits_host(host) is fits
+
+
+@pytest.mark.requirement("rules.names")
+@pytest.mark.parametrize(
+    ("written", "names", "fits"),
+    [
+        ("Read", ["grep_search"], True),
+        ("Read", ["edit"], False),
+        ("Edit", ["write_file"], True),
+        ("replace", ["edit"], True),
+        ("edit", ["write_file"], False),
+        ("Bash", ["run_shell_command"], True),
+        ("*", ["anything"], True),
+        ("hub__search", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], True),
+        ("mcp__hub", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], True),
+        ("mcp__hub__*", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], True),
+        ("mcp_hub_*", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], True),
+        ("hub__*", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], True),
+        ("mcp__hu", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], False),
+    ],
+)
+def test_rules_call_tools_by_the_names_of_all_three_clients(written: str, names: list[str], fits: bool) -> None:
+    assert rule(written).names(names) is fits
+
+
+@pytest.mark.requirement("rules.malformed")
+@pytest.mark.parametrize("text", ["", "(x)", "Bash(git", "two words", "web_search(x)"])
+def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(MalformedRuleError):
+        rule(text)
+
+
+@pytest.mark.requirement("rules.malformed")
+def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
+    reader = RuleReader(canonical, HOME)
+    rules = reader.read(
+        {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
+    )
+    assert [found.fits_command("anything") for found in rules.deny] == [True]
+    assert [found.fits_path(["/ws/any"], ROOTS) for found in rules.ask] == [True]
+    assert rules.allow == ()
+    assert len(reader.warnings) == 4
+
+
+@pytest.mark.requirement("rules.lists")
+def test_the_older_lists_are_rules_too() -> None:
+    rules = RuleReader(canonical, HOME).read(
+        {
+            "tools.exclude": ["ShellTool(rm)"],
+            "tools.allowed": ["ShellTool(git status)"],
+            "tools.confirmationRequired": ["edit"],
+            "tools.core": ["ReadFileTool", "ShellTool(ls)"],
+        }
+    )
+    assert rules.deny[0].fits_command("rm x")
+    assert rules.allow[0].fits_command("git status")
+    assert rules.ask[0].names(["edit"])
+    assert [found.name for found in rules.core_commands()] == ["ShellTool"]
+
+
+@pytest.mark.requirement("rules.lists")
+def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None:
+    rules = RuleReader(canonical, HOME).read({"tools.core": ["ShellTool", "ShellTool(ls)"]})
+    assert rules.core_commands() == ()
+
+
+@pytest.mark.requirement("rules.linear")
+def test_many_stars_take_no_time() -> None:
+    assert not fits_wildcards("*a" * 5_000 + "*b", "a" * 100_000)

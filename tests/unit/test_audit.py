@@ -1,0 +1,127 @@
+"""The audit log: every decision, chained, without secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.audit import FIRST, AuditLog
+from tests.harness import ROOT
+from tools.contract.audit import Decided
+from tools.contract.confirmation import Answer, Decision, Unavailable
+from tools.permissions.permission import Permission, Verdict
+
+ALLOW = Permission(Verdict.ALLOW, "because")
+
+
+def decided(arguments: dict[str, Any] | None = None, answer: Answer | Unavailable | None = None) -> Decided:
+    return Decided("edit", arguments or {}, "Edit a\nb", "stdio", ALLOW, answer, 1_700_000_000.5)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the chain holds, as docs/permissions.md tells to check it."""
+    previous = FIRST
+    for record in records(path):
+        own = record.pop("hash")
+        if record["previous"] != previous or hashlib.sha256(json.dumps(record).encode()).hexdigest() != own:
+            return False
+        previous = own
+    return True
+
+
+@pytest.mark.requirement("audit.records")
+def test_each_decision_is_a_line_with_its_reason_and_its_answer(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.jsonl"))
+    log.note(decided({"file_path": "a", "n": 5}))
+    log.note(decided(answer=Answer(Decision.ONCE)))
+    log.note(decided(answer=Unavailable(client_decides=True, way_out="")))
+    log.close()
+    first, second, third = records(tmp_path / "audit.jsonl")
+    assert (first["tool"], first["verdict"], first["reason"]) == ("edit", "allow", "because")
+    assert first["arguments"] == {"file_path": "a", "n": 5}
+    assert first["time"] == "2023-11-14T22:13:20.500+00:00"
+    assert (second["answer"], second["by"], third["answer"]) == ("once", "form", "client decides")
+    assert stat.S_IMODE(os.stat(tmp_path / "audit.jsonl").st_mode) == 0o600
+
+
+@pytest.mark.requirement("audit.chained")
+def test_a_line_that_was_changed_or_taken_out_breaks_the_chain(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for _ in range(2):
+        log = AuditLog(str(path))
+        log.note(decided({"a": 1}))
+        log.note(decided({"a": 2}))
+        log.close()
+    assert is_whole(path)
+    whole = path.read_text()
+    path.write_text(whole.replace('"a": 1', '"a": 3', 1))
+    assert not is_whole(path)
+    path.write_text("".join(whole.splitlines(keepends=True)[1:]))
+    assert not is_whole(path)
+
+
+@pytest.mark.requirement("audit.chained")
+def test_two_servers_write_one_chain(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from tests.unit.test_audit import decided\n"
+        "from server.audit import AuditLog\n"
+        "log = AuditLog(sys.argv[1])\n"
+        "for number in range(50): log.note(decided({'n': number}))\n"
+        "log.close()\n"
+    )
+    command = [sys.executable, "-c", program, str(path), str(ROOT)]
+    writers = [subprocess.Popen(command) for _ in range(2)]
+    assert [writer.wait(30) for writer in writers] == [0, 0]
+    assert len(records(path)) == 100
+    assert is_whole(path)
+
+
+@pytest.mark.requirement("audit.secrets")
+def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(str(path))
+    token = "ghp_" + "a1B2" * 9
+    log.note(
+        decided(
+            {"api_key": "hunter2", "command": f"curl -H 'Authorization: Bearer {token}' x", "content": "y" * 10_000}
+        )
+    )
+    log.close()
+    text = path.read_text()
+    assert "hunter2" not in text
+    assert token not in text
+    assert len(text) < 5_000
+
+
+@pytest.mark.requirement("audit.newlines")
+def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(str(path))
+    log.note(decided({"command": 'x\n{"tool": "forged"}\u2028\u2029\x85\r\n', "k\ney": "\ud800"}))
+    log.close()
+    assert path.read_bytes().count(b"\n") == 1
+    assert is_whole(path)
+
+
+@pytest.mark.requirement("audit.disk")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not run: there is no /dev/full here")
+def test_a_full_disk_is_told_in_the_log_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
+    log = AuditLog("/dev/full")
+    log.note(decided())
+    log.note(decided())
+    log.close()
+    assert [record.levelname for record in caplog.records if "cannot be written" in record.message] == ["ERROR"] * 2

@@ -1,0 +1,147 @@
+"""What a program has started and still runs: found, asked to end, killed.
+
+Where the kernel knows sub-reapers (Linux), what loses its parent becomes a child of its supervisor, in whatever session
+it hides. So a supervisor finds all that its program ever started, and `waitpid` tells when nothing is left. Elsewhere
+the group of the program stands for all that it starts; what leaves the group is lost from sight.
+
+Only the standard library is imported: the broker runs by its path, without the import path of the server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Protocol
+
+if sys.platform == "win32":
+    raise ImportError("nothing is followed on Windows")
+
+STOP_ROUNDS = 20
+"""So often is looked for processes that were started while the others were stopped."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+"""From linux/prctl.h."""
+
+_library = ctypes.CDLL(None)
+
+
+def become_subreaper() -> bool:
+    """Become the parent of all below us that loses its own; whether that works here."""
+    if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
+        return False
+    return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
+
+
+def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
+    """The ids of all processes below one, parents first, without those that only wait to be reaped.
+
+    They come and go during the look: some may be missing, even all if each child of the root ends meanwhile.
+
+    Args:
+        root: The id of a process.
+        spared: Children of it that are left out, with all that is below them.
+    """
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb", buffering=0) as stat:
+                fields = stat.read(1024).rpartition(b")")[2].split()
+                # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
+                if fields[0] not in b"ZX" or int(fields[17]) > 1:
+                    children.setdefault(int(fields[1]), []).append(int(name))
+    left_out = set(spared)
+    found = [pid for pid in children.get(root, ()) if pid not in left_out]
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def send_signals(pids: Iterable[int], *numbers: int) -> None:
+    """Signal processes; those that are gone, or not ours to signal, are passed over."""
+    for pid in pids:
+        for number in numbers:
+            with suppress(OSError):
+                os.kill(pid, number)
+
+
+class Followed(Protocol):
+    """All that a program has started and that still runs, itself included."""
+
+    def pids(self) -> list[int]:
+        """Their ids, as far as they are known."""
+        ...
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, also to what is stopped."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        ...
+
+    def is_left(self) -> bool:
+        """Whether something runs although this process has no child any more."""
+        ...
+
+
+class Descendants:
+    """All processes below this one, a sub-reaper.
+
+    Args:
+        spared: Children that are left out, with all that is below them.
+    """
+
+    def __init__(self, spared: Iterable[int] = ()) -> None:
+        self._spared = spared
+
+    def pids(self) -> list[int]:
+        return descendants(os.getpid(), self._spared)
+
+    def ask_to_end(self) -> None:
+        send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Stop all of them first, so that none starts others meanwhile."""
+        stopped: set[int] = set()
+        for _ in range(STOP_ROUNDS):
+            running = set(self.pids()) - stopped
+            if not running:
+                break
+            send_signals(running, signal.SIGSTOP)
+            stopped |= running
+        send_signals(stopped, signal.SIGKILL)
+
+    def is_left(self) -> bool:
+        return False
+
+
+class Group:
+    """The group of a program, of which only the leader is known by its id.
+
+    Args:
+        leader: The id of the program and of its group.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+
+    def pids(self) -> list[int]:
+        return [self._leader] if self.is_left() else []
+
+    def ask_to_end(self) -> None:
+        send_signals([-self._leader], signal.SIGTERM, signal.SIGCONT)
+
+    def kill(self) -> None:
+        send_signals([-self._leader], signal.SIGKILL)
+
+    def is_left(self) -> bool:
+        try:
+            os.killpg(self._leader, 0)
+        except OSError as error:
+            return error.errno == errno.EPERM
+        return True

@@ -1,0 +1,204 @@
+"""The sandbox of commands: off, used where it works, or required.
+
+    confinement = BubblewrapConfinement(SandboxMode.AUTO, network=NetworkAccess.HOST, site=Site(home=...))
+    confined = await confinement.confine(spec, roots)      # the first time, this tries the sandbox out
+    ... run confined.spec ...
+    steering = await confined.release()                    # after everything of the command has ended
+
+What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
+starts it sees to their end, as to that of any other process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from anyio import CancelScope, Lock, to_thread
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names import shown_whole_path
+from tools.execution.confinement import Confined
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.arguments import bubblewrap_arguments
+from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
+from tools.execution.sandbox.paths import is_beneath
+from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
+from tools.execution.sandbox.seccomp import seccomp_program
+from tools.execution.sandbox.steering import SteeringLookout, is_diverted_repository
+from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad
+
+FILTER_DESCRIPTOR = 9
+"""From which bubblewrap reads the filter of system calls, above what a shell command uses by number."""
+
+SET_ASIDE = ".untrusted"
+"""Ending of a file that a command must not have made and that no program makes there."""
+
+
+class SandboxMode(StrEnum):
+    """When commands run in the sandbox (`shell.sandbox`)."""
+
+    OFF = "off"
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+class NetworkAccess(StrEnum):
+    """What commands in the sandbox reach (`shell.network`)."""
+
+    NONE = "none"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxed(Confined):
+    """A command in the sandbox, with what is held for it."""
+
+    prepared: Prepared | None = field(default=None, repr=False)
+
+    async def release(self) -> tuple[str, ...]:
+        """Give back what is held, once everything of the command has ended.
+
+        Returns:
+            Paths of files that steer programs outside, new since the command began, whoever made them.
+        """
+        new: tuple[str, ...] = ()
+        if self.prepared is not None:
+            with CancelScope(shield=True):
+                new = await to_thread.run_sync(_finish, self.prepared)
+        return new
+
+
+class BubblewrapConfinement:
+    """Puts commands into bubblewrap. One for each server.
+
+    Args:
+        mode: When.
+        network: What commands reach.
+        site: What of this machine and server matters to every command.
+        search_path: Where to look for the program (`PATH`).
+        program: The program to use instead of the one that would be found.
+    """
+
+    def __init__(
+        self,
+        mode: SandboxMode,
+        network: NetworkAccess,
+        site: Site,
+        search_path: str = os.defpath,
+        program: str | None = None,
+    ) -> None:
+        self._mode = mode
+        self._site = replace(site, shares_network=network is NetworkAccess.HOST)
+        self._network = network
+        self._search_path = search_path
+        self._program = program
+        self._status: SandboxStatus | None = None
+        self._trying = Lock()
+        self._group = ProcessGroupLimit()
+        self._lookout = SteeringLookout()
+
+    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
+        """Put a command into the sandbox, or leave it as it is.
+
+        Raises:
+            ToolError: `sandbox_unavailable`: a sandbox is required, and none works for this command.
+        """
+        if self._mode is SandboxMode.OFF:
+            return Confined(spec)
+        status = await self.status(workspace_roots)
+        failure = status.failure or self._unfit(status, workspace_roots)
+        if failure is None and status.program is not None:
+            # Not to be lost on the way: it holds folders.
+            with CancelScope(shield=True):
+                return await to_thread.run_sync(self._confined, status.program, spec, workspace_roots)
+        if self._mode is SandboxMode.REQUIRED:
+            raise _unavailable(failure)
+        return Confined(spec)
+
+    async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
+        """Whether the sandbox works here; tried out at the first call, and remembered."""
+        async with self._trying:
+            if self._status is None:
+                self._status = await to_thread.run_sync(self._try_out, workspace_roots)
+            return self._status
+
+    def close(self) -> None:
+        """Give back what belongs to the server, after its last command."""
+        self._group.close()
+
+    def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+        if sys.platform != "linux":
+            return SandboxStatus(None, NOT_LINUX)
+        program = self._program or find_bubblewrap(self._search_path, roots)
+        if program is None:
+            return SandboxStatus(None, "bubblewrap is not installed")
+        if self._mode is SandboxMode.REQUIRED and is_root() and self._group.join(()) is None:
+            return SandboxStatus(
+                program,
+                "this server runs as root, whose number of processes only a control group limits, and none can be "
+                "made here; start the server as another user",
+            )
+
+        from tools.execution.sandbox.probe import probe  # noqa: PLC0415 - once, with the first command
+
+        @contextmanager
+        def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], descriptor: int) -> Generator[ProcessSpec]:
+            prepared = prepare(self._site, self._lookout, [root], readable)
+            try:
+                yield self._wrapped(program, spec, prepared, descriptor)
+            finally:
+                prepared.placeholders.release()
+
+        return probe(program, self._site.home, self._site.shares_network, wrap)
+
+    def _unfit(self, status: SandboxStatus, roots: Sequence[str]) -> str | None:
+        """Why this command cannot have the sandbox, although it works."""
+        broad = too_broad(roots)
+        if broad is not None:
+            return (
+                f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined"
+            )
+        program = status.program
+        if program is not None and any(is_beneath(os.path.realpath(program), root) for root in roots):
+            return "the program bubblewrap lies in the workspace, where commands can replace it"
+        return None
+
+    def _confined(self, program: str, spec: ProcessSpec, roots: Sequence[str]) -> Confined:
+        prepared = prepare(self._site, self._lookout, roots)
+        wrapped = self._wrapped(program, spec, prepared, FILTER_DESCRIPTOR)
+        return Sandboxed(wrapped, sandbox="bwrap", network=str(self._network), prepared=prepared)
+
+    def _wrapped(self, program: str, spec: ProcessSpec, prepared: Prepared, descriptor: int) -> ProcessSpec:
+        calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
+        arguments = bubblewrap_arguments(prepared.view, spec.folder, spec.argv, None if calls is None else descriptor)
+        argv = (program, *arguments)
+        joined = self._group.join(argv) if is_root() else None
+        return replace(
+            spec,
+            argv=argv if joined is None else joined,
+            environment=sandbox_environment(spec.environment, prepared.view.roots),
+            attachments=dict(spec.attachments) | ({} if calls is None else {descriptor: calls}),
+        )
+
+
+def _unavailable(failure: str | None) -> ToolError:
+    return ToolError(
+        ToolErrorType.SANDBOX_UNAVAILABLE,
+        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. "
+        "Nothing is run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without "
+        "a sandbox where there is none; 'coretools-mcp doctor' tells what works.",
+    )
+
+
+def _finish(prepared: Prepared) -> tuple[str, ...]:
+    new = prepared.finish()
+    for path in filter(is_diverted_repository, new):
+        # git would take hooks and commands from wherever it points, and nobody but an attacker puts it there.
+        with suppress(OSError):
+            os.rename(path, path + SET_ASIDE)
+    return new

@@ -1,0 +1,127 @@
+"""Names that stay untaken while a command runs.
+
+A mount needs something to stand on, so a name that is absent can only be kept from a command by an empty folder. It is
+marked by its sticky bit, which means nothing on a folder that only its owner may write; whoever uses it holds a shared
+lock, and the last one removes it. A lock ends with its process, so a folder left behind by a server that was killed is
+adopted and removed by the next command in the same workspace; until then it is an empty folder that git does not see.
+A folder that somebody has put something into is never removed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import weakref
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+
+ATTEMPTS = 5
+"""How often a folder that another server is just removing is made anew."""
+
+
+MODE = stat.S_ISVTX | 0o755
+"""Anybody who could write in the folder above can see that it is empty, and its owner can put something into it."""
+
+
+class Placeholders:
+    """Empty folders at absent paths, held until `release`.
+
+    Args:
+        paths: Where; what is taken by something else, or cannot be made, is left alone.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._held: list[tuple[str, int]] = []
+        # Also when the object is lost, and at the end of the program.
+        self._release = weakref.finalize(self, _release, self._held)
+        for path in paths:
+            self._take(path)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that are held."""
+        return tuple(path for path, _ in self._held)
+
+    def release(self) -> None:
+        """Remove those that nobody else holds. May be called again."""
+        self._release()
+
+    def _take(self, path: str) -> None:
+        for _ in range(ATTEMPTS):
+            # Where we may not make it, no command can either.
+            with suppress(OSError), _folder_of(path) as folder:
+                os.mkdir(os.path.basename(path), MODE, dir_fd=folder)
+            if not is_placeholder(path):
+                return
+            descriptor = _hold(path)
+            if descriptor is not None:
+                self._held.append((path, descriptor))
+                return
+
+
+def _release(held: list[tuple[str, int]]) -> None:
+    while held:
+        path, descriptor = held.pop()
+        try:
+            _remove(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def is_placeholder(path: str) -> bool:
+    """Whether a path is one of ours: an empty folder with the mark."""
+    try:
+        status = os.lstat(path)
+        return stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX) and not os.listdir(path)
+    except OSError:
+        return False
+
+
+def _hold(path: str) -> int | None:
+    """A descriptor with a shared lock, or `None` where the folder is being removed."""
+    if sys.platform == "win32":
+        return None
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if _is_at(descriptor, path):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _remove(path: str, descriptor: int) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(descriptor, path):
+            with _folder_of(path) as folder:
+                os.rmdir(os.path.basename(path), dir_fd=folder)
+
+
+@contextmanager
+def _folder_of(path: str) -> Generator[int]:
+    """A descriptor of the folder that a path is in, if that is no link."""
+    descriptor = os.open(
+        os.path.dirname(path), os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    )
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    held, there = os.fstat(descriptor), os.lstat(path)
+    return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)

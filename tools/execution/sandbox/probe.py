@@ -1,0 +1,169 @@
+"""Whether the sandbox works on this machine: told by running it with all its options, not by looking for it.
+
+A program that is there can be forbidden what it needs (user namespaces, mounts in containers), and one that starts need
+not confine. So a program in the sandbox tries what must fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
+
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.checked import CHANGED_CODE
+from tools.execution.sandbox.probe_program import FIRST_CODE
+from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus
+
+SECONDS = 2.0
+"""How long the attempt may take; a sandbox takes milliseconds."""
+
+ATTEMPTS = 2
+"""A machine under load is asked again; a sandbox that hangs, hangs twice."""
+
+_WHAT_WORKED = (
+    "a command could not write in its workspace",
+    "a command wrote outside its workspace",
+    "a command wrote a git hook",
+    "a command wrote settings of an editor",
+    "a command connected to a socket outside",
+    "a command connected to an abstract socket outside",
+    "a command was in the process namespace of this server",
+    "a command could change settings of the kernel",
+    "a command had a route to the network",
+)
+"""In the order of the attempts of `probe_program`."""
+
+_TOO_SLOW = f"it did not answer within {SECONDS:g} s"
+
+_KNOWN_FAILURES = (
+    (
+        "setting up uid map",
+        "user namespaces are restricted here (AppArmor, kernel.apparmor_restrict_unprivileged_userns)",
+    ),
+    ("No permissions to creat", "user namespaces are forbidden here, as in most containers"),
+    ("Creating new namespace failed", "new namespaces are forbidden here, as in most containers"),
+    ("Failed RTM_NEWADDR", "a network namespace cannot be set up here"),
+    ("loopback", "a network namespace cannot be set up here"),
+    ("Failed to make / slave", "mounts are forbidden here, as in most containers"),
+    ("overflowuid", "/proc is missing or incomplete here"),
+    ("mount proc", "a new /proc cannot be mounted here, as in most containers"),
+    ("seccomp", "the kernel does not take filters of system calls"),
+    ("Unknown option", "this version of bubblewrap is too old; 0.8.0 or newer is needed"),
+    ("execvp", "the probe's program cannot be started in it"),
+)
+"""What bubblewrap says, and what it means."""
+
+
+class Wrap(Protocol):
+    """Puts a command into the sandbox for as long as the `with` lasts."""
+
+    def __call__(
+        self, spec: ProcessSpec, root: str, readable: Sequence[str], descriptor: int
+    ) -> AbstractContextManager[ProcessSpec]:
+        """The command as it is to be started.
+
+        Args:
+            spec: The command.
+            root: Its workspace.
+            readable: What it has to see.
+            descriptor: The number from which the filter of system calls will be read.
+        """
+        ...
+
+
+def probe(program: str, home: str, shares_network: bool, wrap: Wrap) -> SandboxStatus:
+    """Try a sandbox. Blocks.
+
+    Args:
+        program: The absolute path of bubblewrap.
+        home: The home folder, in which the attempt tries to write.
+        shares_network: Whether commands reach what this machine reaches.
+        wrap: Puts a command into the sandbox.
+    """
+    if sys.platform != "linux":
+        return SandboxStatus(None, NOT_LINUX)
+    try:
+        folder = os.path.realpath(tempfile.mkdtemp(prefix="coretools-mcp-probe-"))
+    except OSError:
+        return SandboxStatus(program, "there is no temporary folder to try it in")
+    marker = os.path.join(home, f".{os.path.basename(folder)}")
+    failure: str | None = None
+    try:
+        for _ in range(ATTEMPTS):
+            failure = _attempt(folder, marker, "host" if shares_network else "none", wrap)
+            if failure != _TOO_SLOW:
+                break
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        failure = f"it cannot be tried out ({type(error).__name__})"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            os.unlink(marker)
+    return SandboxStatus(program, failure)
+
+
+def _attempt(folder: str, marker: str, network: str, wrap: Wrap) -> str | None:
+    if sys.platform != "linux":
+        return NOT_LINUX
+    root = tempfile.mkdtemp(dir=folder)
+    os.makedirs(os.path.join(root, ".git", "hooks"))
+    abstract = os.path.basename(folder) + os.path.basename(root)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe_program.py")
+    namespace = os.readlink("/proc/self/ns/pid")
+    spec = ProcessSpec((sys.executable, "-P", "-S", script, root, marker, abstract, namespace, network), root, {})
+    needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(sys.executable))
+    with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as nameless:
+        for server, address in ((named, os.path.join(root, "socket")), (nameless, "\0" + abstract)):
+            server.bind(address)
+            server.listen()
+        descriptor = os.memfd_create("filter")
+        try:
+            with wrap(spec, root, needed, descriptor) as wrapped:
+                os.write(descriptor, wrapped.attachments.get(descriptor, b""))
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                code, said = _run(wrapped, descriptor)
+        finally:
+            os.close(descriptor)
+    if code is None:
+        return _TOO_SLOW
+    return None if code == 0 and not os.path.lexists(marker) else _explain(code, said)
+
+
+def _run(spec: ProcessSpec, descriptor: int) -> tuple[int | None, str]:
+    """Run the attempt: its exit code, `None` where it had to be killed, and what it printed."""
+    if sys.platform == "win32":
+        return None, ""
+    process = subprocess.Popen(
+        spec.argv,
+        cwd=spec.folder,
+        env=dict(spec.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(descriptor,),
+        start_new_session=True,
+    )
+    with process:
+        try:
+            said, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            # In a session of its own: its helpers, if it is a script, go with it.
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, ""
+    return process.returncode, said.decode("utf-8", "replace")
+
+
+def _explain(code: int, said: str) -> str:
+    if FIRST_CODE <= code < FIRST_CODE + len(_WHAT_WORKED):
+        return f"it does not confine: {_WHAT_WORKED[code - FIRST_CODE]}"
+    if code == CHANGED_CODE:
+        return "it does not mount what it is told to"
+    return next((meaning for text, meaning in _KNOWN_FAILURES if text in said), f"it ended with code {code}")

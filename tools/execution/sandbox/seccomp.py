@@ -1,0 +1,144 @@
+"""What a command may ask the kernel for: a filter of system calls, as the program that bubblewrap loads.
+
+Mounts hide files, but a socket of the local family is no file to them: connecting to one works on a read-only mount,
+and abstract ones have no path at all. So the sandbox has no local sockets but pairs, which have no name. The internet
+families are left to the network namespace.
+
+A filter sees numbers, not what pointers point at. What would do the same by another way (io_uring, other
+instruction sets) is therefore refused as a whole, and so is what only makes a larger target of the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+"""BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_ALU|AND|K, BPF_RET|K (linux/bpf_common.h)."""
+
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+"""SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)."""
+
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+"""Where `struct seccomp_data` holds them; both architectures are little-endian, so the low half comes first."""
+
+_X32 = 0x40000000
+"""Bit of the second set of call numbers on x86-64."""
+
+_FAMILIES = (2, 10, 16)
+"""AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)."""
+
+_PAIR_TYPES = (1, 5)
+"""SOCK_STREAM, SOCK_SEQPACKET. A pair of datagram sockets can still send to a named one."""
+
+_TYPE_MASK = 0xF
+_NEW_NAMESPACES = 0x7E020080
+"""All CLONE_NEW* flags. In a namespace of its own a command would have capabilities."""
+
+_CLONE_NAMESPACES = 0x7E020000
+"""The same for `clone`, where the lowest byte is a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Architecture:
+    """The numbers of one architecture (asm/unistd.h).
+
+    Args:
+        audit: AUDIT_ARCH_*.
+        has_second_set: Whether there are calls with `_X32`.
+        refused: Calls that are not permitted.
+        calls: Numbers of socket, socketpair, clone and unshare.
+    """
+
+    audit: int
+    has_second_set: bool
+    refused: tuple[int, ...]
+    calls: tuple[int, int, int, int]
+
+
+_ABSENT = (425, 426, 427, 435)
+"""io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are said not to exist, since
+programs then take the older way, which the filter can look into."""
+
+_NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
+"""open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere."""
+
+_ARCHITECTURES = {
+    "x86_64": _Architecture(
+        audit=0xC000003E,
+        has_second_set=True,
+        # add_key, request_key, keyctl, bpf, userfaultfd, perf_event_open, setns, mount, umount2, pivot_root, chroot,
+        # open_by_handle_at, kexec_load, kexec_file_load, init_module, finit_module, delete_module, syslog, acct,
+        # swapon, swapoff, reboot, quotactl
+        refused=(
+            *(248, 249, 250, 321, 323, 298, 308, 165, 166, 155, 161, 304, 246, 320, 175, 313, 176, 103, 163, 167, 168),
+            *(169, 179),
+            *_NEW_MOUNTS,
+        ),
+        calls=(41, 53, 56, 272),
+    ),
+    "aarch64": _Architecture(
+        audit=0xC00000B7,
+        has_second_set=False,
+        refused=(
+            *(217, 218, 219, 280, 282, 241, 268, 40, 39, 41, 51, 265, 104, 294, 105, 273, 106, 116, 89, 224, 225),
+            *(142, 60),
+            *_NEW_MOUNTS,
+        ),
+        calls=(198, 199, 220, 97),
+    ),
+}
+
+
+def seccomp_program(machine: str) -> bytes | None:
+    """The filter for an architecture, `None` where there is none.
+
+    Args:
+        machine: What `uname -m` says.
+    """
+    architecture = _ARCHITECTURES.get(machine)
+    if architecture is None:
+        return None
+    socket, pair, clone, unshare = architecture.calls
+    lines = [
+        _line(_LOAD, _ARCHITECTURE_AT),
+        _line(_EQUAL, architecture.audit, true=1),
+        _refuse(errno.EPERM),
+        _line(_LOAD, _NUMBER_AT),
+    ]
+    if architecture.has_second_set:
+        lines += [_line(_AT_LEAST, _X32, false=1), _refuse(errno.ENOSYS)]
+    lines += _refused(_ABSENT, errno.ENOSYS)
+    lines += _refused(architecture.refused, errno.EPERM)
+    lines += _on(socket, _only_one_of(0, _FAMILIES, None, errno.EAFNOSUPPORT))
+    lines += _on(pair, _only_one_of(1, _PAIR_TYPES, _TYPE_MASK, errno.EPROTONOSUPPORT))
+    lines += _on(clone, _only_one_of(0, (0,), _CLONE_NAMESPACES, errno.EPERM))
+    lines += _on(unshare, _only_one_of(0, (0,), _NEW_NAMESPACES, errno.EPERM))
+    lines.append(_line(_RETURN, _ALLOW))
+    return b"".join(lines)
+
+
+def _line(code: int, value: int, *, true: int = 0, false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, true, false, value)
+
+
+def _refuse(number: int) -> bytes:
+    return _line(_RETURN, _ERRNO | number)
+
+
+def _refused(calls: Iterable[int], number: int) -> list[bytes]:
+    return [line for call in calls for line in (_line(_EQUAL, call, false=1), _refuse(number))]
+
+
+def _on(call: int, body: list[bytes]) -> list[bytes]:
+    """A body for one call; it decides, so nothing after it sees another number loaded."""
+    return [_line(_EQUAL, call, false=len(body)), *body]
+
+
+def _only_one_of(argument: int, values: tuple[int, ...], mask: int | None, number: int) -> list[bytes]:
+    """Allow a call if its argument, under the mask, is one of the values."""
+    masked = [] if mask is None else [_line(_AND, mask)]
+    tests = [_line(_EQUAL, value, true=len(values) - at) for at, value in enumerate(values)]
+    return [_line(_LOAD, _ARGUMENTS_AT + 8 * argument), *masked, *tests, _refuse(number), _line(_RETURN, _ALLOW)]

@@ -1,0 +1,193 @@
+"""Where the files with long outputs stand: a private, limited folder for each client, all gone with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tools.execution.spill import SPILL_BYTES, Spill
+
+CLIENT_BYTES = 1 << 30
+"""Most bytes kept for one client; the oldest output that is complete goes first."""
+
+PREFIX = "coretools-mcp-"
+LOCK_NAME = ".lock"
+WRITERS = 2
+"""Threads that write. A disk is not quicker with more."""
+
+
+@dataclass(slots=True)
+class _ClientFiles:
+    """The files of one client, oldest first, and how many bytes they hold together."""
+
+    folder: str
+    files: dict[str, Spill] = field(default_factory=dict[str, Spill])
+    complete: set[str] = field(default_factory=set[str])
+    bytes: int = 0
+
+
+class SpillStore:
+    """Gives out files for outputs.
+
+    Nothing is made on disk before the first of them is written. The folder of a server that was killed is removed by
+    the next one; whether its server lives is told by a lock.
+
+    Args:
+        parent: The folder to make ours in; by default the one for temporary files.
+        command_bytes: Most bytes kept of one output.
+        client_bytes: Most bytes kept for one client.
+    """
+
+    def __init__(
+        self, parent: str | None = None, *, command_bytes: int = SPILL_BYTES, client_bytes: int = CLIENT_BYTES
+    ) -> None:
+        self._parent = parent
+        self._name = PREFIX + os.urandom(16).hex()
+        self._command_bytes = command_bytes
+        self._client_bytes = client_bytes
+        self._clients: dict[str, _ClientFiles] = {}
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock: int | None = None
+        self._making = threading.Lock()
+
+    @property
+    def folder(self) -> str:
+        """Our own folder, a real path. It may not exist yet."""
+        if self._parent is None:
+            import tempfile  # noqa: PLC0415 - it takes a while, and most servers never need it
+
+            self._parent = tempfile.gettempdir()
+        return os.path.join(os.path.realpath(self._parent), self._name)
+
+    def folder_of(self, client_key: str) -> str | None:
+        """A client's folder, which may not exist yet; `None` for a client that cannot be told from others."""
+        # A key may be a secret, such as a session's id.
+        return os.path.join(self.folder, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
+
+    def open(self, client_key: str) -> Spill | None:
+        """A file for one output; `None` for a client that cannot be told from others, to which nothing is kept."""
+        folder = self.folder_of(client_key)
+        if folder is None:
+            return None
+        client = self._clients.setdefault(client_key, _ClientFiles(folder))
+        path = os.path.join(folder, f"output-{os.urandom(8).hex()}.txt")
+        executor = self._threads()
+        spill = Spill(path, self._command_bytes, executor, lambda: self._make(folder), lambda n: self._take(client, n))
+        client.files[path] = spill
+        return spill
+
+    def complete(self, client_key: str, spill: Spill) -> None:
+        """Nothing more is written to a file, so it may make room for others."""
+        client = self._clients.get(client_key)
+        if client is not None and spill.path in client.files:
+            client.complete.add(spill.path)
+
+    def discard(self, client_key: str, spill: Spill) -> None:
+        """Remove a file."""
+        client = self._clients.get(client_key)
+        if client is not None:
+            self._remove(client, spill.path)
+
+    def forget(self, client_key: str) -> None:
+        """Remove all files of a client that does not come back."""
+        client = self._clients.pop(client_key, None)
+        if client is not None:
+            self._threads().submit(_remove_tree, client.folder)
+
+    async def aclose(self) -> None:
+        """Remove everything."""
+        self._clients.clear()
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        await asyncio.get_running_loop().run_in_executor(executor, self._remove_all)
+        executor.shutdown(wait=False)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(WRITERS, thread_name_prefix="output-writer")
+        return self._executor
+
+    def _take(self, client: _ClientFiles, count: int) -> bool:
+        """Make room for so many bytes more."""
+        for path in list(client.files):
+            if client.bytes + count <= self._client_bytes:
+                break
+            if path in client.complete:
+                self._remove(client, path)
+        if client.bytes + count > self._client_bytes:
+            return False
+        client.bytes += count
+        return True
+
+    def _remove(self, client: _ClientFiles, path: str) -> None:
+        spill = client.files.pop(path, None)
+        if spill is None:
+            return
+        client.complete.discard(path)
+        client.bytes -= spill.kept
+        self._threads().submit(spill.remove)
+
+    def _make(self, client_folder: str) -> None:
+        with self._making:
+            if self._lock is None:
+                os.mkdir(self.folder, 0o700)
+                self._lock = _lock(self.folder)
+                _sweep(os.path.dirname(self.folder))
+            with suppress(FileExistsError):
+                os.mkdir(client_folder, 0o700)
+
+    def _remove_all(self) -> None:
+        with self._making:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                _remove_tree(self.folder)
+                if lock >= 0:
+                    os.close(lock)
+
+
+def _lock(folder: str) -> int:
+    """Lock a folder of ours for as long as this process lives; -1 where files cannot be locked."""
+    if sys.platform == "win32":
+        return -1
+    import fcntl  # noqa: PLC0415 - only where it exists
+
+    # The name that others look for appears when the lock is held.
+    name = os.path.join(folder, os.urandom(8).hex())
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.rename(name, os.path.join(folder, LOCK_NAME))
+    return descriptor
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of servers that were killed."""
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - only where it exists
+
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                    continue
+                descriptor = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove_tree(entry.path)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove_tree(folder: str) -> None:
+    import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,292 @@
+"""Runs one program at a time and looks after all that it starts: the processes that the broker forks.
+
+Programs are started with `posix_spawn`, which copies nothing of the process that calls it. A supervisor takes the next
+program when nothing is left of the last one, since a fork costs half as much as a shell.
+
+It ends what is left when it is told to, and when the server or the broker is gone: then their ends of its descriptors
+close.
+
+Only the standard library is imported: the broker runs by its path, without the import path of the server.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if sys.platform == "win32":
+    raise ImportError("there are no supervisors on Windows")
+
+if TYPE_CHECKING:
+    from tools.execution.followed import Followed
+
+FRAME = struct.Struct("=BI")
+"""What every message between server and supervisor begins with: its kind, and the bytes that follow."""
+
+NUMBER = struct.Struct("=I")
+"""A number in a message."""
+
+RUN, END, LIST = 1, 2, 3
+"""From the server. RUN: see `spawn`; with it come the descriptors of the output and of the attachments.
+END: the grace in milliseconds. LIST: nothing."""
+
+STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
+"""To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
+GONE: nothing is left, the next one may come. LISTED: the ids of what runs."""
+
+MOST_DESCRIPTORS = 253
+"""As many does Linux pass with one message (SCM_MAX_FD)."""
+
+LEAVE_GRACE_SECONDS = 0.2
+"""So long have programs to end by themselves once the server is gone."""
+
+LEAVE_SECONDS = 5.0
+"""After so long without the server, what cannot be killed is left alone."""
+
+LOOKS = 50
+"""So often is looked for what runs, if none is found: each time, they may have been replaced by others meanwhile."""
+
+KILL_PAUSE_SECONDS = 0.02
+"""Between two attempts to kill what is left."""
+
+_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
+"""Programs start with the usual reaction to each. Asking for them takes as long as a twelfth of a shell."""
+
+GROUP_PAUSE_SECONDS = 0.05
+"""Nobody tells when a group has become empty, so it is looked at this often."""
+
+
+def spawn(body: bytes, descriptors: list[int]) -> int:
+    """Start a program, in a session of its own.
+
+    Args:
+        body: Of RUN: strings with NUL between them. The first has numbers: how many arguments there are, the limits
+            (bytes of a file, processes, bytes of a core dump; -1 leaves one as it is), and what numbers the attachments
+            are to have. Then come the folder, the arguments, and names and values of the environment by turns.
+        descriptors: What came with it. Copies are added, all are to be closed by the caller.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    head, folder, *strings = body.split(b"\0")
+    count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
+    if len(descriptors) != 1 + len(numbers):
+        raise OSError(errno.EMFILE, "some descriptors did not arrive")
+    _limit(file_bytes, processes, core_bytes)
+    os.chdir(folder)
+    output, *attached = _above(max(numbers), descriptors) if numbers else descriptors
+    pairs = iter(strings[count:])
+    return os.posix_spawn(
+        strings[0],
+        strings[:count],
+        dict(zip(pairs, pairs, strict=True)),
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, source, target)
+            for source, target in ((output, 1), (output, 2), *zip(attached, numbers, strict=True))
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_ALL_SIGNALS,
+    )
+
+
+def _above(highest: int, descriptors: list[int]) -> list[int]:
+    """Copies with numbers that are not among those to be given, so that none is overwritten before its turn."""
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1) for descriptor in descriptors]
+    descriptors += copies
+    return copies
+
+
+def _limit(file_bytes: int, processes: int, core_bytes: int) -> None:
+    """Limit this process, and with it all that it starts. A limit can only become lower."""
+    import resource  # noqa: PLC0415 - not on every system
+
+    wanted = (
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_CORE, core_bytes),
+    )
+    for what, most in wanted:
+        if most >= 0:
+            least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
+            resource.setrlimit(what, (least, least))
+
+
+def _note(_number: int, _frame: object) -> None:
+    """Without a handler no signal wakes anybody."""
+
+
+class Waiting:
+    """Waits for descriptors, for the end of children and for a moment, whichever comes first."""
+
+    def __init__(self, *descriptors: int) -> None:
+        self._poll = select.poll()
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _note)
+        for descriptor in (self._pipe[0], *descriptors):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def forget(self, descriptor: int) -> None:
+        """Wait for it no longer."""
+        self._poll.unregister(descriptor)
+
+    def wait(self, *moments: float | None) -> set[int]:
+        """The descriptors that can be read; none when a child has ended or a moment of the monotonic clock has come."""
+        until = min((moment for moment in moments if moment is not None), default=None)
+        events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
+        ready = {descriptor for descriptor, _ in events}
+        if self._pipe[0] in ready:
+            ready.remove(self._pipe[0])
+            os.read(self._pipe[0], 4096)
+        return ready
+
+    def close(self) -> None:
+        for end in self._pipe:
+            os.close(end)
+
+
+class Supervisor:
+    """Runs one program at a time and looks after all that it starts.
+
+    Args:
+        channel: The socket to the server.
+        broker: A descriptor that can be read once the broker is gone.
+        follow: Gives, for the id of a program, what is looked after.
+    """
+
+    def __init__(self, channel: socket.socket, broker: int, follow: Callable[[int], Followed]) -> None:
+        self._channel = channel
+        self._broker = broker
+        self._follow = follow
+        self._waiting = Waiting(channel.fileno(), broker)
+        self._program = 0
+        self._followed: Followed | None = None
+        self._look_at: float | None = None
+        self._kill_at: float | None = None
+        self._leave_at: float | None = None
+
+    def serve(self) -> bool:
+        """Do what the server asks, until it or the broker is gone; whether nothing is left."""
+        while self._leave_at is None or (self._followed is not None and monotonic() < self._leave_at):
+            ready = self._waiting.wait(self._look_at, self._kill_at, self._leave_at)
+            # A request that comes when the broker is gone stays unread; so the server knows that it was not taken.
+            if self._broker in ready or (ready and not self._listen()):
+                self._leave()
+            self._reap()
+            if self._followed is not None and self._kill_at is not None and monotonic() >= self._kill_at:
+                self._followed.kill()
+                self._kill_at = monotonic() + KILL_PAUSE_SECONDS
+        with suppress(OSError):
+            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to go on now
+        return self._followed is None
+
+    def _listen(self) -> bool:
+        """Do what the server asks now; whether it is still there."""
+        try:
+            head, descriptors, _, _ = socket.recv_fds(self._channel, FRAME.size, MOST_DESCRIPTORS)
+            if not head:
+                return False
+            kind, size = FRAME.unpack(head + self._receive(FRAME.size - len(head)))
+            body = self._receive(size)
+        except OSError:
+            return False
+        if kind == RUN:
+            self._run(body, descriptors)
+        elif kind == END:
+            self._end(NUMBER.unpack(body)[0] / 1000)
+        else:
+            self._tell(LISTED, *self._list())
+        return True
+
+    def _list(self) -> list[int]:
+        """What runs; never nothing if there is something, unlike a single look at processes that come and go."""
+        for _ in range(LOOKS):
+            self._reap()
+            pids = self._followed.pids() if self._followed is not None else []
+            if pids or self._followed is None:
+                return pids
+        return [self._program]
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            part = self._channel.recv(size - len(received))
+            if not part:
+                raise ConnectionResetError
+            received += part
+        return bytes(received)
+
+    def _tell(self, kind: int, *numbers: int) -> None:
+        # If nobody listens any more, the next look at the socket tells.
+        with suppress(OSError):
+            self._channel.sendall(message(kind, *numbers))
+
+    def _run(self, body: bytes, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        try:
+            self._program = spawn(body, descriptors)
+        except OSError as error:
+            self._tell(FAILED, error.errno or 0)
+            return
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            os.chdir("/")  # so that no folder of the user's is kept busy
+        self._followed = self._follow(self._program)
+        self._tell(STARTED, self._program, os.getpid())
+
+    def _reap(self) -> None:
+        """Take note of what has ended."""
+        told = b""
+        while self._followed is not None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                if self._followed.is_left():
+                    self._look_at = monotonic() + GROUP_PAUSE_SECONDS
+                    break
+                told += message(GONE)
+                self._followed = self._look_at = self._kill_at = None
+                break
+            if pid == 0:
+                break
+            if pid == self._program:
+                told += message(EXITED, status)
+        if told:
+            with suppress(OSError):
+                self._channel.sendall(told)
+
+    def _end(self, grace: float) -> None:
+        if self._followed is None:
+            return
+        kill_at = monotonic() + grace
+        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
+        if grace > 0:
+            self._followed.ask_to_end()
+
+    def _leave(self) -> None:
+        """Begin to end everything, since nobody asks any more."""
+        self._leave_at = monotonic() + LEAVE_SECONDS
+        self._waiting.forget(self._channel.fileno())
+        self._waiting.forget(self._broker)
+        self._end(LEAVE_GRACE_SECONDS)
+
+
+def message(kind: int, *numbers: int) -> bytes:
+    """A message of numbers."""
+    return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))

@@ -1,0 +1,134 @@
+"""One permission rule, `Name` or `Name(specifier)`: from its text to what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tools.contract.subject import Access
+from tools.permissions.specifiers import (
+    ANYTHING,
+    CommandSpecifier,
+    HostSpecifier,
+    PathSpecifier,
+    Specifier,
+    command_specifier,
+    fits_wildcards,
+    host_specifier,
+    path_specifier,
+)
+from tools.permissions.tool_names import GROUPS, READING, SHELL, WRITING, access_of
+
+SESSION = "this session"
+"""The source of rules that a person gave as an answer."""
+
+
+class Effect(StrEnum):
+    """What a rule does to a call that it is about."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class MalformedRuleError(ValueError):
+    """A rule cannot be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A permission rule.
+
+    Args:
+        text: As written.
+        source: Where it stands, such as `permissions.deny`.
+        effect: What it does.
+        name: The tool it names; may hold stars.
+        tools: The built-in tools that the name stands for.
+        specifier: What it is about; `None` for every call.
+    """
+
+    text: str
+    source: str
+    effect: Effect
+    name: str
+    tools: frozenset[str]
+    specifier: Specifier | None
+
+    def __str__(self) -> str:
+        """How the rule is named in a reason."""
+        return f"{self.source} rule {self.text}"
+
+    def names(self, names: Sequence[str]) -> bool:
+        """Whether it names a tool.
+
+        Args:
+            names: All names of the tool.
+        """
+        if any(name in self.tools for name in names):
+            return True
+        if ANYTHING in self.name:
+            return any(fits_wildcards(self.name, name) for name in names)
+        return self.name in names
+
+    @property
+    def is_of_every_call(self) -> bool:
+        """Whether it is about each call of the tools that it names."""
+        return self.specifier is None
+
+    def governs(self, access: Access) -> bool:
+        """Whether it also counts where a shell command reads, writes or fetches."""
+        return self.name == ANYTHING or access in access_of(self.tools)
+
+    def fits_command(self, text: str) -> bool:
+        """Whether it is about a simple command."""
+        if SHELL not in self.tools and self.name != ANYTHING:
+            return False
+        return self.specifier is None or (isinstance(self.specifier, CommandSpecifier) and self.specifier.fits(text))
+
+    def fits_path(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
+        """Whether it is about a file that goes by any of these absolute paths."""
+        if self.specifier is None:
+            return True
+        return isinstance(self.specifier, PathSpecifier) and any(self.specifier.fits(path, roots) for path in paths)
+
+    def fits_host(self, host: str) -> bool:
+        """Whether it is about a host."""
+        return self.specifier is None or (isinstance(self.specifier, HostSpecifier) and self.specifier.fits(host))
+
+
+def parse_rule(text: str, effect: Effect, source: str, canonical: Callable[[str], str], home: str) -> Rule:
+    """Read one rule.
+
+    Args:
+        text: As written.
+        effect: What it does.
+        source: Where it stands.
+        canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
+        home: The user's home folder, for `~/`.
+
+    Raises:
+        MalformedRuleError: It is not of the form `Name` or `Name(specifier)`.
+    """
+    name, parenthesis, rest = text.strip().partition("(")
+    name = name.strip()
+    if not name or any(character.isspace() for character in name):
+        raise MalformedRuleError("a rule is Name or Name(specifier)")
+    if parenthesis and not rest.endswith(")"):
+        raise MalformedRuleError("its parenthesis is not closed at the end")
+    tools = GROUPS.get(name) or frozenset({canonical(name)})
+    written = rest[:-1].strip() if parenthesis else ""
+    if written in ("", ANYTHING):
+        return Rule(text, source, effect, name, tools, None)
+    return Rule(text, source, effect, name, tools, _specifier(written, tools, effect, home))
+
+
+def _specifier(written: str, tools: frozenset[str], effect: Effect, home: str) -> Specifier:
+    if SHELL in tools:
+        return command_specifier(written)
+    if tools & (READING | WRITING):
+        return path_specifier(written, home, forbids=effect is not Effect.ALLOW)
+    if Access.FETCH in access_of(tools):
+        return host_specifier(written)
+    raise MalformedRuleError("this tool takes no specifier; give the name alone")

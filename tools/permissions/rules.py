@@ -1,0 +1,101 @@
+"""All rules of an operator: `permissions.allow|ask|deny` and the older lists, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tools.permissions.rule import Effect, MalformedRuleError, Rule, parse_rule
+from tools.permissions.specifiers import CommandSpecifier
+
+CORE = "tools.core"
+EXCLUDE = "tools.exclude"
+
+EFFECTS: Mapping[str, Effect] = {
+    "permissions.allow": Effect.ALLOW,
+    "permissions.ask": Effect.ASK,
+    "permissions.deny": Effect.DENY,
+    "tools.allowed": Effect.ALLOW,
+    "tools.confirmationRequired": Effect.ASK,
+    EXCLUDE: Effect.DENY,
+    CORE: Effect.ALLOW,
+}
+"""The settings that hold rules, and what each does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operator has said about calls.
+
+    Args:
+        deny: What never runs.
+        ask: What always needs an answer.
+        allow: What runs without one.
+        core: The only built-in tools there are, or empty for all of them; the specifiers of a shell tool among them
+            are the only commands.
+    """
+
+    deny: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    allow: tuple[Rule, ...] = ()
+    core: tuple[Rule, ...] = ()
+
+    def with_allowed(self, rules: Sequence[Rule]) -> Rules:
+        """These rules and some more that allow."""
+        return Rules(self.deny, self.ask, (*self.allow, *rules), self.core)
+
+    @property
+    def of_calls(self) -> Iterator[Rule]:
+        """Those that do not speak of every call of a tool."""
+        return (rule for rule in (*self.deny, *self.ask, *self.allow) if not rule.is_of_every_call)
+
+    def core_commands(self) -> tuple[Rule, ...]:
+        """The rules of `tools.core` that name commands; empty where every command of the shell is allowed."""
+        named = tuple(rule for rule in self.core if rule.fits_command("") or _is_about_commands(rule))
+        return () if any(rule.specifier is None for rule in named) else named
+
+
+def _is_about_commands(rule: Rule) -> bool:
+    return isinstance(rule.specifier, CommandSpecifier)
+
+
+@dataclass(slots=True)
+class RuleReader:
+    """Reads rules, and keeps what cannot be read.
+
+    Args:
+        canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
+        home: The user's home folder, for `~/`.
+        warnings: A sentence for each rule that was left out.
+    """
+
+    canonical: Callable[[str], str]
+    home: str
+    warnings: list[str] = field(default_factory=list[str])
+
+    def read(self, lists: Mapping[str, Sequence[str]]) -> Rules:
+        """Read the lists of the settings, by their keys.
+
+        A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for
+        every call of the tool that it names, so that a slip of the pen never opens what somebody meant to close.
+        """
+        found: dict[str, tuple[Rule, ...]] = {key: tuple(self._read(key, lists.get(key, ()))) for key in EFFECTS}
+        return Rules(
+            deny=found["permissions.deny"] + found[EXCLUDE],
+            ask=found["permissions.ask"] + found["tools.confirmationRequired"],
+            allow=found["permissions.allow"] + found["tools.allowed"],
+            core=found[CORE],
+        )
+
+    def _read(self, key: str, texts: Sequence[str]) -> Iterator[Rule]:
+        effect = EFFECTS[key]
+        for text in texts:
+            try:
+                yield parse_rule(text, effect, key, self.canonical, self.home)
+            except MalformedRuleError as error:
+                name = text.partition("(")[0].strip()
+                if effect is Effect.ALLOW or not name or " " in name:
+                    self.warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
+                    continue
+                self.warnings.append(f"{key}: the rule '{text}' counts for every call of {name}, because {error}.")
+                yield parse_rule(name, effect, key, self.canonical, self.home)

@@ -1,0 +1,1 @@
+"""What a shell command would run and touch, told from its text alone."""

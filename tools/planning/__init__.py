@@ -1,0 +1,1 @@
+"""Planning with the person behind the client."""

@@ -1,0 +1,144 @@
+"""What looks like a secret: names of variables and parameters that hold one, and texts that are one.
+
+For the environment of commands and for the log. Recognition is by form, so it knows the usual ones and no more; what
+is recognised wrongly costs a variable or a word in a log. Every pattern is read in time linear in the text: it starts
+only where the run of characters that it looks at starts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+
+HIDDEN = "[hidden]"
+"""What stands in place of a secret."""
+
+_WORDS = (
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "KEY",
+    "AUTH",
+    "CREDENTIAL",
+    "CRED",
+    "PRIVATE",
+    "CERT",
+    "COOKIE",
+    "JWT",
+)
+"""Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)."""
+
+_WHOLE_WORDS = frozenset({"PASS", "PAT", "DSN", "XAUTHORITY"})
+
+_PUBLIC = frozenset(
+    {
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NIX_SSL_CERT_FILE",
+        "PIP_CERT",
+        "CARGO_HTTP_CAINFO",
+        "NODE_EXTRA_CA_CERTS",
+    }
+)
+"""Names of certificate stores: paths of what everybody may see."""
+
+_BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
+_KEY_HEADER_LENGTH = 64
+
+
+@lru_cache(maxsize=1_024)
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or parameter of this name holds a secret by its name."""
+    if name.upper() in _PUBLIC:
+        return False
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    words = [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+    return any(word in _WHOLE_WORDS or word.removesuffix("S").endswith(_WORDS) for word in words)
+
+
+def redact(text: str) -> str:
+    """The text with everything that looks like a secret replaced by `HIDDEN`."""
+    text = _without_keys(text)
+    if "://" in text:
+        text = _userinfo().sub(f"://{HIDDEN}@", text)
+    text = _tokens().sub(HIDDEN, text)
+    text = _headers().sub(rf"\1{HIDDEN}", text)
+    return _assignments().sub(rf"\1{HIDDEN}", text)
+
+
+def has_secret(text: str) -> bool:
+    """Whether there is anything in a text that `redact` would hide."""
+    return redact(text) != text
+
+
+def without_userinfo(url: str) -> str:
+    """A URL without name and password, which often stand in addresses of proxies and package indexes."""
+    return re.sub(r"://[^\s/@?#]*@", "://", url)
+
+
+def _without_keys(text: str) -> str:
+    """Private keys as text, from their first line to their last, or to the end of the text."""
+    parts: list[str] = []
+    done = at = 0
+    while (at := text.find(_BEGIN, at)) >= 0:
+        header = text[at + len(_BEGIN) : at + len(_BEGIN) + _KEY_HEADER_LENGTH].partition(_DASHES)[0]
+        if "PRIVATE KEY" not in header:
+            at += len(_BEGIN)
+            continue
+        parts += [text[done:at], HIDDEN]
+        end = text.find(_END, at)
+        last = text.find(_DASHES, end + len(_END)) if end >= 0 else -1
+        if last < 0:
+            return "".join(parts)
+        done = at = last + len(_DASHES)
+    return "".join([*parts, text[done:]])
+
+
+@cache
+def _userinfo() -> re.Pattern[str]:
+    return re.compile(r"://[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+@")
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    """Forms that their issuers chose so that they can be recognised."""
+    return re.compile(
+        r"""(?<![A-Za-z0-9_\-])(?:
+            eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
+          | (?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}(?![0-9A-Za-z])               # AWS
+          | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}        # GitHub
+          | glpat-[A-Za-z0-9_\-]{16,}                                        # GitLab
+          | xox[abeoprs]-[A-Za-z0-9\-]{10,} | xapp-[A-Za-z0-9\-]{10,}        # Slack
+          | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9]{16,}  # Stripe
+          | AIza[A-Za-z0-9_\-]{30,} | ya29\.[A-Za-z0-9_\-]{20,} | GOCSPX-[A-Za-z0-9_\-]{16,}  # Google
+          | sk-[A-Za-z0-9_\-]{20,}                                           # OpenAI, Anthropic and others
+          | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_\-]{30,}                  # package indexes
+          | hf_[A-Za-z0-9]{20,} | tvly-[A-Za-z0-9_\-]{16,}                   # Hugging Face, Tavily
+          | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}   # DigitalOcean, SendGrid
+          | AGE-SECRET-KEY-1[A-Z0-9]{30,}                                    # age
+        )""",
+        re.VERBOSE,
+    )
+
+
+@cache
+def _headers() -> re.Pattern[str]:
+    return re.compile(
+        r"((?<![A-Za-z])(?:authorization|x-api-key|cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
+        r"(?:(?:bearer|basic|token)[ ]{1,4})?)"
+        r"[^\s\"',;]{4,}",
+        re.IGNORECASE,
+    )
+
+
+@cache
+def _assignments() -> re.Pattern[str]:
+    """`password=...`, `"api_key": "..."`, `--token ...`."""
+    words = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
+    return re.compile(
+        rf"((?:{words}[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-]))[\"']?)"
+        r"(?!\[hidden\])[^\s\"',;&|<>()]{4,}",
+        re.IGNORECASE,
+    )
