@@ -197,6 +197,13 @@ def _absent(scene: Scene) -> Load:
     return Load(scene.server(folder, "--approval-mode", "auto-edit"), lambda: ("edit", arguments), fails=True)
 
 
+def _printing(scene: Scene) -> Load:
+    folder = scene.folder("printing")
+    options = ("--config", str(scene.scratch / "plain.json"), "--approval-mode", "yolo")
+    (scene.scratch / "plain.json").write_text('{"shell": {"sandbox": "off"}}')
+    return Load(scene.server(folder, *options), lambda: ("run_shell_command", {"command": "yes | head -c 50000000"}))
+
+
 def _row(name: str, prepare: Callable[[Scene], Load]) -> Row:
     return Row(f"99 % of pings while {name}", BAR, _while(prepare), most_rounds=1)
 
@@ -210,5 +217,6 @@ ROWS = (
     _row("read near the end of 100 MB, cold", _read(100, None)),
     _row("read_many_files of 500 files", _read_many),
     _row("edit of one line in 5 MB", _edit),
+    _row("a command prints 50 MB", _printing),
     _row("edit of an absent 8 kB text in 2 MB", _absent),
 )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 import anyio
 
 from server.settings import SettingsReport
 from tools.contract.services import Services
-from tools.execution.broker_client import ProcessBroker
-from tools.execution.environment import command_environment
 from tools.execution.jobs import JobTable
-from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, SandboxMode
-from tools.execution.sandbox.view import Site
-from tools.execution.spill_store import SpillStore
+
+if TYPE_CHECKING:
+    from tools.execution.broker_client import ProcessBroker
+    from tools.execution.runner import CommandRunner
+    from tools.execution.sandbox.bubblewrap import BubblewrapConfinement
+    from tools.execution.spill_store import SpillStore
 
 CLOSE_SECONDS = 5.0
 """How long the end of the server waits for commands to end; the broker ends what is left."""
@@ -29,14 +31,40 @@ class Commands:
     """
 
     def __init__(self, report: SettingsReport) -> None:
-        shell = report.settings.shell
-        own_files = tuple(os.path.realpath(path) for path in report.files)
+        self._report = report
+        self._broker: ProcessBroker | None = None
+        self._confinement: BubblewrapConfinement | None = None
+        self.services = Services(self._runner)
+
+    @cached_property
+    def _spills(self) -> SpillStore:
+        from tools.execution.spill_store import SpillStore  # noqa: PLC0415 - with the first client
+
+        return SpillStore()
+
+    @cache  # noqa: B019 - there is one of these, and it lives as long as the server
+    def _runner(self) -> CommandRunner:
+        """What runs commands. Made for the first one, since many servers never run any."""
+        from tools.execution.broker_client import ProcessBroker  # noqa: PLC0415 - as above
+        from tools.execution.environment import command_environment  # noqa: PLC0415
+        from tools.execution.runner import CommandRunner, ShellOptions  # noqa: PLC0415
+        from tools.execution.sandbox.bubblewrap import (  # noqa: PLC0415
+            BubblewrapConfinement,
+            NetworkAccess,
+            SandboxMode,
+        )
+        from tools.execution.sandbox.view import Site  # noqa: PLC0415
+
+        report, shell = self._report, self._report.settings.shell
+        site = Site(
+            report.home,
+            hidden=_folders_of(report),
+            read_only=tuple(os.path.realpath(path) for path in report.files),
+        )
+        search_path = os.environ.get("PATH", os.defpath)
         self._broker = ProcessBroker()
         self._confinement = BubblewrapConfinement(
-            SandboxMode(shell.sandbox),
-            NetworkAccess(shell.network),
-            Site(report.home, hidden=_folders_of(report), read_only=own_files),
-            os.environ.get("PATH", os.defpath),
+            SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path
         )
         options = ShellOptions(
             environment=command_environment(shell.env, os.environ),
@@ -44,23 +72,18 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        self.runner = CommandRunner(self._broker, self._confinement, options, SpillStore())
-
-    @property
-    def services(self) -> Services:
-        """The services for calls of tools."""
-        return Services(commands=self.runner)
+        return CommandRunner(self._broker, self._confinement, options, self._spills)
 
     def spill_folder(self, client_key: str) -> tuple[str, ...]:
         """The folder whose files a client may read beside its workspace: its own long outputs."""
-        folder = self.runner.spill_folder(client_key)
+        folder = self._spills.folder_of(client_key)
         return (folder,) if folder is not None else ()
 
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
         """End what belongs to a client that does not come back."""
         if jobs is not None:
             await jobs.aclose()
-        self.runner.forget(client_key)
+        self._spills.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
         """End everything, in order and within a limit."""
@@ -69,10 +92,12 @@ class Commands:
                 async with anyio.create_task_group() as group:
                     for jobs in tables:
                         group.start_soon(jobs.aclose)
-            await self._broker.aclose()
+            if self._broker is not None:
+                await self._broker.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):
-                await self.runner.aclose()
-            self._confinement.close()
+                await self._spills.aclose()
+            if self._confinement is not None:
+                self._confinement.close()
 
 
 def _folders_of(report: SettingsReport) -> tuple[str, ...]:

@@ -23,10 +23,10 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.result import ToolResult
 from tools.contract.services import Services
 from tools.execution.broker_client import ProcessBroker
+from tools.execution.command import CommandRequest
 from tools.execution.confinement import Plain
 from tools.execution.jobs import JobTable
 from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.running_command import CommandRequest
 from tools.execution.spill_store import SpillStore
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     options = ShellOptions({"PATH": os.defpath})
     runner = CommandRunner(broker, Plain(), options, SpillStore(str(tmp_path)))
     jobs = JobTable()
-    yield replace(context, client=replace(context.client, jobs=jobs), services=Services(commands=runner))
+    yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
     await jobs.aclose()
     await broker.aclose()
     await runner.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools are given.
+    """The services that tools are given. Each is made when it is first asked for.
 
     Args:
-        commands: Runs shell commands, or `None` where none can be run.
+        runner: Gives what runs shell commands, or `None` where none can be run.
     """
 
-    commands: CommandRunner | None = None
+    runner: Callable[[], CommandRunner] | None = None
+
+    @property
+    def commands(self) -> CommandRunner | None:
+        """What runs shell commands."""
+        return self.runner() if self.runner is not None else None

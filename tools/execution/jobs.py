@@ -10,10 +10,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.process import ExitStatus
-from tools.execution.running_command import CLEAN_UP_SECONDS, RunningCommand
+
+if TYPE_CHECKING:
+    from tools.execution.process import ExitStatus
+    from tools.execution.running_command import RunningCommand
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,9 @@ MAX_RUNNING = 16
 
 MAX_KEPT = 100
 """Jobs of one client that are known; the one that ended first is forgotten first, with its output."""
+
+STOP_SECONDS = 10.0
+"""Waiting for a job's end is given up after this, so that nothing waits for a hung disk for ever."""
 
 STOP_GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL: what runs in the background may have something to save."""
@@ -150,7 +156,7 @@ class JobTable:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)
             with suppress(TimeoutError):
-                async with asyncio.timeout(CLEAN_UP_SECONDS):
+                async with asyncio.timeout(STOP_SECONDS):
                     await job.is_over.wait()
 
     async def aclose(self) -> None:

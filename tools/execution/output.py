@@ -7,11 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tools.execution.command import OUTPUT_CHARS
 from tools.execution.spill import Spill
 from tools.execution.terminal_text import from_whole_character, plain_text, whole_characters
-
-OUTPUT_CHARS = 40_000
-"""Characters of an output that are shown (Gemini CLI's number)."""
 
 HEAD_SHARE = 5
 """One part in so many is kept for the beginning; what counts stands mostly at the end (both seeds' number)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
@@ -12,8 +14,10 @@ from tools.contract.names import shown_whole_path
 from tools.contract.result import ToolResult
 from tools.execution.job_access import JOB_ALIASES, JobParams, jobs_of
 from tools.execution.jobs import Job, JobStatus
-from tools.execution.output_window import Window, last_lines, lines_from
 from tools.execution.shell_report import command_line, job_facts, size, status_text, steering_notes
+
+if TYPE_CHECKING:
+    from tools.execution.output_window import Window
 
 MAX_LINES = 10_000
 
@@ -56,6 +60,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
         """Read from memory, or from the file."""
+        from tools.execution.output_window import last_lines, lines_from  # noqa: PLC0415 - with the first job
+
         context.signal.raise_if_aborted()
         job = jobs_of(context).get(params.job_id)
         output = job.running.output

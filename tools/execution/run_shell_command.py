@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -16,10 +17,8 @@ from tools.contract.names import one_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.contract.subject import CommandSubject, Subject
+from tools.execution.command import OUTPUT_CHARS, CommandRequest, Ending
 from tools.execution.job_access import jobs_of
-from tools.execution.output import OUTPUT_CHARS
-from tools.execution.runner import CommandRunner, Ending
-from tools.execution.running_command import CommandRequest
 from tools.execution.shell_report import (
     command_line,
     job_content,
@@ -31,6 +30,9 @@ from tools.execution.shell_report import (
 )
 from tools.filesystem.descriptors import PathKind
 from tools.filesystem.workspace import Workspace, missing
+
+if TYPE_CHECKING:
+    from tools.execution.runner import CommandRunner
 
 MAX_COMMAND_CHARS = 100_000
 """No command line of this length was meant; Linux takes 128 kB."""

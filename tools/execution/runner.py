@@ -13,20 +13,20 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import anyio
 import anyio.to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.confinement import Confined, Confinement
+from tools.execution.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished
+from tools.execution.confinement import Confinement
 from tools.execution.jobs import Job, JobTable
 from tools.execution.live_output import LiveOutput, Progress
-from tools.execution.output import OUTPUT_CHARS, Output
+from tools.execution.output import Output
 from tools.execution.output_reader import OutputReader
 from tools.execution.process import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
 from tools.execution.programs import find_program
-from tools.execution.running_command import CommandRequest, RunningCommand, Shown
+from tools.execution.running_command import RunningCommand
 from tools.execution.sandbox.limits import default_limits
 from tools.execution.spill_store import SpillStore
 
@@ -38,9 +38,6 @@ FIRST_LOOK_SECONDS = 0.2
 
 ENDED_CHARS = 4_000
 """Characters shown of the output of a command that was ended at a limit; they stand in an error."""
-
-POSIX_SHELL = "/bin/sh"
-"""What runs commands where there is no bash."""
 
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
 """Variables that name a file which a shell runs first."""
@@ -73,43 +70,6 @@ class ShellOptions:
     timeout_seconds: float = 120.0
     silence_seconds: float = 0.0
     max_concurrent: int = 8
-
-
-class Ending(StrEnum):
-    """Why a command is over."""
-
-    EXITED = "exited"
-    TIMED_OUT = "timed_out"
-    SILENT = "silent"
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A command that is over, as far as its call is concerned.
-
-    Args:
-        ending: Why.
-        exit: How the shell ended; `None` where it was ended.
-        shown: What it printed.
-        seconds: How long it ran, without waiting for its turn.
-        pid: The process id it had.
-        shell: The absolute path of the shell that ran it.
-        confined: Where it ran.
-        steering: Files it made that steer programs outside the sandbox.
-        left_running: Processes that it started and that ran on.
-        job: The background job that these are now, or `None` where they were ended because there can be none.
-    """
-
-    ending: Ending
-    exit: ExitStatus | None
-    shown: Shown
-    seconds: float
-    pid: int
-    shell: str
-    confined: Confined
-    steering: tuple[str, ...] = ()
-    left_running: tuple[int, ...] = ()
-    job: Job | None = None
 
 
 class CommandRunner:

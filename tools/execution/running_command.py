@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
+from tools.execution.command import CommandRequest, Shown
 from tools.execution.confinement import Confined
 from tools.execution.output import Output
 from tools.execution.output_reader import OutputReader
@@ -27,48 +27,6 @@ CLEAN_UP_SECONDS = 10.0
 
 QUICK_BYTES = 1 << 15
 """A longer output is made text in a thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandRequest:
-    """What is to be run, and for whom.
-
-    Args:
-        command: As the shell reads it.
-        folder: The real path of the folder it starts in.
-        roots: Real paths of the workspace's folders.
-        client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, waiting for its turn included; without effect in the background.
-        description: What it is for, in the model's words.
-    """
-
-    command: str
-    folder: str
-    roots: Sequence[str]
-    client_key: str
-    timeout_seconds: float
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An output as a result tells it.
-
-    Args:
-        text: What is shown of it, without blank lines around it.
-        total: Bytes of the whole output.
-        is_cut: Whether something between its beginning and its end is left out.
-        is_binary: Whether it is no text, and nothing of it is shown.
-        file: Where the output is kept, or `None`.
-        missing: Bytes at the end of the output that the file does not hold.
-    """
-
-    text: str
-    total: int
-    is_cut: bool = False
-    is_binary: bool = False
-    file: str | None = None
-    missing: int = 0
 
 
 @dataclass(slots=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tools.contract.names import one_line, shown_whole_path
 from tools.contract.result import FileDataPart, Part, TextPart
+from tools.execution.command import POSIX_SHELL, CommandRequest, Ending, Finished, Shown
 from tools.execution.jobs import Job, JobStatus
-from tools.execution.process import ExitStatus
-from tools.execution.runner import POSIX_SHELL, Ending, Finished
-from tools.execution.running_command import CommandRequest, Shown
+
+if TYPE_CHECKING:
+    from tools.execution.process import ExitStatus
 
 DISPLAY_CHARS = 4_000
 """Characters of an output that a person is shown beside the result for the model; the end counts."""
@@ -59,12 +60,12 @@ def run_content(finished: Finished, request: CommandRequest, directory: str | No
 
 def run_facts(finished: Finished) -> dict[str, Any]:
     """What programs are told of it."""
-    status = finished.exit or ExitStatus(None, None)
+    status = finished.exit
     return {
         "sandbox": finished.confined.sandbox,
         "network": finished.confined.network,
-        "exitCode": status.code,
-        "signal": status.signal,
+        "exitCode": status.code if status is not None else None,
+        "signal": status.signal if status is not None else None,
         "pid": finished.pid,
         "durationMs": round(finished.seconds * 1000),
         "outputBytes": finished.shown.total,
@@ -128,14 +129,14 @@ def job_content(job: Job, shown: Shown) -> str:
 def job_facts(job: Job) -> dict[str, Any]:
     """What programs are told of it."""
     spill = job.running.output.spill
-    status = job.exit or ExitStatus(None, None)
+    status = job.exit
     return {
         "sandbox": job.running.confined.sandbox,
         "network": job.running.confined.network,
         "jobId": job.id,
         "status": job.status.value,
-        "exitCode": status.code,
-        "signal": status.signal,
+        "exitCode": status.code if status is not None else None,
+        "signal": status.signal if status is not None else None,
         "pid": job.running.process.pid,
         "durationMs": round(job.seconds * 1000),
         "outputBytes": job.running.output.total,

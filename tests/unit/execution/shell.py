@@ -186,7 +186,7 @@ async def shell_in(
         workspace=Workspace([str(root)]),
         limits=Limits(),
         client=ClientState("test", jobs=jobs),
-        services=Services(runner),
+        services=Services(lambda: runner),
         progress=progress,
     )
     shell = Shell(context, starter, runner, spills, told)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.execution.command import OUTPUT_CHARS
 from tools.execution.live_output import last_lines
-from tools.execution.output import CUT_MARK, HEAD_BYTES, OUTPUT_CHARS, SNIFFED_BYTES, TAIL_BYTES, Output
+from tools.execution.output import CUT_MARK, HEAD_BYTES, SNIFFED_BYTES, TAIL_BYTES, Output
 from tools.execution.spill_store import SpillStore
 from tools.execution.terminal_text import plain_text
 

@@ -12,7 +12,8 @@ from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, s
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.contract.subject import CommandSubject
-from tools.execution.output import CUT_MARK, OUTPUT_CHARS
+from tools.execution.command import OUTPUT_CHARS
+from tools.execution.output import CUT_MARK
 from tools.execution.run_shell_command import ShellTool
 from tools.execution.shell_report import DISPLAY_CHARS
 

@@ -13,10 +13,10 @@ import pytest
 
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of, until
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.execution.command import CommandRequest
 from tools.execution.confinement import Confined, Plain
 from tools.execution.process import ProcessSpec, StartFailedError
 from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.running_command import CommandRequest
 from tools.execution.spill_store import SpillStore
 
 pytestmark = pytest.mark.anyio

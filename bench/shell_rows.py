@@ -1,0 +1,183 @@
+"""Running commands, beside what the operating system asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.line_client import LineClient
+from bench.rows import Pair, Round, Row, Scene, in_turn
+
+BASH = "/bin/bash"
+SHELL = "run_shell_command"
+NOTHING = {"command": "true"}
+CALLS = 60
+
+OUTPUT_BYTES = 50_000_000
+BLOCK_BYTES = 1 << 20
+SHOWN_BYTES = 40_000
+SPILL_BYTES = 64 << 20
+"""What a result shows of an output, and what its file holds at most (the server's limits)."""
+
+ANALYSED = " && ".join(f"git log -{number} -- file{number}.py" for number in range(30_000))
+"""One megabyte of small commands."""
+
+
+def _settings(scene: Scene, sandbox: str) -> list[str]:
+    path = scene.scratch / f"sandbox-{sandbox}.json"
+    path.write_text(json.dumps({"shell": {"sandbox": sandbox}}))
+    return ["--config", str(path), "--approval-mode", "yolo"]
+
+
+def _spawned() -> None:
+    """The floor of a command: the shell is started and waited for."""
+    os.waitpid(os.posix_spawn(BASH, [BASH, "-c", "true"], os.environ), 0)
+
+
+@contextmanager
+def _true(scene: Scene) -> Generator[Round]:
+    folder = scene.folder("true")
+    (folder / "small.txt").write_text("small\n")
+    small = {"absolute_path": str(folder / "small.txt")}
+    with LineClient(scene.server(folder, *_settings(scene, "off"))) as client:
+        for _ in range(5):
+            client.call(SHELL, NOTHING)
+
+        def floor() -> None:
+            _spawned()
+            client.call("read_file", small)
+
+        yield lambda: in_turn(lambda: client.timed_call(SHELL, NOTHING)[0], floor, CALLS)
+
+
+@contextmanager
+def _sandbox(scene: Scene) -> Generator[Round]:
+    folder = scene.folder("sandbox")
+    with (
+        LineClient(scene.server(folder, *_settings(scene, "off"))) as plain,
+        LineClient(scene.server(folder, *_settings(scene, "required"))) as confined,
+    ):
+        for client in (plain, confined):
+            for _ in range(5):
+                client.call(SHELL, NOTHING)
+
+        def one_round() -> Pair:
+            mine = [confined.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            theirs = [plain.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            return Pair(statistics.median(mine) - statistics.median(theirs))
+
+        yield one_round
+
+
+def _read_and_spilled(source: Path, spill: Path) -> None:
+    """The floor of a long output: a pipe is read, both ends are kept, and all of it goes to a file."""
+    reading, writing = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, writing, 1)]
+    pid = os.posix_spawn("/bin/cat", ["cat", str(source)], os.environ, file_actions=actions)
+    os.close(writing)
+    head, tail, kept = b"", deque[bytes](), 0
+    with spill.open("wb", buffering=0) as file:
+        while block := os.read(reading, BLOCK_BYTES):
+            head = head or block[:SHOWN_BYTES]
+            tail.append(block)
+            if len(tail) > 1 and sum(map(len, tail)) > SHOWN_BYTES + BLOCK_BYTES:
+                tail.popleft()
+            if kept < SPILL_BYTES:
+                kept += file.write(block) or 0
+    os.close(reading)
+    os.waitpid(pid, 0)
+    assert kept == OUTPUT_BYTES
+
+
+@contextmanager
+def _long_output(scene: Scene) -> Generator[Round]:
+    folder = scene.folder("long-output")
+    source = folder / "long.txt"
+    source.write_bytes((b"a line of an output that is far too long for a model to read it\n" * 800_000)[:OUTPUT_BYTES])
+    with LineClient(scene.server(folder, *_settings(scene, "off"))) as client:
+        command = {"command": f"cat {source}"}
+        before = _memory(client.pid)
+        result = client.call(SHELL, command)
+        assert result["_meta"]["coretools-mcp/facts"]["outputBytes"] == OUTPUT_BYTES
+        grown = (_memory(client.pid) - before) / 1e6
+        assert grown < 8, f"the server grew by {grown:.1f} MB"
+
+        def one_round() -> Pair:
+            pair = in_turn(
+                lambda: client.timed_call(SHELL, command)[0],
+                lambda: _read_and_spilled(source, scene.scratch / "spill"),
+                3,
+            )
+            return pair._replace(note=f"{grown:.1f} MB more memory at its peak")
+
+        yield one_round
+
+
+def _memory(pid: int) -> int:
+    """The largest resident memory that a process ever had, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+@contextmanager
+def _cancelled(scene: Scene) -> Generator[Round]:
+    folder = scene.folder("cancelled")
+    with LineClient(scene.server(folder, *_settings(scene, "off"))) as client:
+        client.call(SHELL, NOTHING)
+
+        def one_round() -> Pair:
+            mark = folder / "running"
+            mark.unlink(missing_ok=True)
+            command = f"trap '' TERM; (setsid sleep 300 &) ; echo $$ > {mark}; while :; do sleep 1; done"
+            client.write(client.tool_request(SHELL, {"command": command}))
+            number = client.last_id
+            while not (mark.exists() and mark.read_text()):
+                time.sleep(0.005)
+            shell = int(mark.read_text())
+            notification = {"method": "notifications/cancelled", "params": {"requestId": number}}
+            started = time.perf_counter()
+            client.write(json.dumps({"jsonrpc": "2.0", **notification}).encode() + b"\n")
+            while _runs(shell):
+                time.sleep(0.001)
+            return Pair((time.perf_counter() - started) * 1000)
+
+        yield one_round
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextmanager
+def _analysis(scene: Scene) -> Generator[Round]:
+    del scene
+    from tools.permissions.shell.analysis import analyse
+
+    analyse("true")
+
+    def one_round() -> Pair:
+        started = time.perf_counter()
+        analyse(ANALYSED)
+        return Pair((time.perf_counter() - started) * 1000)
+
+    yield one_round
+
+
+ROWS = (
+    Row("shell: true, of posix_spawn of bash and one small call", 2.5, _true),
+    Row("shell: what the sandbox adds to a command", 10.0, _sandbox),
+    Row("shell: 50 MB of output, of a reader that keeps both ends and writes the same file", 2.5, _long_output),
+    Row("shell: from cancelling to no process left", 1_000.0, _cancelled),
+    Row("shell: 1 MB of commands analysed", 1_000.0, _analysis),
+)
