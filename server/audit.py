@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -30,7 +31,9 @@ MAX_VALUE_CHARS = 2_000
 MAX_NAME_CHARS = 100
 """Of the name of an argument."""
 
-MAX_ARGUMENTS = 50
+MAX_ARGUMENTS = 20
+
+MAX_REASON_CHARS = 4_000
 
 QUEUED_RECORDS = 10_000
 """Records waiting for the disk; those beyond are dropped and counted."""
@@ -38,8 +41,8 @@ QUEUED_RECORDS = 10_000
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for the last records to be written."""
 
-TAIL_BYTES = 1 << 18
-"""Looked at for the last record; none is longer."""
+TAIL_BYTES = 1 << 19
+"""Looked at for the last record. None is longer: twenty arguments of 2,000 characters, six bytes each at most."""
 
 FIRST = "0" * 64
 """What the first record of a file is chained to."""
@@ -72,12 +75,15 @@ class AuditLog:
         try:
             self._queue.put_nowait(record)
         except queue.Full:
+            if not self._dropped:
+                logger.warning("the disk of the audit log is too slow; decisions are missing in it")
             self._dropped += 1
 
     def close(self) -> None:
         """Write what is waiting, for a moment at most."""
         if self._writer is not None:
-            self._queue.put(None)
+            with suppress(queue.Full):
+                self._queue.put(None, timeout=FLUSH_SECONDS)
             self._writer.join(FLUSH_SECONDS)
 
     def _write(self, path: str) -> None:
@@ -98,10 +104,10 @@ def record_of(decided: Decided) -> dict[str, Any]:
         "time": datetime.fromtimestamp(decided.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(decided.client.encode()).hexdigest()[:12] if decided.client else "anonymous",
         "tool": decided.tool,
-        "does": redact(decided.description),
+        "does": redact(decided.description[:MAX_REASON_CHARS]),
         "arguments": _shown(decided.arguments),
         "verdict": permission.verdict.value,
-        "reason": redact(permission.reason),
+        "reason": redact(permission.reason[:MAX_REASON_CHARS]),
     }
     match answer:
         case Answer():
@@ -142,10 +148,21 @@ def _append(path: str, record: Mapping[str, Any]) -> None:
         chained = {**record, "previous": _last_hash(descriptor)}
         body = json.dumps(chained)
         line = json.dumps({**chained, "hash": hashlib.sha256(body.encode()).hexdigest()}).encode() + b"\n"
-        if os.write(descriptor, line) != len(line):
-            raise OSError
+        _write_whole(descriptor, line)
     finally:
         os.close(descriptor)
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """Append a line as a whole or not at all."""
+    size = os.fstat(descriptor).st_size
+    try:
+        while line:
+            line = line[os.write(descriptor, line) :]
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
 
 
 def _last_hash(descriptor: int) -> str:

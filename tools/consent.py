@@ -93,8 +93,12 @@ def require_consent(judged: Judgement, answer: Answer | Unavailable) -> None:
             return
         rules = ", ".join(f'"{rule}"' for rule in permission.grants)
         rule = f" So would permissions.allow with {rules}." if rules else ""
-        why = f" It was asked because: {permission.reason}." if permission.is_explicit or permission.parts else ""
-        said = f"Nobody could be asked for consent, so nothing was done.{why} {answer.way_out}{rule}"
+        is_demanded = permission.is_explicit or permission.is_final
+        why = f" It was asked because: {permission.reason}." if is_demanded or permission.parts else ""
+        way_out = answer.way_out
+        if is_demanded:
+            way_out = "No mode or setting replaces this question: use a client that can show it (form elicitation)."
+        said = f"Nobody could be asked for consent, so nothing was done.{why} {way_out}{rule}"
         raise ExecutionDeniedError(said)
     if answer.decision is Decision.DENY:
         raise ExecutionDeniedError(_refusal(answer))

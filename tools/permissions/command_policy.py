@@ -18,6 +18,7 @@ from tools.permissions.protected import is_protected
 from tools.permissions.rule import Effect as RuleEffect
 from tools.permissions.rule import Rule
 from tools.permissions.rules import Rules
+from tools.permissions.specifiers import literal_path
 
 if TYPE_CHECKING:
     from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
@@ -82,13 +83,20 @@ class CommandPolicy:
             return Part(source, Verdict.DENY, f"'{text}' is not among the commands of tools.core")
         if command.doubts:
             return Part(source, self._of_the_unknown(), "; ".join(command.doubts))
+        return self._of_the_known(command)
+
+    def _of_the_known(self, command: SubCommand) -> Part:
+        """What is said of a command that no rule forbids, and that is understood."""
+        source, text = command.source, command.text
         rule = self._allowed_by(command)
         if rule is not None:
             return Part(source, Verdict.ALLOW, str(rule))
         if command.is_read_only:
             return Part(source, Verdict.ALLOW, "it only reads")
+        if self.mode is ApprovalMode.YOLO:
+            return Part(source, Verdict.ALLOW, "approval mode yolo")
         grants = (f"Bash({command.root} *)",) if command.root else ()
-        return Part(source, self._of_consent(), f"'{text}' may change something", grants)
+        return Part(source, Verdict.ASK, f"'{text}' may change something", grants)
 
     def _allowed_by(self, command: SubCommand) -> Rule | None:
         return next((rule for rule in self.rules.allow if rule.fits_command(command.text)), None)
@@ -113,13 +121,23 @@ class CommandPolicy:
         yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
         if os.path.isdir(paths[-1]) and command.words[:1] not in _LISTING_WORDS:
             yield from self._of_unknown_target(rules, source, f"which files in {paths[-1]} it will {effect.access}")
+        # No rule that allows opens what is hidden from agents, or what steers other programs.
+        yield from self._of_what_is_guarded(effect, command, paths)
         allowing = (rule for rule in self.rules.allow if rule.governs(effect.access))
         if any(rule.fits_path(paths[-1:], self.workspace.roots) for rule in allowing):
             return
         if effect.access is Access.READ:
             yield from self._of_reading(command, paths)
-        else:
-            yield from self._of_writing(effect, command, paths)
+        elif effect.is_redirection:
+            yield from self._of_writing(source, paths)
+
+    def _of_what_is_guarded(self, effect: Effect, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
+        inside = [path for path in paths if self._is_inside([path])]
+        if effect.access is Access.READ and self._is_inside(paths):
+            if (why := self._hidden(command, paths[-1])) is not None:
+                yield Part(command.source, self._of_consent(), f"it reads {paths[0]}, {why}")
+        elif effect.access is Access.WRITE and (why := self._protected(inside)) is not None:
+            yield Part(command.source, Verdict.ASK, f"it writes {paths[0]}: {why}")
 
     def _of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
         """What cannot be known may be what a rule is about."""
@@ -130,12 +148,10 @@ class CommandPolicy:
     def _of_reading(self, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
         if self._allowed_by(command) is not None:
             return
-        grants = (f"Read(/{paths[-1]})",)
+        grants = _rule_about("Read", paths[-1])
         if not self._is_inside(paths):
             said = f"it reads {paths[0]}, which lies outside the workspace"
             yield Part(command.source, self._of_consent(), said, grants)
-        elif (why := self._hidden(command, paths[-1])) is not None:
-            yield Part(command.source, self._of_consent(), f"it reads {paths[0]}, {why}")
 
     def _hidden(self, command: SubCommand, path: str) -> str | None:
         """Why a file is, or a folder may hold, what agents are not to see."""
@@ -151,16 +167,13 @@ class CommandPolicy:
         names = [name for name in AGENT_IGNORE_FILES if os.path.lexists(os.path.join(location.root, name))]
         return f"which may hold files that {names[0]} hides from agents" if names else None
 
-    def _of_writing(self, effect: Effect, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
-        source = command.source
-        inside = self._is_inside(paths)
-        if not inside and effect.is_redirection and self.mode is not ApprovalMode.YOLO:
+    def _of_writing(self, source: str, paths: Sequence[str]) -> Iterator[Part]:
+        """What is said of a file that the shell itself writes, and that no rule speaks of."""
+        if not self._is_inside(paths) and self.mode is not ApprovalMode.YOLO:
             said = f"its output would be written to {paths[0]}, outside the workspace"
             yield Part(source, Verdict.DENY, said)
-        elif inside and (why := self._protected(paths)):
-            yield Part(source, Verdict.ASK, f"it writes {paths[0]}: {why}")
-        elif effect.is_redirection and self.mode is not ApprovalMode.AUTO_EDIT:
-            yield Part(source, self._of_consent(), f"it writes {paths[0]}", (f"Edit(/{paths[-1]})",))
+        elif self.mode is not ApprovalMode.AUTO_EDIT:
+            yield Part(source, self._of_consent(), f"it writes {paths[0]}", _rule_about("Edit", paths[-1]))
 
     def _protected(self, paths: Sequence[str]) -> str | None:
         for path in paths:
@@ -203,6 +216,12 @@ class CommandPolicy:
 
 
 _LISTING_WORDS = frozenset((name,) for name in LISTING)
+
+
+def _rule_about(name: str, path: str) -> tuple[str, ...]:
+    """A rule that is about one path, if it can be written."""
+    literal = literal_path(path)
+    return (f"{name}({literal})",) if literal is not None else ()
 
 
 def _by_rule(rule: Rule, source: str) -> Part:

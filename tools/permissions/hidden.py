@@ -30,6 +30,6 @@ class HiddenPaths:
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
     """What the rules hide in a workspace; `None` if there is no rule about reading some paths."""
-    about = (rule for rule in (*rules.deny, *rules.ask) if rule.tools & READING or rule.name == "*")
+    about = (rule for rule in (*rules.deny, *rules.ask) if rule.tools & READING)
     narrow = tuple(rule for rule in about if isinstance(rule.specifier, PathSpecifier))
     return HiddenPaths(narrow, roots) if narrow else None

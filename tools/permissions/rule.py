@@ -117,11 +117,18 @@ def parse_rule(text: str, effect: Effect, source: str, canonical: Callable[[str]
         raise MalformedRuleError("a rule is Name or Name(specifier)")
     if parenthesis and not rest.endswith(")"):
         raise MalformedRuleError("its parenthesis is not closed at the end")
-    tools = GROUPS.get(name) or frozenset({canonical(name)})
+    tools = _tools_called(name, canonical)
     written = rest[:-1].strip() if parenthesis else ""
     if written in ("", ANYTHING):
         return Rule(text, source, effect, name, tools, None)
     return Rule(text, source, effect, name, tools, _specifier(written, tools, effect, home))
+
+
+def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
+    """The built-in tools that a name stands for; with stars, each that it fits."""
+    if ANYTHING in name:
+        return frozenset(tool for group in GROUPS.values() for tool in group if fits_wildcards(name, tool))
+    return GROUPS.get(name) or frozenset({canonical(name)})
 
 
 def _specifier(written: str, tools: frozenset[str], effect: Effect, home: str) -> Specifier:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tools.permissions.rule import Effect, MalformedRuleError, Rule, parse_rule
-from tools.permissions.specifiers import CommandSpecifier
+from tools.permissions.specifiers import ANYTHING, CommandSpecifier
 
 CORE = "tools.core"
 EXCLUDE = "tools.exclude"
@@ -77,7 +77,8 @@ class RuleReader:
         """Read the lists of the settings, by their keys.
 
         A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for
-        every call of the tool that it names, so that a slip of the pen never opens what somebody meant to close.
+        every call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens
+        what somebody meant to close.
         """
         found: dict[str, tuple[Rule, ...]] = {key: tuple(self._read(key, lists.get(key, ()))) for key in EFFECTS}
         return Rules(
@@ -93,9 +94,11 @@ class RuleReader:
             try:
                 yield parse_rule(text, effect, key, self.canonical, self.home)
             except MalformedRuleError as error:
-                name = text.partition("(")[0].strip()
-                if effect is Effect.ALLOW or not name or " " in name:
+                if effect is Effect.ALLOW:
                     self.warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
                     continue
-                self.warnings.append(f"{key}: the rule '{text}' counts for every call of {name}, because {error}.")
+                name = text.partition("(")[0].strip()
+                name = name if name and not any(map(str.isspace, name)) else ANYTHING
+                what = "every tool" if name == ANYTHING else name
+                self.warnings.append(f"{key}: the rule '{text}' counts for every call of {what}, because {error}.")
                 yield parse_rule(name, effect, key, self.canonical, self.home)

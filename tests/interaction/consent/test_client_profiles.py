@@ -192,7 +192,7 @@ def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(
     transport: str, profile: Profile, servers: Servers
 ) -> None:
     with talking(servers, transport, profile, ASKING) as client:
-        is_refused(client, servers, "its own dialog does not suffice")
+        is_refused(client, servers, "No mode or setting replaces this question")
 
 
 def happens(client: RawClient, servers: Servers) -> None:

@@ -256,9 +256,24 @@ def test_a_search_that_is_closed_early_leaves_no_process(root: Path, workers: Wo
     assert children() == set()
 
 
-def children() -> set[str]:
+def all_children() -> set[str]:
     """Processes that are children of this one, zombies included."""
     return {pid for listed in Path("/proc/self/task").glob("*/children") for pid in listed.read_text().split()}
+
+
+OTHERS: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """What other tests have running in this process, such as servers that they share."""
+    OTHERS.clear()
+    OTHERS.update(all_children())
+
+
+def children() -> set[str]:
+    """Children of this process that this test has started."""
+    return all_children() - OTHERS
 
 
 def worker_of(workers: Workers) -> int:

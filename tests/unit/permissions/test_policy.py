@@ -227,3 +227,57 @@ async def test_outside_of_plan_mode_there_is_nothing_to_leave(context: ToolConte
     assert isinstance(outcome, ToolResult)
     assert outcome.error is not None
     assert not person.questions
+
+
+async def of_command(flow: Flow, context: ToolContext, command: str) -> Permission:
+    return await judged(flow, context, "run_shell_command", {"command": command})
+
+
+@pytest.mark.requirement("policy.protected")
+@pytest.mark.parametrize("mode", [ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".mcp.json", ".qwenignore"])
+async def test_no_rule_lets_a_redirection_write_what_a_file_tool_asks_about(
+    root: Path, context: ToolContext, mode: ApprovalMode, path: str
+) -> None:
+    (root / ".git" / "hooks").mkdir(parents=True)
+    flow = flow_with(permissions_allow=["Edit", "Bash(echo *)", "Bash(cp *)"])
+    for command in (f"echo x > {path}", f"cp a {path}"):
+        assert (await of_command(flow, in_mode(context, mode), command)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("policy.hidden_from_commands")
+async def test_no_rule_lets_a_command_read_what_is_hidden_from_agents(root: Path, context: ToolContext) -> None:
+    (root / ".qwenignore").write_text(".env\n")
+    (root / ".env").write_text("secret")
+    flow = flow_with(permissions_allow=["Read", "Bash(cat *)"])
+    assert (await of_command(flow, context, "cat .env")).verdict is Verdict.ASK
+    assert (await of_command(flow, context, "cat other")).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("rules.names")
+async def test_a_name_with_stars_stands_for_tools_in_commands_too(context: ToolContext) -> None:
+    flow = flow_with(permissions_ask=["run_shell*"], permissions_deny=["rea*(secret)"])
+    yolo = in_mode(context, ApprovalMode.YOLO)
+    assert (await of_command(flow, yolo, "rm -rf x")).is_explicit
+    assert (await of_command(flow, yolo, "cat secret")).verdict is Verdict.DENY
+
+
+@pytest.mark.requirement("policy.outside")
+@pytest.mark.parametrize(
+    ("command", "mode", "verdict"),
+    [
+        ("ls > out", ApprovalMode.DEFAULT, Verdict.ASK),
+        ("ls > out", ApprovalMode.AUTO_EDIT, Verdict.ALLOW),
+        ("ls > ../out", ApprovalMode.AUTO_EDIT, Verdict.DENY),
+        ("ls > ../out", ApprovalMode.YOLO, Verdict.ALLOW),
+        ("cat /etc/hostname", ApprovalMode.DEFAULT, Verdict.ASK),
+        ("ls > /dev/null", ApprovalMode.DEFAULT, Verdict.ALLOW),
+        ("git status && rm x", ApprovalMode.DEFAULT, Verdict.ASK),
+        ("git status", ApprovalMode.PLAN, Verdict.ALLOW),
+        ("touch x", ApprovalMode.PLAN, Verdict.DENY),
+    ],
+)
+async def test_what_a_command_reads_and_writes_is_judged_with_it(
+    context: ToolContext, command: str, mode: ApprovalMode, verdict: Verdict
+) -> None:
+    assert (await of_command(flow_with(), in_mode(context, mode), command)).verdict is verdict

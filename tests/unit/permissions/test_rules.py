@@ -146,7 +146,8 @@ def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
     rules = reader.read(
         {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
     )
-    assert [found.fits_command("anything") for found in rules.deny] == [True]
+    assert [found.fits_command("anything") for found in rules.deny] == [True, True]
+    assert [found.names(["read_file"]) for found in rules.deny] == [False, True]
     assert [found.fits_path(["/ws/any"], ROOTS) for found in rules.ask] == [True]
     assert rules.allow == ()
     assert len(reader.warnings) == 4
