@@ -94,9 +94,12 @@ FIXED: Mapping[str, str] = {
     "EDITOR": "false",
     "VISUAL": "false",
     # A program that a repository names would run with every `git status`.
-    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "core.fsmonitor",
     "GIT_CONFIG_VALUE_0": "false",
+    # A folder of the workspace that only looks like a repository would have its programs run by `git status`.
+    "GIT_CONFIG_KEY_1": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_1": "explicit",
     "CORETOOLS_MCP": "1",
 }
 

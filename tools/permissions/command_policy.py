@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
@@ -18,13 +18,16 @@ from tools.permissions.protected import is_protected
 from tools.permissions.rule import Effect as RuleEffect
 from tools.permissions.rule import Rule
 from tools.permissions.rules import Rules
+from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
 from tools.permissions.specifiers import literal_path
-
-if TYPE_CHECKING:
-    from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
 
 HARMLESS_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 """Reading or writing these touches no file."""
+
+NO_FILES = frozenset(
+    {":", "[", "[[", "basename", "dirname", "echo", "expr", "false", "printf", "pwd", "seq", "test", "true"}
+)
+"""Commands that only read and whose words are no files that they show."""
 
 LISTING = frozenset({"cd", "du", "find", "ls", "pushd", "pwd", "readlink", "realpath", "stat", "test", "tree", "["})
 """Commands that see the names of files in a folder, not what is in them."""
@@ -67,6 +70,7 @@ class CommandPolicy:
         said = [self._of_words(command)]
         for effect in command.effects:
             said += self._of_effect(effect, command, directory)
+        said += self._of_possible_reads(command, directory)
         verdict = strictest(said).verdict
         deciding = [part for part in said if part.verdict is verdict]
         reason = "; ".join(dict.fromkeys(part.reason for part in deciding))
@@ -75,8 +79,10 @@ class CommandPolicy:
 
     def _of_words(self, command: SubCommand) -> Part:
         source, text = command.source, command.text
+        # A program by any path is still that program to a rule that forbids it.
+        plain = " ".join((os.path.basename(command.words[0]), *command.words[1:])) if command.words else text
         for rule in (*self.rules.deny, *self.rules.ask):
-            if rule.fits_command(text):
+            if rule.fits_command(text) or rule.fits_command(plain):
                 return _by_rule(rule, source)
         core = self.rules.core_commands()
         if core and not any(rule.fits_command(text) for rule in core):
@@ -95,7 +101,7 @@ class CommandPolicy:
             return Part(source, Verdict.ALLOW, "it only reads")
         if self.mode is ApprovalMode.YOLO:
             return Part(source, Verdict.ALLOW, "approval mode yolo")
-        grants = (f"Bash({command.root} *)",) if command.root else ()
+        grants = (f"Bash({command.root} *)",) if _LASTING.fullmatch(command.root) else ()
         return Part(source, Verdict.ASK, f"'{text}' may change something", grants)
 
     def _allowed_by(self, command: SubCommand) -> Rule | None:
@@ -138,6 +144,23 @@ class CommandPolicy:
                 yield Part(command.source, self._of_consent(), f"it reads {paths[0]}, {why}")
         elif effect.access is Access.WRITE and (why := self._protected(inside)) is not None:
             yield Part(command.source, Verdict.ASK, f"it writes {paths[0]}: {why}")
+
+    def _of_possible_reads(self, command: SubCommand, directory: str) -> Iterator[Part]:
+        """What a command that only reads may read by options that are not known here.
+
+        Each of its words that is the path of something is taken for one that it reads.
+        """
+        if not command.is_read_only or command.words[:1] in _NO_FILES_WORDS:
+            return
+        is_listing = command.words[:1] in _LISTING_WORDS and "{}" not in command.words
+        if not command.is_literal and not is_listing and self._allowed_by(command) is None:
+            yield Part(command.source, self._of_consent(), "it is not known which files it will read")
+        for folder in {effect.folder for effect in command.effects} or {""}:
+            for text in (text for word in command.words[1:] for text in _possible_paths(word)):
+                effect = Effect(Access.READ, text, folder)
+                paths = self._paths(effect, directory)
+                if paths and os.path.lexists(paths[0]):
+                    yield from self._of_effect(effect, command, directory)
 
     def _of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
         """What cannot be known may be what a rule is about."""
@@ -216,6 +239,23 @@ class CommandPolicy:
 
 
 _LISTING_WORDS = frozenset((name,) for name in LISTING)
+_NO_FILES_WORDS = frozenset((name,) for name in NO_FILES)
+
+_LASTING = re.compile(
+    r"(?!(?:\S*/)?(?:python|pypy|node|ruby|perl|php|lua)[a-z0-9.]*\b)[\w./:@%+,=-]+(?: [\w./:@%+,=-]+)*"
+)
+"""Beginnings of commands that an answer may allow for good: no stars, and no interpreter, which runs any text."""
+
+
+def _possible_paths(word: str) -> Iterator[str]:
+    """The paths that an argument may name: itself, what follows `=`, what is attached to a letter."""
+    if not word.startswith("-"):
+        yield word
+    _, equals, value = word.partition("=")
+    if equals and value:
+        yield value
+    if len(word) > len("-x") and word[0] == "-" and word[1] != "-":
+        yield word[2:]
 
 
 def _rule_about(name: str, path: str) -> tuple[str, ...]:

@@ -281,3 +281,40 @@ async def test_what_a_command_reads_and_writes_is_judged_with_it(
     context: ToolContext, command: str, mode: ApprovalMode, verdict: Verdict
 ) -> None:
     assert (await of_command(flow_with(), in_mode(context, mode), command)).verdict is verdict
+
+
+@pytest.mark.requirement("policy.possible_reads")
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("cat -n secrets/key", Verdict.DENY),
+        ("date -f secrets/key", Verdict.DENY),
+        ("wc --files0-from=secrets/key", Verdict.DENY),
+        ("cat -n /etc/hostname", Verdict.ASK),
+        ("cat /etc/host*", Verdict.ASK),
+        ("x=/etc/hostname; cat $x", Verdict.ASK),
+        ("cat -n open.txt", Verdict.ALLOW),
+        ("sed -n '/foo/p' open.txt", Verdict.ALLOW),
+    ],
+)
+async def test_no_option_hides_what_a_reading_command_reads(
+    root: Path, context: ToolContext, command: str, verdict: Verdict
+) -> None:
+    (root / "secrets").mkdir()
+    (root / "secrets" / "key").write_text("secret")
+    (root / "open.txt").write_text("open")
+    flow = flow_with(permissions_deny=["Read(secrets/**)"])
+    assert (await of_command(flow, context, command)).verdict is verdict
+
+
+@pytest.mark.requirement("policy.always")
+@pytest.mark.parametrize("command", ["make '*'", "python3.11 x.py", ".venv/bin/python x.py", "node x.js"])
+async def test_what_would_cover_any_text_cannot_be_allowed_for_good(context: ToolContext, command: str) -> None:
+    assert (await of_command(flow_with(), context, command)).grants == ()
+
+
+@pytest.mark.requirement("rules.commands")
+@pytest.mark.parametrize("command", ["/bin//rm x", "/usr/bin/../bin/rm x", "/opt/x/rm x"])
+async def test_a_forbidden_program_is_forbidden_by_any_path(context: ToolContext, command: str) -> None:
+    yolo = in_mode(context, ApprovalMode.YOLO)
+    assert (await of_command(flow_with(permissions_deny=["Bash(rm)"]), yolo, command)).verdict is not Verdict.ALLOW

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tools.execution.sandbox.placeholders import is_placeholder
 from tools.permissions.protected import (
     ABSENT_FILES,
     ABSENT_FOLDERS,
@@ -89,7 +90,8 @@ class SteeringLookout:
         """Look through a root, the folders near its top first."""
         steering = Steering()
         for name in (*ABSENT_FOLDERS, *ABSENT_FILES):
-            if not os.path.lexists(path := os.path.join(root, name)):
+            path = os.path.join(root, name)
+            if not os.path.lexists(path) or is_placeholder(path):
                 steering.absent.append(path)
         waiting = deque([(root, 0)])
         for _ in range(FOLDERS):
@@ -176,7 +178,7 @@ def _take_repository(steering: Steering, own: str, *, is_top: bool) -> None:
     # Only at the top: elsewhere the way to it could be swapped for one that leads outside before the folder is made.
     if is_top and os.path.lexists(os.path.join(own, "HEAD")):
         absent = (os.path.join(own, name) for name in REPOSITORY_FOLDERS)
-        steering.absent.extend(path for path in absent if not os.path.lexists(path))
+        steering.absent.extend(path for path in absent if not os.path.lexists(path) or is_placeholder(path))
 
 
 def _guarded(own: str, folder: str, depth: int) -> Iterator[str]:
