@@ -120,14 +120,14 @@ class App:
                 style=settings.confirmation.style,
             )
         )
+        self._policy = permission_policy(report, self.registry)
         self._workspaces = WorkspacePolicy(
             settings.workspace.roots,
             intersect=settings.workspace.client_roots == "intersect",
             respect_git_ignore=settings.workspace.respect_git_ignore,
             respect_agent_ignore=settings.workspace.respect_agent_ignore,
-            hidden=lambda roots: hidden_paths(self._policy.rules, roots),
+            hidden=partial(hidden_paths, self._policy.rules),
         )
-        self._policy = permission_policy(report, self.registry)
         audit = settings.log.audit
         self._audit = AuditLog(os.path.abspath(os.path.expanduser(audit)) if audit is not None else None)
         self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
@@ -212,7 +212,7 @@ class App:
         del params
         self.start_upstreams()
         await self.pool.wait_for_first_list()
-        plans = _plans(self.clients.of(ctx))
+        plans = _is_planning(self.clients.of(ctx))
         if plans not in self._listings:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans)]
             # It may change at any time, and depends on what the operator configured.
@@ -283,7 +283,7 @@ class App:
         )
 
 
-def _plans(client: Client) -> bool:
+def _is_planning(client: Client) -> bool:
     """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
     return client.state.approval_mode is ApprovalMode.PLAN and client.state.grants is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import anyio
@@ -34,7 +34,7 @@ class Commands:
         self._report = report
         self._broker: ProcessBroker | None = None
         self._confinement: BubblewrapConfinement | None = None
-        self.services = Services(self._runner)
+        self.services = Services(lambda: self._runner)
 
     @cached_property
     def _spills(self) -> SpillStore:
@@ -42,7 +42,7 @@ class Commands:
 
         return SpillStore()
 
-    @cache  # noqa: B019 - there is one of these, and it lives as long as the server
+    @cached_property
     def _runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
         from tools.execution.broker_client import ProcessBroker  # noqa: PLC0415 - as above

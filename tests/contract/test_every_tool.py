@@ -85,12 +85,13 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
     broker = ProcessBroker()
     options = ShellOptions({"PATH": os.defpath})
-    runner = CommandRunner(broker, Plain(), options, SpillStore(str(tmp_path)))
+    spills = SpillStore(str(tmp_path))
+    runner = CommandRunner(broker, Plain(), options, spills)
     jobs = JobTable()
     yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
     await jobs.aclose()
     await broker.aclose()
-    await runner.aclose()
+    await spills.aclose()
 
 
 async def sample(tool: Tool, context: ToolContext) -> tuple[Any, ToolContext]:

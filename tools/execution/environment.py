@@ -105,7 +105,6 @@ FIXED: Mapping[str, str] = {
 
 _CLEANED = frozenset((*PROXIES, *INDEXES))
 _KNOWN = frozenset((*PERSON, *SYSTEM, *WINDOWS, *PROXIES, *INDEXES, *CERTIFICATES, *TOOLCHAINS))
-_ALSO_SMALL = _CLEANED
 
 
 def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +124,7 @@ def command_environment(configured: Mapping[str, str], inherited: Mapping[str, s
 
 def _passed(name: str, value: str) -> str | None:
     """What becomes of an inherited variable; `None` leaves it out."""
-    known = name.upper() if name.upper() in _ALSO_SMALL else name
+    known = name.upper() if name.upper() in _CLEANED else name
     if known not in _KNOWN and not known.startswith(PREFIXES):
         return None
     if is_secret_name(known):

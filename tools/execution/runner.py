@@ -79,7 +79,7 @@ class CommandRunner:
         starter: Starts processes, and sees to it that nothing is left of them.
         confinement: Decides where a command runs.
         options: How commands run.
-        spills: Where long outputs are kept; closed by `aclose`.
+        spills: Where long outputs are kept.
     """
 
     def __init__(
@@ -91,18 +91,6 @@ class CommandRunner:
         self._spills = spills
         self._places = anyio.Semaphore(options.max_concurrent, fast_acquire=True)
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
-
-    def spill_folder(self, client_key: str) -> str | None:
-        """The folder with a client's long outputs, a real path that may not exist yet; `None` if none are kept."""
-        return self._spills.folder_of(client_key)
-
-    def forget(self, client_key: str) -> None:
-        """Remove the outputs of a client that does not come back."""
-        self._spills.forget(client_key)
-
-    async def aclose(self) -> None:
-        """Remove all outputs. The clients' jobs are closed before."""
-        await self._spills.aclose()
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> Finished:
         """Run a command until its shell has ended, or a limit is reached.

@@ -15,22 +15,14 @@ from tools.filesystem.link_free import real_path
 from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.permission import Part, Permission, Verdict, strictest
 from tools.permissions.protected import is_protected
-from tools.permissions.rule import Effect as RuleEffect
 from tools.permissions.rule import Rule
 from tools.permissions.rules import Rules
 from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
+from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed, possible_reads
 from tools.permissions.specifiers import literal_path
 
 HARMLESS_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
 """Reading or writing these touches no file."""
-
-NO_FILES = frozenset(
-    {":", "[", "[[", "basename", "dirname", "echo", "expr", "false", "printf", "pwd", "seq", "test", "true"}
-)
-"""Commands that only read and whose words are no files that they show."""
-
-LISTING = frozenset({"cd", "du", "find", "ls", "pushd", "pwd", "readlink", "realpath", "stat", "test", "tree", "["})
-"""Commands that see the names of files in a folder, not what is in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +100,37 @@ class CommandPolicy:
         return next((rule for rule in self.rules.allow if rule.fits_command(command.text)), None)
 
     def _of_effect(self, effect: Effect, command: SubCommand, directory: str) -> Iterator[Part]:
+        """What is said of one thing that a command touches."""
         source = command.source
         rules = [rule for rule in (*self.rules.deny, *self.rules.ask) if rule.governs(effect.access)]
         if effect.access is Access.FETCH:
-            if effect.target is None:
-                yield from self._of_unknown_target(rules, source, "which hosts it will reach")
-            else:
-                yield from (_by_rule(rule, source) for rule in rules if rule.fits_host(effect.target))
+            yield from self._of_host(effect.target, rules, source)
             return
         paths = self._paths(effect, directory)
         if not paths:
-            yield from self._of_unknown_target(rules, source, f"which files it will {effect.access}")
-            if effect.is_redirection:
-                yield Part(source, self._of_consent(), "it is not known which file it will write")
-            return
-        if paths[0] in HARMLESS_FILES:
-            return
+            yield from self._of_unknown_path(effect, rules, command)
+        elif paths[0] not in HARMLESS_FILES:
+            yield from self._of_path(effect, paths, rules, command)
+
+    def _of_host(self, host: str | None, rules: Sequence[Rule], source: str) -> Iterator[Part]:
+        if host is None:
+            yield from self._of_unknown_target(rules, source, "which hosts it will reach")
+        else:
+            yield from (_by_rule(rule, source) for rule in rules if rule.fits_host(host))
+
+    def _of_unknown_path(self, effect: Effect, rules: Sequence[Rule], command: SubCommand) -> Iterator[Part]:
+        yield from self._of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+        if effect.is_redirection:
+            yield Part(command.source, self._of_consent(), f"it is not known which file it will {effect.access}")
+        elif effect.access is Access.READ and not lists_names(command):
+            yield from self._of_unknown_reading(command)
+
+    def _of_path(
+        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand
+    ) -> Iterator[Part]:
+        source = command.source
         yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
-        if os.path.isdir(paths[-1]) and command.words[:1] not in _LISTING_WORDS:
+        if os.path.isdir(paths[-1]) and not lists_names(command):
             yield from self._of_unknown_target(rules, source, f"which files in {paths[-1]} it will {effect.access}")
         # No rule that allows opens what is hidden from agents, or what steers other programs.
         yield from self._of_what_is_guarded(effect, command, paths)
@@ -138,29 +143,24 @@ class CommandPolicy:
             yield from self._of_writing(source, paths)
 
     def _of_what_is_guarded(self, effect: Effect, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
-        inside = [path for path in paths if self._is_inside([path])]
-        if effect.access is Access.READ and self._is_inside(paths):
+        if effect.access is Access.READ and self._is_inside(paths[-1]):
             if (why := self._hidden(command, paths[-1])) is not None:
                 yield Part(command.source, self._of_consent(), f"it reads {paths[0]}, {why}")
-        elif effect.access is Access.WRITE and (why := self._protected(inside)) is not None:
+        elif effect.access is Access.WRITE and (why := self._protected(paths)) is not None:
             yield Part(command.source, Verdict.ASK, f"it writes {paths[0]}: {why}")
 
     def _of_possible_reads(self, command: SubCommand, directory: str) -> Iterator[Part]:
-        """What a command that only reads may read by options that are not known here.
+        """What is said of files that the command may read beyond what it is known to."""
+        if may_read_unnamed(command):
+            yield from self._of_unknown_reading(command)
+        for effect in possible_reads(command):
+            paths = self._paths(effect, directory)
+            if not paths or os.path.lexists(paths[0]):
+                yield from self._of_effect(effect, command, directory)
 
-        Each of its words that is the path of something is taken for one that it reads.
-        """
-        if not command.is_read_only or command.words[:1] in _NO_FILES_WORDS:
-            return
-        is_listing = command.words[:1] in _LISTING_WORDS and "{}" not in command.words
-        if not command.is_literal and not is_listing and self._allowed_by(command) is None:
+    def _of_unknown_reading(self, command: SubCommand) -> Iterator[Part]:
+        if self._allowed_by(command) is None:
             yield Part(command.source, self._of_consent(), "it is not known which files it will read")
-        for folder in {effect.folder for effect in command.effects} or {""}:
-            for text in (text for word in command.words[1:] for text in _possible_paths(word)):
-                effect = Effect(Access.READ, text, folder)
-                paths = self._paths(effect, directory)
-                if paths and os.path.lexists(paths[0]):
-                    yield from self._of_effect(effect, command, directory)
 
     def _of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
         """What cannot be known may be what a rule is about."""
@@ -171,10 +171,9 @@ class CommandPolicy:
     def _of_reading(self, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
         if self._allowed_by(command) is not None:
             return
-        grants = _rule_about("Read", paths[-1])
-        if not self._is_inside(paths):
+        if not self._is_inside(paths[-1]):
             said = f"it reads {paths[0]}, which lies outside the workspace"
-            yield Part(command.source, self._of_consent(), said, grants)
+            yield Part(command.source, self._of_consent(), said, _rule_about("Read", paths[-1]))
 
     def _hidden(self, command: SubCommand, path: str) -> str | None:
         """Why a file is, or a folder may hold, what agents are not to see."""
@@ -185,28 +184,25 @@ class CommandPolicy:
             return "of which it is not known whether it is hidden from agents"
         if hidden_by is not None:
             return f"which {hidden_by} hides from agents"
-        if command.words[:1] in _LISTING_WORDS or not self.workspace.respect_agent_ignore or not os.path.isdir(path):
+        if lists_names(command) or not self.workspace.respect_agent_ignore or not os.path.isdir(path):
             return None
         names = [name for name in AGENT_IGNORE_FILES if os.path.lexists(os.path.join(location.root, name))]
         return f"which may hold files that {names[0]} hides from agents" if names else None
 
     def _of_writing(self, source: str, paths: Sequence[str]) -> Iterator[Part]:
         """What is said of a file that the shell itself writes, and that no rule speaks of."""
-        if not self._is_inside(paths) and self.mode is not ApprovalMode.YOLO:
+        if not self._is_inside(paths[-1]) and self.mode is not ApprovalMode.YOLO:
             said = f"its output would be written to {paths[0]}, outside the workspace"
             yield Part(source, Verdict.DENY, said)
         elif self.mode is not ApprovalMode.AUTO_EDIT:
             yield Part(source, self._of_consent(), f"it writes {paths[0]}", _rule_about("Edit", paths[-1]))
 
     def _protected(self, paths: Sequence[str]) -> str | None:
-        for path in paths:
-            location = self.workspace.at(path)
-            if (why := is_protected(location.relative)) is not None:
-                return why
-        return None
+        inside = (self.workspace.at(path).relative for path in paths if self._is_inside(path))
+        return next((why for relative in inside if (why := is_protected(relative)) is not None), None)
 
-    def _is_inside(self, paths: Sequence[str]) -> bool:
-        return all(any(contains(root, path) for root in self.workspace.roots) for path in paths[-1:])
+    def _is_inside(self, path: str) -> bool:
+        return any(contains(root, path) for root in self.workspace.roots)
 
     def _paths(self, effect: Effect, directory: str) -> tuple[str, ...]:
         """The absolute path of what is touched, as named and with links resolved; empty if it is not known."""
@@ -238,24 +234,10 @@ class CommandPolicy:
         return Verdict.ALLOW if is_open else Verdict.ASK
 
 
-_LISTING_WORDS = frozenset((name,) for name in LISTING)
-_NO_FILES_WORDS = frozenset((name,) for name in NO_FILES)
-
 _LASTING = re.compile(
     r"(?!(?:\S*/)?(?:python|pypy|node|ruby|perl|php|lua)[a-z0-9.]*\b)[\w./:@%+,=-]+(?: [\w./:@%+,=-]+)*"
 )
 """Beginnings of commands that an answer may allow for good: no stars, and no interpreter, which runs any text."""
-
-
-def _possible_paths(word: str) -> Iterator[str]:
-    """The paths that an argument may name: itself, what follows `=`, what is attached to a letter."""
-    if not word.startswith("-"):
-        yield word
-    _, equals, value = word.partition("=")
-    if equals and value:
-        yield value
-    if len(word) > len("-x") and word[0] == "-" and word[1] != "-":
-        yield word[2:]
 
 
 def _rule_about(name: str, path: str) -> tuple[str, ...]:
@@ -265,7 +247,7 @@ def _rule_about(name: str, path: str) -> tuple[str, ...]:
 
 
 def _by_rule(rule: Rule, source: str) -> Part:
-    if rule.effect is RuleEffect.DENY:
+    if rule.verdict is Verdict.DENY:
         return Part(source, Verdict.DENY, str(rule))
     return Part(source, Verdict.ASK, str(rule), is_explicit=True)
 

@@ -21,8 +21,9 @@ from tools.filesystem.workspace import Workspace
 from tools.permissions.command_policy import CommandPolicy
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.protected import is_protected
-from tools.permissions.rule import SESSION, Effect, Rule, parse_rule
+from tools.permissions.rule import SESSION, Rule, parse_rule
 from tools.permissions.rules import CORE, Rules
+from tools.permissions.shell.analysis import analyse
 
 PLAN_MODE = (
     "Plan mode is on: only reading and searching are possible, so nothing was done. Present your plan with "
@@ -57,7 +58,7 @@ class PermissionPolicy:
             client.grants.extend(self._granted(texts, SESSION))
 
     def _granted(self, texts: Iterable[str], source: str) -> list[Rule]:
-        return [parse_rule(text, Effect.ALLOW, source, self.canonical, self.home) for text in texts]
+        return [parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts]
 
     def why_not_offered(self, tool: BaseTool[Any]) -> str | None:
         """Why a tool is not there at all, or `None` if it is."""
@@ -72,7 +73,7 @@ class PermissionPolicy:
         why_not = self.why_not_offered(tool)
         if why_not is not None:
             return Permission(Verdict.DENY, f"{why_not} Nothing was done; do not try it again.")
-        if mode is ApprovalMode.PLAN and not _plans(tool) and tool.kind is not Kind.EXECUTE:
+        if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool) and tool.kind is not Kind.EXECUTE:
             return Permission(Verdict.DENY, PLAN_MODE)
         return None
 
@@ -110,8 +111,8 @@ class PermissionPolicy:
         """What there is to say of a call, that which counts most first."""
         named = [rule for rule in (*rules.deny, *rules.ask) if rule.names(tool.rule_names)]
         about = [rule for rule in named if _is_about_any(rule, subjects, workspace)]
-        yield from (_by_rule(rule) for rule in about if rule.effect is Effect.DENY)
-        if mode is ApprovalMode.PLAN and not _plans(tool):
+        yield from (_by_rule(rule) for rule in about if rule.verdict is Verdict.DENY)
+        if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
             yield Permission(Verdict.DENY, PLAN_MODE)
         yield from (_by_rule(rule) for rule in about)
         protected = _protected(subjects, workspace)
@@ -139,8 +140,6 @@ class PermissionPolicy:
     def _judge_command(
         self, command: CommandSubject, rules: Rules, mode: ApprovalMode, workspace: Workspace
     ) -> Permission:
-        from tools.permissions.shell.analysis import analyse  # noqa: PLC0415 - the grammar loads at the first command
-
         analysis = analyse(command.command)
         permission = CommandPolicy(rules, mode, workspace, self.home).judge(command, analysis)
         if permission.verdict is Verdict.DENY:
@@ -151,13 +150,13 @@ class PermissionPolicy:
         return permission
 
 
-def _plans(tool: BaseTool[Any]) -> bool:
+def _runs_in_plan_mode(tool: BaseTool[Any]) -> bool:
     """Whether a tool may run in plan mode."""
     return tool.behaviour.read_only or tool.kind is Kind.THINK
 
 
 def _by_rule(rule: Rule) -> Permission:
-    if rule.effect is Effect.DENY:
+    if rule.verdict is Verdict.DENY:
         return Permission(
             Verdict.DENY, f"The call is refused by the {rule}. Nothing was done; do not try it in another way."
         )
@@ -167,7 +166,7 @@ def _by_rule(rule: Rule) -> Permission:
 def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
     match subject:
         case PathSubject(path=path, named=named):
-            paths = (path,) if rule.effect is Effect.ALLOW else (path, named)
+            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, named)
             return rule.fits_path(paths, workspace.roots)
         case HostSubject(host=host):
             return rule.fits_host(host)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from tools.contract.subject import Access
+from tools.permissions.permission import Verdict
 from tools.permissions.specifiers import (
     ANYTHING,
     CommandSpecifier,
@@ -24,14 +24,6 @@ SESSION = "this session"
 """The source of rules that a person gave as an answer."""
 
 
-class Effect(StrEnum):
-    """What a rule does to a call that it is about."""
-
-    ALLOW = "allow"
-    ASK = "ask"
-    DENY = "deny"
-
-
 class MalformedRuleError(ValueError):
     """A rule cannot be read; the text says why."""
 
@@ -43,7 +35,7 @@ class Rule:
     Args:
         text: As written.
         source: Where it stands, such as `permissions.deny`.
-        effect: What it does.
+        verdict: What it does to a call that it is about.
         name: The tool it names; may hold stars.
         tools: The built-in tools that the name stands for.
         specifier: What it is about; `None` for every call.
@@ -51,7 +43,7 @@ class Rule:
 
     text: str
     source: str
-    effect: Effect
+    verdict: Verdict
     name: str
     tools: frozenset[str]
     specifier: Specifier | None
@@ -98,12 +90,12 @@ class Rule:
         return self.specifier is None or (isinstance(self.specifier, HostSpecifier) and self.specifier.fits(host))
 
 
-def parse_rule(text: str, effect: Effect, source: str, canonical: Callable[[str], str], home: str) -> Rule:
+def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
     """Read one rule.
 
     Args:
         text: As written.
-        effect: What it does.
+        verdict: What it does to a call that it is about.
         source: Where it stands.
         canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
         home: The user's home folder, for `~/`.
@@ -120,8 +112,8 @@ def parse_rule(text: str, effect: Effect, source: str, canonical: Callable[[str]
     tools = _tools_called(name, canonical)
     written = rest[:-1].strip() if parenthesis else ""
     if written in ("", ANYTHING):
-        return Rule(text, source, effect, name, tools, None)
-    return Rule(text, source, effect, name, tools, _specifier(written, tools, effect, home))
+        return Rule(text, source, verdict, name, tools, None)
+    return Rule(text, source, verdict, name, tools, _specifier(written, tools, verdict, home))
 
 
 def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
@@ -131,11 +123,11 @@ def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
     return GROUPS.get(name) or frozenset({canonical(name)})
 
 
-def _specifier(written: str, tools: frozenset[str], effect: Effect, home: str) -> Specifier:
+def _specifier(written: str, tools: frozenset[str], verdict: Verdict, home: str) -> Specifier:
     if SHELL in tools:
         return command_specifier(written)
     if tools & (READING | WRITING):
-        return path_specifier(written, home, forbids=effect is not Effect.ALLOW)
+        return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
     if Access.FETCH in access_of(tools):
         return host_specifier(written)
     raise MalformedRuleError("this tool takes no specifier; give the name alone")

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tools.permissions.rule import Effect, MalformedRuleError, Rule, parse_rule
+from tools.permissions.permission import Verdict
+from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
 from tools.permissions.specifiers import ANYTHING, CommandSpecifier
 
 CORE = "tools.core"
 EXCLUDE = "tools.exclude"
 
-EFFECTS: Mapping[str, Effect] = {
-    "permissions.allow": Effect.ALLOW,
-    "permissions.ask": Effect.ASK,
-    "permissions.deny": Effect.DENY,
-    "tools.allowed": Effect.ALLOW,
-    "tools.confirmationRequired": Effect.ASK,
-    EXCLUDE: Effect.DENY,
-    CORE: Effect.ALLOW,
+VERDICTS: Mapping[str, Verdict] = {
+    "permissions.allow": Verdict.ALLOW,
+    "permissions.ask": Verdict.ASK,
+    "permissions.deny": Verdict.DENY,
+    "tools.allowed": Verdict.ALLOW,
+    "tools.confirmationRequired": Verdict.ASK,
+    EXCLUDE: Verdict.DENY,
+    CORE: Verdict.ALLOW,
 }
 """The settings that hold rules, and what each does."""
 
@@ -80,7 +81,7 @@ class RuleReader:
         every call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens
         what somebody meant to close.
         """
-        found: dict[str, tuple[Rule, ...]] = {key: tuple(self._read(key, lists.get(key, ()))) for key in EFFECTS}
+        found: dict[str, tuple[Rule, ...]] = {key: tuple(self._read(key, lists.get(key, ()))) for key in VERDICTS}
         return Rules(
             deny=found["permissions.deny"] + found[EXCLUDE],
             ask=found["permissions.ask"] + found["tools.confirmationRequired"],
@@ -89,16 +90,16 @@ class RuleReader:
         )
 
     def _read(self, key: str, texts: Sequence[str]) -> Iterator[Rule]:
-        effect = EFFECTS[key]
+        verdict = VERDICTS[key]
         for text in texts:
             try:
-                yield parse_rule(text, effect, key, self.canonical, self.home)
+                yield parse_rule(text, verdict, key, self.canonical, self.home)
             except MalformedRuleError as error:
-                if effect is Effect.ALLOW:
+                if verdict is Verdict.ALLOW:
                     self.warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
                     continue
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
                 what = "every tool" if name == ANYTHING else name
                 self.warnings.append(f"{key}: the rule '{text}' counts for every call of {what}, because {error}.")
-                yield parse_rule(name, effect, key, self.canonical, self.home)
+                yield parse_rule(name, verdict, key, self.canonical, self.home)

@@ -195,7 +195,7 @@ async def shell_in(
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await jobs.aclose()
-            await runner.aclose()
+            await spills.aclose()
             left = shell.running()
             await starter.aclose()
     assert left == []

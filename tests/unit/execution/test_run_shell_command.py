@@ -243,7 +243,7 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
     assert CUT_MARK in text
     assert text.endswith("\n19999\n20000")
     assert len(text) < OUTPUT_CHARS + 500
-    assert shell.runner.spill_folder("test") == str(path.parent)
+    assert shell.spills.folder_of("test") == str(path.parent)
     assert isinstance(result.return_display, str)
     assert len(result.return_display) <= DISPLAY_CHARS + 10
     assert result.return_display.endswith("\n20000")

@@ -272,6 +272,7 @@ async def test_a_name_with_stars_stands_for_tools_in_commands_too(context: ToolC
         ("ls > ../out", ApprovalMode.YOLO, Verdict.ALLOW),
         ("cat /etc/hostname", ApprovalMode.DEFAULT, Verdict.ASK),
         ("ls > /dev/null", ApprovalMode.DEFAULT, Verdict.ALLOW),
+        ('cd "$D" && ls', ApprovalMode.DEFAULT, Verdict.ALLOW),
         ("git status && rm x", ApprovalMode.DEFAULT, Verdict.ASK),
         ("git status", ApprovalMode.PLAN, Verdict.ALLOW),
         ("touch x", ApprovalMode.PLAN, Verdict.DENY),
@@ -293,6 +294,9 @@ async def test_what_a_command_reads_and_writes_is_judged_with_it(
         ("cat -n /etc/hostname", Verdict.ASK),
         ("cat /etc/host*", Verdict.ASK),
         ("x=/etc/hostname; cat $x", Verdict.ASK),
+        ('cd "$D" && cat open.txt', Verdict.ASK),
+        ("for d in /etc; do cd $d; cat hostname; done", Verdict.ASK),
+        ("head < $X", Verdict.ASK),
         ("cat -n open.txt", Verdict.ALLOW),
         ("sed -n '/foo/p' open.txt", Verdict.ALLOW),
     ],
@@ -305,6 +309,12 @@ async def test_no_option_hides_what_a_reading_command_reads(
     (root / "open.txt").write_text("open")
     flow = flow_with(permissions_deny=["Read(secrets/**)"])
     assert (await of_command(flow, context, command)).verdict is verdict
+
+
+@pytest.mark.requirement("policy.possible_reads")
+@pytest.mark.parametrize("command", ['cd "$D" && cat shadow', "cat $X", "cat ~root/x", "date -f /etc/hostname"])
+async def test_reading_what_is_not_known_is_asked_about_without_any_rule(context: ToolContext, command: str) -> None:
+    assert (await of_command(flow_with(), context, command)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("policy.always")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.rule import Effect, MalformedRuleError, Rule, parse_rule
+from tools.permissions.permission import Verdict
+from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
 from tools.permissions.rules import RuleReader
 from tools.permissions.specifiers import fits_wildcards, literal_path
 
@@ -17,8 +18,8 @@ def canonical(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def rule(text: str, effect: Effect = Effect.DENY) -> Rule:
-    return parse_rule(text, effect, f"permissions.{effect}", canonical, HOME)
+def rule(text: str, verdict: Verdict = Verdict.DENY) -> Rule:
+    return parse_rule(text, verdict, f"permissions.{verdict}", canonical, HOME)
 
 
 @pytest.mark.requirement("rules.commands")
@@ -80,7 +81,7 @@ def test_a_rule_about_paths_reads_like_an_ignore_file(written: str, path: str, f
 @pytest.mark.requirement("rules.paths")
 def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -> None:
     assert rule("Read(id_rsa)").fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
-    assert not rule("Read(id_rsa)", Effect.ALLOW).fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
+    assert not rule("Read(id_rsa)", Verdict.ALLOW).fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
 
 
 @pytest.mark.requirement("rules.paths")
@@ -88,7 +89,7 @@ def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -
 def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str) -> None:
     literal = literal_path(path)
     assert literal is not None
-    made = rule(f"Edit({literal})", Effect.ALLOW)
+    made = rule(f"Edit({literal})", Verdict.ALLOW)
     assert made.fits_path([path.rstrip("/") + "/below"], ROOTS)
     assert path == "/" or not made.fits_path([path[:-1] + "Z/below"], ROOTS)
     assert literal_path("/ws/new\nline") is None

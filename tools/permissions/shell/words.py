@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _PLAIN = re.compile(r"[\w./:@%+,^=#!\]}-]+\Z", re.ASCII)
-_BACKSLASH = "\\"
 _HOME = re.compile(r"~(?=/|\Z)|\"?\$(?:HOME\b|\{HOME\})\"?(?=/|\"|\Z)")
 _BRACES = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
 _EXPANSION = re.compile(r"\$(?=[A-Za-z0-9_{(\[@*#?$!-])|`")
@@ -196,8 +195,3 @@ def _ansi_character(escape: re.Match[str]) -> str | None:
     else:
         return None
     return chr(code) if 0 < code <= _LAST_ASCII else None
-
-
-def is_bare_name(text: str) -> bool:
-    """Whether a text can be the name of a variable."""
-    return re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) is not None
