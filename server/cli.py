@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "serve")
-    arguments = _parser().parse_args(given)
+    arguments = _parse(given)
     try:
         report = load_settings(arguments.config, _overrides(arguments), os.environ)
     except SettingsError as error:
@@ -37,6 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     code: int = arguments.run(arguments, report)
     flush_log()
     return code
+
+
+def _parse(given: Sequence[str]) -> argparse.Namespace:
+    """Read the arguments. Those of a call may stand after options too, where argparse takes no more of them."""
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(given)
+    unknown = [argument for argument in rest if argument.startswith("-") or not hasattr(arguments, "pairs")]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if rest:
+        arguments.pairs += rest
+    return arguments
 
 
 def _fail(message: str, code: int) -> int:

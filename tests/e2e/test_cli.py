@@ -52,6 +52,14 @@ def test_call_shows_a_result(root: Path) -> None:
 
 
 @pytest.mark.requirement("cli.call")
+def test_arguments_of_a_call_may_stand_after_options(root: Path) -> None:
+    (root / "a.txt").write_text("hello\n")
+    done = run("call", "--workspace", str(root), "read_file", "--approval-mode", "plan", "file_path=a.txt")
+    assert done.returncode == 0
+    assert "hello" in done.stdout
+
+
+@pytest.mark.requirement("cli.call")
 def test_call_takes_arguments_as_json(root: Path) -> None:
     (root / "a.txt").write_text("hello\n")
     done = run("call", "glob", "--json", '{"pattern": "*.txt"}', "--workspace", str(root))
