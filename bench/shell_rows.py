@@ -162,7 +162,7 @@ def _runs(pid: int) -> bool:
 @contextmanager
 def _analysis(scene: Scene) -> Generator[Round]:
     del scene
-    from tools.permissions.shell.analysis import analyse
+    from tools.permissions.shell.analyser import analyse
 
     analyse("true")
 

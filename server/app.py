@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,33 +14,41 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 
-from server.approval import Approval, ApprovalPolicy, read_any_answer
 from server.audit import AuditLog
-from server.clients import Client, ClientRoots, ClientTable, RequestContext
+from server.clients import STDIO_KEY, Client, ClientRoots, ClientTable, RequestContext
 from server.commands import Commands
+from server.consent.confirmers import ConfirmationOptions, Confirmers
+from server.consent.malformed_answers import let_malformed_answers_pass
+from server.core_server import CoreServer, instructions
+from server.custom_tools import CustomTools
 from server.exposure import complete, result_to_wire, tool_to_wire
 from server.file_features import FileFeatures
+from server.guarded_settings import audit_file
+from server.live_settings import LiveSettings, has_other_rules
+from server.memory_resources import MemoryResources
 from server.permissions import permission_policy, rule_keeper
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.upstreams.pool import UpstreamPool
+from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
+from tools.consent import Judgement
 from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
 from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.result import FunctionCall, ToolResult
+from tools.contract.services import Services
 from tools.filesystem.workspace import Workspace
 from tools.flow import Flow
 from tools.permissions.hidden import hidden_paths
-from tools.permissions.permission import Permission
+from tools.permissions.tool_names import DELEGATING
+from tools.planning.todo_lists import TodoLists
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
@@ -49,51 +56,22 @@ logger = logging.getLogger(__name__)
 EXIT_PLAN_MODE = "exit_plan_mode"
 """Listed for clients in plan mode only."""
 
-INSTRUCTIONS = (
-    "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
-    "read, edit and write_file change, run_shell_command runs commands, in the background too. Paths may be absolute "
-    "or relative to the first workspace folder. Large results are cut, and say how to get the rest. Changes and "
-    "commands may be shown to the user for consent first; a refused call had no effect and should not be repeated "
-    "unchanged."
+ASK_USER_QUESTION = "ask_user_question"
+"""Listed for clients that can show a person a form."""
+
+NO_AGENTS = (
+    f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
+    "programs that take tasks with the setting agents."
 )
+"""Who knows the tool from elsewhere calls it."""
 
 ServedOver = Literal["stdio", "network"]
 
 
-class CoreServer(Server[dict[str, Any]]):
-    """The SDK's server; what it announces is the same on every transport."""
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
-        options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
-
-    def get_capabilities(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-        *,
-        protocol_version: str | None = None,
-    ) -> types.ServerCapabilities:
-        """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
-        capabilities = super().get_capabilities(
-            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
-        )
-        if capabilities.prompts is not None:
-            capabilities.prompts = types.PromptsCapability(list_changed=False)
-        if capabilities.resources is not None:
-            capabilities.resources = types.ResourcesCapability(subscribe=False, list_changed=False)
-        return capabilities
-
-
 class App:
     """One running server: registry, clients, consent, upstreams, and the handlers that join them.
+
+    To be made in a running event loop.
 
     Args:
         report: The merged settings, and which upstreams are to be used.
@@ -105,16 +83,27 @@ class App:
         self._settings = settings = report.settings
         self._limits = settings.limits.for_tools()
         self.registry = ToolRegistry()
-        for tool in builtin_tools():
+        self._commands = Commands(report)
+        self._services = Services(commands=self._commands.runner)
+        web, memory, self._todos = UrlAccess(settings.web), settings.memory.for_tools(report.own_folder), TodoLists()
+        for tool in builtin_tools(
+            fetcher=web.fetcher,
+            search=settings.web.search.for_tools(),
+            opener=web.opener,
+            memory=memory,
+            todos=self._todos,
+            agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
+            programs=self._commands.programs,
+        ):
             self.registry.register_tool(tool)
         self.registry.on_change(self._tools_changed)
-        self._commands = Commands(report)
+        self.custom_tools = CustomTools(settings, self._commands, self.registry)
         self.clients = ClientTable(
             settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
         )
         fallback: Literal["client", "deny"] = "client" if served_over == "stdio" else "deny"
-        self._approval = Approval(
-            ApprovalPolicy(
+        self._confirmers = Confirmers(
+            ConfirmationOptions(
                 when_unavailable=settings.confirmation.when_unavailable or fallback,
                 timeout_seconds=settings.confirmation.timeout / 1000,
                 style=settings.confirmation.style,
@@ -126,15 +115,17 @@ class App:
             intersect=settings.workspace.client_roots == "intersect",
             respect_git_ignore=settings.workspace.respect_git_ignore,
             respect_agent_ignore=settings.workspace.respect_agent_ignore,
-            hidden=partial(hidden_paths, self._policy.rules),
+            hidden=lambda roots: hidden_paths(self._policy.rules, roots),
         )
-        audit = settings.log.audit
-        self._audit = AuditLog(os.path.abspath(os.path.expanduser(audit)) if audit is not None else None)
+        self._audit = AuditLog(audit_file(report))
+        self._audit.warn_of_roots(settings.workspace.roots)
         self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
+        self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
         self._bus = InMemorySubscriptionBus()
-        self._listings: dict[bool, dict[str, Any]] = {}
+        self._listings: dict[tuple[bool, bool], dict[str, Any]] = {}
+        self._remembered = MemoryResources(memory, self._todos)
         self.server = self._build_server()
 
     def _build_server(self) -> CoreServer:
@@ -145,17 +136,17 @@ class App:
                 "coretools-mcp",
                 version=metadata.version("coretools-mcp"),
                 title="Core tools",
-                instructions=_instructions(self._report),
+                instructions=instructions(self._report),
                 on_list_tools=self._on_list_tools,  # pyright: ignore[reportArgumentType] - wire mappings are accepted
                 on_call_tool=self._on_call_tool,  # pyright: ignore[reportArgumentType]
                 on_subscriptions_listen=ListenHandler(self._bus),
                 on_roots_list_changed=self._on_roots_list_changed,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
-        FileFeatures(self._flow, self._context_of, self._approval).register(server)
+        FileFeatures(self._flow, self._context_of, self._confirmers, self._remembered).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
-        server.middleware.append(read_any_answer)
+        server.middleware.append(let_malformed_answers_pass)
         return server
 
     @asynccontextmanager
@@ -173,11 +164,24 @@ class App:
                     await anyio.to_thread.run_sync(self._audit.close)
 
     def start_upstreams(self) -> None:
-        """Start the upstreams, once. Called when a client is really there: some start a server only to probe it."""
+        """Start the upstreams and the discovery of custom tools, and follow the settings, once.
+
+        Called when a client is really there: some start a server only to probe it.
+        """
         if self._tasks is not None:
             self.pool.start(self._tasks)
+            self.custom_tools.start(self._tasks)
+            self.live.start(self._tasks)
+
+    async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
+        if self._tasks is not None:
+            self.custom_tools.change(now.settings, self._tasks)
+        if has_other_rules(before.settings, now.settings):
+            self._workspaces.rebuild()
+            self._tools_changed()
 
     def _forget(self, state: ClientState) -> None:
+        self._todos.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 
@@ -212,27 +216,35 @@ class App:
         del params
         self.start_upstreams()
         await self.pool.wait_for_first_list()
-        plans = _is_planning(self.clients.of(ctx))
-        if plans not in self._listings:
-            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans)]
+        await self.custom_tools.wait_for_first_list()
+        plans, shows_forms = _is_planning(self.clients.of(ctx)), self._confirmers.shows_forms(ctx)
+        listing = self._listings.get((plans, shows_forms))
+        if listing is None:
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            self._listings[plans] = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
-        return complete(self._listings[plans], ctx.protocol_version)
+            listing = self._listings[plans, shows_forms] = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
+        return complete(listing, ctx.protocol_version)
 
-    def offered_tools(self, *, plans: bool) -> list[BaseTool[Any]]:
-        """The tools that a client would see, in plan mode or not."""
-        return [
-            tool
-            for tool in self.registry.get_all_tools()
-            if self._policy.why_not_offered(tool) is None and (plans or tool.name != EXIT_PLAN_MODE)
-        ]
+    def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
+        """The tools that a client would see.
+
+        Args:
+            plans: Whether it is in plan mode.
+            shows_forms: Whether it can show a person a form.
+        """
+        of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
+        hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
+        tools = (tool for tool in self.registry.get_all_tools() if tool.name not in hidden)
+        return [tool for tool in tools if self._policy.why_not_offered(tool) is None]
 
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         self.start_upstreams()
         client = self.clients.of(ctx)
         owner = self.pool.owner_of(params.name)
+        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
+        if owner is None and not self.registry.knows(params.name):
+            await self.custom_tools.wait_until_known()
         if owner is not None:
-            # A client may know the tool from an earlier run: the first attempt to connect is waited for.
             await owner.known.wait()
             workspace = self._workspaces.workspace(client.roots, client.readable)
         else:
@@ -240,31 +252,31 @@ class App:
         context = self._context(ctx, client, workspace)
         mode = client.state.approval_mode
         call = FunctionCall(params.name, params.arguments or {})
-        confirmer = self._approval.confirmer(ctx, params, client.state.key)
+        confirmer = self._confirmers.of(ctx, params, client.state.key)
         try:
             outcome = await self._flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             if owner is None or owner.is_connected:
                 data = {"nearest": list(error.nearest)}
-                raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
+                message = NO_AGENTS if params.name == DELEGATING else error.message
+                raise MCPError(code=types.INVALID_PARAMS, message=message, data=data) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(owner.unavailable())
         if client.state.approval_mode is not mode:
             await self._tell_tools_changed([client.session] if client.session is not None else [])
         if isinstance(outcome, Question):
-            return self._approval.input_required(outcome, client.state.key, ctx.protocol_version)
+            return self._confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
 
-    async def judge(self, call: FunctionCall) -> Permission:
+    async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run.
 
         Raises:
             ToolError: The call cannot succeed, or nobody has a tool of this name.
         """
-        state = ClientState("", self._settings.approval_mode)
+        state = ClientState(STDIO_KEY, self._settings.approval_mode)
         context = ToolContext(self._workspaces.workspace(ClientRoots()), self._limits, state)
-        judged = await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)
-        return judged.permission
+        return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)
 
     async def _context_of(self, ctx: RequestContext) -> ToolContext:
         """What a request for files acts in; the client's roots are waited for as for a call."""
@@ -277,7 +289,7 @@ class App:
             workspace=workspace,
             limits=self._limits,
             client=client.state,
-            services=self._commands.services,
+            services=self._services,
             media=self._settings.media,
             progress=_progress_of(ctx),
         )
@@ -285,13 +297,7 @@ class App:
 
 def _is_planning(client: Client) -> bool:
     """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
-    return client.state.approval_mode is ApprovalMode.PLAN and client.state.grants is not None
-
-
-def _instructions(report: SettingsReport) -> str:
-    """Our own text, and for each server behind us what the operator says it is for."""
-    lines = [f"{alias}__*: {entry.description}" for alias, entry in report.upstreams.items() if entry.description]
-    return "\n".join([INSTRUCTIONS, *(["Tools of other servers:", *lines] if lines else [])])
+    return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
 
 
 def _progress_of(ctx: RequestContext) -> Any:

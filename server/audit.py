@@ -1,4 +1,4 @@
-"""The audit log: each decision on each call as one JSON line, chained, secrets taken out.
+"""The audit log: each verdict on a call and each answer as one record, secrets taken out.
 
 It goes to the log, and to a file where the operator names one. The file is written by a thread of its own, so that a
 slow or full disk holds no call up: what cannot be written is told in the log, and decisions stay what they are.
@@ -11,22 +11,22 @@ import json
 import logging
 import os
 import queue
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from tools.contract.audit import Decided
+from server.audit_file import Written, append
+from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
 from tools.secrets import HIDDEN, is_secret_name, redact
 
 logger = logging.getLogger("audit")
 
 MAX_VALUE_CHARS = 2_000
-"""Of one argument; a file's content does not belong into an audit log."""
+"""Of one argument, or of one rule; a file's content does not belong into an audit log."""
 
 MAX_NAME_CHARS = 100
 """Of the name of an argument."""
@@ -40,12 +40,6 @@ QUEUED_RECORDS = 10_000
 
 FLUSH_SECONDS = 2.0
 """How long the end of the process waits for the last records to be written."""
-
-TAIL_BYTES = 1 << 19
-"""Looked at for the last record. None is longer: twenty arguments of 2,000 characters, six bytes each at most."""
-
-FIRST = "0" * 64
-"""What the first record of a file is chained to."""
 
 
 class AuditLog:
@@ -61,11 +55,29 @@ class AuditLog:
         self._writer: threading.Thread | None = None
         self._dropped = 0
 
-    def note(self, decided: Decided) -> None:
-        """Take a decision down."""
+    def warn_of_roots(self, roots: Iterable[str]) -> None:
+        """Tell in the log that tools can reach the file, if it lies in a workspace folder.
+
+        Args:
+            roots: The folders, absolute.
+        """
+        if self._path is None:
+            return
+        path = os.path.realpath(self._path)
+        for root in roots:
+            if path.startswith(os.path.join(os.path.realpath(root), "")):
+                logger.warning(
+                    "log.audit lies in the workspace folder %s, where every tool that may write can change or remove"
+                    " it; name a file outside of all workspace folders",
+                    root,
+                )
+                return
+
+    def note(self, entry: AuditEntry) -> None:
+        """Take an entry down."""
         if self._path is None and not logger.isEnabledFor(logging.INFO):
             return
-        record = record_of(decided)
+        record = record_of(entry)
         logger.info("%s", json.dumps(record))
         if self._path is None:
             return
@@ -87,25 +99,29 @@ class AuditLog:
             self._writer.join(FLUSH_SECONDS)
 
     def _write(self, path: str) -> None:
+        last: Written | None = None
         while (record := self._queue.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 record["dropped_before"] = dropped
             try:
-                _append(path, record)
+                last = append(path, record, last)
             except OSError as error:
                 logger.error("the audit log cannot be written (%s); a decision is missing in it", error.errno)  # noqa: TRY400 - its text may hold paths
+                continue
+            if last.was_shortened:
+                logger.error("the audit log was shortened or replaced by somebody else; decisions are missing in it")
 
 
-def record_of(decided: Decided) -> dict[str, Any]:
-    """A decision as it is written, without the chain."""
-    permission, answer = decided.permission, decided.answer
+def record_of(entry: AuditEntry) -> dict[str, Any]:
+    """An entry as it is written, without the chain."""
+    permission, answer = entry.permission, entry.answer
     record: dict[str, Any] = {
-        "time": datetime.fromtimestamp(decided.time, UTC).isoformat(timespec="milliseconds"),
-        "client": hashlib.sha256(decided.client.encode()).hexdigest()[:12] if decided.client else "anonymous",
-        "tool": decided.tool,
-        "does": redact(decided.description[:MAX_REASON_CHARS]),
-        "arguments": _shown(decided.arguments),
+        "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
+        "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
+        "tool": entry.tool,
+        "does": redact(entry.description[:MAX_REASON_CHARS]),
+        "arguments": _shown(entry.arguments),
         "verdict": permission.verdict.value,
         "reason": redact(permission.reason[:MAX_REASON_CHARS]),
     }
@@ -116,6 +132,9 @@ def record_of(decided: Decided) -> dict[str, Any]:
             record |= {"answer": "client decides" if answer.client_decides else "nobody to ask"}
         case None:
             pass
+    if entry.remembered is not None:
+        record["rules"] = [_redacted(rule) for rule in entry.remembered.rules]
+        record["scope"] = entry.remembered.scope.value
     return record
 
 
@@ -132,46 +151,10 @@ def _value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    shown = redact(text[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS]
+    shown = _redacted(text)
     return shown if len(text) <= MAX_VALUE_CHARS else f"{shown}... ({len(text)} characters)"
 
 
-def _append(path: str, record: Mapping[str, Any]) -> None:
-    """Append a record, chained to the one before it, whichever process wrote that."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        if sys.platform != "win32":
-            import fcntl  # noqa: PLC0415 - only where there is such a lock
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        chained = {**record, "previous": _last_hash(descriptor)}
-        body = json.dumps(chained)
-        line = json.dumps({**chained, "hash": hashlib.sha256(body.encode()).hexdigest()}).encode() + b"\n"
-        _write_whole(descriptor, line)
-    finally:
-        os.close(descriptor)
-
-
-def _write_whole(descriptor: int, line: bytes) -> None:
-    """Append a line as a whole or not at all."""
-    size = os.fstat(descriptor).st_size
-    try:
-        while line:
-            line = line[os.write(descriptor, line) :]
-    except OSError:
-        with suppress(OSError):
-            os.ftruncate(descriptor, size)
-        raise
-
-
-def _last_hash(descriptor: int) -> str:
-    size = os.fstat(descriptor).st_size
-    if not size:
-        return FIRST
-    os.lseek(descriptor, max(0, size - TAIL_BYTES), os.SEEK_SET)
-    last = os.read(descriptor, TAIL_BYTES).rstrip(b"\n").rpartition(b"\n")[2]
-    try:
-        return str(json.loads(last)["hash"])
-    except (ValueError, KeyError, TypeError):
-        return "broken"
+def _redacted(text: str) -> str:
+    """The beginning of a text without secrets; one that is cut at the end is looked at as a whole."""
+    return redact(text[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS]

@@ -7,6 +7,7 @@ nothing of it is kept.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ RequestContext = ServerRequestContext[Any, Any]
 
 MAX_CLIENTS = 10_000
 """Client states kept; the one that was silent longest goes first. The SDK keeps as many HTTP sessions."""
+
+LOOK_SECONDS = 0.5
+"""How long after its time a silent client is forgotten, so that clients who came together go together."""
 
 STDIO_KEY = "stdio"
 
@@ -84,15 +88,18 @@ class ClientTable:
         self._readable = readable
         self._on_forget = on_forget
         self._clients: OrderedDict[str, Client] = OrderedDict()
+        self._next_look: asyncio.TimerHandle | None = None
 
     def of(self, ctx: RequestContext) -> Client:
         """The client that sent this request."""
         key = client_key(ctx)
         if key is None:
-            return Client(ClientState("", self._approval_mode, reads=None, grants=None))
+            return Client(ClientState("", self._approval_mode))
         client = self._clients.get(key)
         if client is None:
             self._forget_silent()
+            if key != STDIO_KEY:
+                self._look_later(self._idle_seconds)
             state = ClientState(key, self._approval_mode, jobs=JobTable())
             client = self._clients[key] = Client(state, self._readable(key))
         client.last_seen = time.monotonic()
@@ -108,6 +115,18 @@ class ClientTable:
     def job_tables(self) -> list[JobTable]:
         """What all clients run in the background."""
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
+
+    def _look_later(self, seconds: float) -> None:
+        """Forget who is silent even if nobody new comes: what they left running is not needed by anybody."""
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        self._forget_silent()
+        if self._clients:
+            oldest = next(iter(self._clients.values()))
+            self._look_later(oldest.last_seen + self._idle_seconds - time.monotonic() + LOOK_SECONDS)
 
     def _forget_silent(self) -> None:
         horizon = time.monotonic() - self._idle_seconds

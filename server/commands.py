@@ -1,4 +1,4 @@
-"""What runs shell commands for all clients: put together from the settings, and taken apart in order."""
+"""What runs commands and programs for all clients: put together from the settings, and taken apart in order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from server.settings import SettingsReport
-from tools.contract.services import Services
 from tools.execution.jobs import JobTable
 
 if TYPE_CHECKING:
-    from tools.execution.broker_client import ProcessBroker
+    from tools.execution.brokered_starter import BrokeredStarter
+    from tools.execution.program_runner import ProgramRunner
     from tools.execution.runner import CommandRunner
     from tools.execution.sandbox.bubblewrap import BubblewrapConfinement
     from tools.execution.spill_store import SpillStore
@@ -24,7 +24,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Commands:
-    """The runner of commands with all that it stands on. Nothing is started before the first command.
+    """The runners of commands and of programs with all that they stand on. Nothing is started before the first.
 
     Args:
         report: The settings.
@@ -32,9 +32,7 @@ class Commands:
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
-        self._broker: ProcessBroker | None = None
         self._confinement: BubblewrapConfinement | None = None
-        self.services = Services(lambda: self._runner)
 
     @cached_property
     def _spills(self) -> SpillStore:
@@ -43,26 +41,30 @@ class Commands:
         return SpillStore()
 
     @cached_property
-    def _runner(self) -> CommandRunner:
+    def _starter(self) -> BrokeredStarter:
+        from tools.execution.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first process
+
+        return BrokeredStarter()
+
+    def runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
-        from tools.execution.broker_client import ProcessBroker  # noqa: PLC0415 - as above
+        return self._runner
+
+    @cached_property
+    def _runner(self) -> CommandRunner:
+        from tools.execution.confinement import NetworkAccess  # noqa: PLC0415 - with the first command
         from tools.execution.environment import command_environment  # noqa: PLC0415
         from tools.execution.runner import CommandRunner, ShellOptions  # noqa: PLC0415
-        from tools.execution.sandbox.bubblewrap import (  # noqa: PLC0415
-            BubblewrapConfinement,
-            NetworkAccess,
-            SandboxMode,
-        )
+        from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
         from tools.execution.sandbox.view import Site  # noqa: PLC0415
 
         report, shell = self._report, self._report.settings.shell
         site = Site(
             report.home,
-            hidden=_folders_of(report),
+            hidden=_own_folders(report),
             read_only=tuple(os.path.realpath(path) for path in report.files),
         )
         search_path = os.environ.get("PATH", os.defpath)
-        self._broker = ProcessBroker()
         self._confinement = BubblewrapConfinement(
             SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path
         )
@@ -72,7 +74,17 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        return CommandRunner(self._broker, self._confinement, options, self._spills)
+        return CommandRunner(self._starter, self._confinement, options, self._spills)
+
+    def programs(self) -> ProgramRunner:
+        """What runs the programs that the operator has named, such as agents."""
+        return self._programs
+
+    @cached_property
+    def _programs(self) -> ProgramRunner:
+        from tools.execution.program_runner import ProgramRunner  # noqa: PLC0415 - with the first program
+
+        return ProgramRunner(self._starter, self._spills)
 
     def spill_folder(self, client_key: str) -> tuple[str, ...]:
         """The folder whose files a client may read beside its workspace: its own long outputs."""
@@ -92,14 +104,14 @@ class Commands:
                 async with anyio.create_task_group() as group:
                     for jobs in tables:
                         group.start_soon(jobs.aclose)
-            if self._broker is not None:
-                await self._broker.aclose()
+            if "_starter" in self.__dict__:
+                await self._starter.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):
                 await self._spills.aclose()
             if self._confinement is not None:
                 self._confinement.close()
 
 
-def _folders_of(report: SettingsReport) -> tuple[str, ...]:
-    """Our own settings: commands need not see them."""
-    return (os.path.dirname(report.user_file),) if report.user_file is not None else ()
+def _own_folders(report: SettingsReport) -> tuple[str, ...]:
+    """Where the user's settings are, and what is trusted: commands need not see them."""
+    return (report.own_folder,) if report.own_folder is not None else ()

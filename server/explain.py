@@ -1,4 +1,7 @@
-"""The command `permissions explain`: what would be decided on a call, and why. Nothing is run."""
+"""The command `permissions explain`: what would be decided on a call, why, and what each answer would cover.
+
+Nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,14 @@ from typing import Any
 import anyio
 
 from server.app import App
+from server.exit_codes import EXIT_FAILED
 from server.serving import until_signal
 from server.settings import SettingsReport
 from server.terminal import UsageError, read_arguments
+from tools.consent import Judgement
 from tools.contract.errors import ToolError
 from tools.contract.result import FunctionCall
 from tools.display import visible, visible_line, without_gaps
-from tools.permissions.permission import Permission
-
-EXIT_FAILED = 1
 
 _RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
 
@@ -65,36 +67,45 @@ async def _explain(report: SettingsReport, call: FunctionCall, as_json: bool) ->
             app.start_upstreams()
             await app.registry.discover_all_tools()
         try:
-            permission = await app.judge(call)
+            judged = await app.judge(call)
         except ToolError as error:
             sys.stderr.write(f"coretools-mcp: {visible(error.message)}\n")
             return EXIT_FAILED
-    sys.stdout.write(json.dumps(_as_object(permission), indent=2) + "\n" if as_json else _as_text(permission))
+    sys.stdout.write(json.dumps(_as_object(judged), indent=2) + "\n" if as_json else _as_text(judged))
     return 0
 
 
-def _as_object(permission: Permission) -> Mapping[str, Any]:
+def _as_object(judged: Judgement) -> Mapping[str, Any]:
+    permission = judged.permission
     return {
         "verdict": permission.verdict.value,
         "reason": permission.reason,
-        "always": list(permission.grants),
         "parts": [
             {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
+        ],
+        "answers": [
+            {"answer": choice.decision.value, "title": choice.title, "rules": list(choice.rules)}
+            for choice in judged.choices
         ],
     }
 
 
-def _as_text(permission: Permission) -> str:
+def _as_text(judged: Judgement) -> str:
+    permission = judged.permission
     lines = [f"{permission.verdict}: {visible(permission.reason)}"]
     if permission.parts:
-        lines.append("")
         width = min(48, max(len(_part(part.source)) for part in permission.parts))
+        lines.append("")
         lines += [
             f"  {part.verdict:<5}  {_part(part.source):<{width}}  {visible_line(part.reason)}"
             for part in permission.parts
         ]
-    if permission.grants:
-        lines += ["", f"An answer of always would add: {', '.join(permission.grants)}"]
+    if judged.choices:
+        width = max(len(choice.decision) for choice in judged.choices)
+        lines += ["", "The answers offered, and the rules that they would add:"]
+        for choice in judged.choices:
+            lines.append(f"  {choice.decision:<{width}}  {visible_line(choice.title)}")
+            lines += [f"  {'':<{width}}    {visible_line(rule)}" for rule in choice.rules]
     return "\n".join(lines) + "\n"
 
 

@@ -61,7 +61,7 @@ def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
     """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
     if result.verbatim is not None:
-        return complete(result.verbatim, protocol_version)
+        return complete(_with_note(result.verbatim, result.note), protocol_version)
     response = package(name, result)
     content = [_block(part, protocol_version) for part in response.parts]
     wire = complete({"content": content}, protocol_version)
@@ -83,6 +83,13 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if meta:
         wire["_meta"] = meta
     return wire
+
+
+def _with_note(wire: Mapping[str, Any], note: str) -> Mapping[str, Any]:
+    """A result in wire shape, with a line of ours after its content."""
+    if not note:
+        return wire
+    return {**wire, "content": [*wire.get("content", ()), {"type": "text", "text": encodable(note)}]}
 
 
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:

@@ -15,9 +15,10 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from server.approval import Approval
 from server.clients import RequestContext
+from server.consent.confirmers import Confirmers
 from server.exposure import complete, completion_to_wire, contents_to_wire, prompt_to_wire
+from server.memory_resources import MemoryResources
 from server.prompts import AT, AT_PROMPT, PATHS, Runner, read_at
 from tools.contract.confirmation import Confirmer, Question, Unavailable
 from tools.contract.context import ToolContext
@@ -41,13 +42,15 @@ class FileFeatures:
     Args:
         flow: Where calls run.
         context_of: Whose request it is, and where it may act.
-        approval: Asks for consent where a rule demands it.
+        confirmers: Ask for consent where a rule demands it.
+        remembered: What is remembered; it comes beside the files.
     """
 
-    def __init__(self, flow: Flow, context_of: ContextOf, approval: Approval) -> None:
+    def __init__(self, flow: Flow, context_of: ContextOf, confirmers: Confirmers, remembered: MemoryResources) -> None:
         self._flow = flow
         self._context_of = context_of
-        self._approval = approval
+        self._confirmers = confirmers
+        self._remembered = remembered
 
     def register(self, server: Server[Any]) -> None:
         """Add the handlers for what the tools that are there make possible; the SDK announces what has one."""
@@ -86,15 +89,16 @@ class FileFeatures:
         run = _runner(self._flow, context, self._confirmer(ctx, params, context))
         outcome = await read_at(params.arguments, context, run)
         if isinstance(outcome, Question):
-            return self._approval.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
         return prompt_to_wire(description, "read_many_files", outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        """None: a workspace may hold a hundred thousand files. The template reaches each of them."""
+        """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
         del params
-        return complete({"resources": [], **_LISTED}, ctx.protocol_version)
+        resources = await self._remembered.listed(await self._context_of(ctx))
+        return complete({"resources": resources, **_LISTED}, ctx.protocol_version)
 
     async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         from server.workspace_resources import TEMPLATE  # noqa: PLC0415 - starting up does not need it
@@ -105,11 +109,16 @@ class FileFeatures:
     async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
         from server.workspace_resources import call_of, read_error  # noqa: PLC0415 - starting up does not need it
 
-        call = call_of(params.uri)
+        call = None if self._remembered.knows(params.uri) else call_of(params.uri)
         context = await self._context_of(ctx)
-        outcome = await self._unpublished.run(call, context, self._confirmer(ctx, params, context))
+        confirmer = self._confirmer(ctx, params, context)
+
+        async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
+            return await self._unpublished.run(call, context, confirmer)
+
+        outcome = await (self._remembered.read(params.uri, context, run) if call is None else run(call, context))
         if isinstance(outcome, Question):
-            return self._approval.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         if outcome.error is not None:
             raise read_error(params.uri, outcome.error, ctx.protocol_version)
         return contents_to_wire(params.uri, outcome, ctx.protocol_version)
@@ -142,7 +151,7 @@ class FileFeatures:
     def _confirmer(
         self, ctx: RequestContext, params: types.InputResponseRequestParams, context: ToolContext
     ) -> Confirmer:
-        return self._approval.confirmer(ctx, params, context.client.key)
+        return self._confirmers.of(ctx, params, context.client.key)
 
 
 class _NobodyIsAsked:

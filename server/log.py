@@ -17,8 +17,14 @@ QUEUED_RECORDS = 1_000
 FLUSH_SECONDS = 0.5
 """How long the end of the process waits for the last records to be written."""
 
-NOISY = ("mcp.client.stdio", "mcp.client.sse", "mcp.client.streamable_http", "mcp.server.sse")
+NOISY = ("mcp.client.stdio", "mcp.server.sse")
 """Loggers of the SDK that write a traceback for every line a peer gets wrong."""
+
+TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
+"""Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
+
+TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
+"""Loggers of the SDK that do so in warnings and tracebacks too. What fails is told by the upstream's own connection."""
 
 
 class _QueueHandler(logging.Handler):
@@ -62,6 +68,10 @@ def start_log(level: str) -> None:
     handler = _QueueHandler()
     handler.setFormatter(logging.Formatter("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in TELLING:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in TELLING_ALWAYS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if level != "debug":
         for name in NOISY:
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from server.guarded_settings import guarded_paths
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from tools.permissions.policy import PermissionPolicy
@@ -30,7 +31,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     )
     for warning in reader.warnings:
         logger.warning(warning)
-    return PermissionPolicy(rules, registry.canonical, report.home)
+    return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 
 
 def rule_keeper(report: SettingsReport) -> SavedRules | None:

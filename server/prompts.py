@@ -9,7 +9,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from server.exposure import encodable
-from tools.contract.builtin_tool import run_blocking
+from tools.contract.blocking import run_blocking
 from tools.contract.confirmation import Question
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError

@@ -65,6 +65,10 @@ class WorkspacePolicy:
         self._hidden = hidden
         self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
 
+    def rebuild(self) -> None:
+        """Make every workspace anew when it is needed next, because rules hide other files now."""
+        self._built.clear()
+
     @property
     def follows_client(self) -> bool:
         """Whether the client's roots matter at all."""

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]
 
+SHELL_TOOL = "run_shell_command"
+"""The tool whose calls may take any time."""
+
 
 def serve(report: SettingsReport, transport: Transport) -> None:
     """Serve until the end.
@@ -32,9 +35,8 @@ def serve(report: SettingsReport, transport: Transport) -> None:
         ListenError: The address of an HTTP transport cannot be listened on.
     """
     settings = report.settings
-    app = App(report, "stdio" if transport == "stdio" else "network")
     if transport == "stdio":
-        anyio.run(_serve_stdio, app, settings.limits.request_bytes)
+        anyio.run(_serve_stdio, report)
         return
     options = HttpOptions(
         host=settings.http.host,
@@ -46,20 +48,27 @@ def serve(report: SettingsReport, transport: Transport) -> None:
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
-        anyio.run(_serve_http, app, options, listener)
+        anyio.run(_serve_http, report, options, listener)
 
 
-async def _serve_stdio(app: App, max_message_bytes: int) -> None:
+async def _serve_stdio(report: SettingsReport) -> None:
+    app = App(report, "stdio")
+    max_message_bytes = report.settings.limits.request_bytes
+
+    def runs_command(tool: str) -> bool:
+        return app.registry.canonical(tool) == SHELL_TOOL
+
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
-        async with app.running(), stdio_transport(max_message_bytes) as (read_stream, write_stream):
+        async with app.running(), stdio_transport(max_message_bytes, runs_command) as (read_stream, write_stream):
             await app.server.run(read_stream, write_stream, app.server.create_initialization_options())
         group.cancel_scope.cancel()
 
 
-async def _serve_http(app: App, options: HttpOptions, listener: socket.socket) -> None:
+async def _serve_http(report: SettingsReport, options: HttpOptions, listener: socket.socket) -> None:
     from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
+    app = App(report, "network")
     stopping = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, stopping.set)

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import anyio.to_thread
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from server.app import App
+from server.console.filling import fill_in
+from server.exit_codes import EXIT_FAILED
 from server.exposure import DISPLAY_KEY, tool_to_wire
 from server.serving import until_signal
 from server.settings import SettingsReport
 from tools.contract.base import BaseTool
 from tools.contract.context import ApprovalMode
-from tools.display import visible
+from tools.display import visible, visible_line
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "coretools_mcp.py"
 """Stands beside the packages, in a checkout and in an installation alike."""
 
-EXIT_FAILED = 1
+SENTENCE_CHARS = 160
+"""Characters of what a tool says of itself in the table; those of other servers may be long (ours)."""
 
 RED, GREEN, CYAN, RESET = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
 
@@ -37,7 +41,7 @@ class UsageError(Exception):
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1 if an upstream could not be reached."""
+    """Print the tools that a client would see. Exit code 1 if an upstream, or the custom tools, could not be had."""
     return anyio.run(until_signal, partial(_show_tools, report, as_json))
 
 
@@ -46,7 +50,9 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
     async with app.running():
         app.start_upstreams()
         await app.registry.discover_all_tools()
-        tools = app.offered_tools(plans=report.settings.approval_mode is ApprovalMode.PLAN)
+        settings = report.settings
+        plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
+        tools = app.offered_tools(plans=plans, shows_forms=shows_forms)
         if as_json:
             _print(json.dumps([tool_to_wire(tool) for tool in tools], indent=2))
         else:
@@ -54,16 +60,24 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
         missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
         for upstream in missing:
             sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {upstream.state}, {upstream.problem}\n")
-    return EXIT_FAILED if missing else 0
+        custom = app.custom_tools.state
+        problem = custom.problem if custom is not None else ""
+        if problem:
+            sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
+    return EXIT_FAILED if missing or problem else 0
 
 
 def _print_table(tools: Sequence[BaseTool[Any]]) -> None:
-    width = max(len(tool.name) for tool in tools)
+    width = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
-        first_sentence = visible(tool.description.strip().partition("\n")[0])
         mark = "  " if tool.behaviour.read_only else "* "
-        _print(f"{mark}{tool.name:<{width}}  {first_sentence[:100]}")
-    _print("\n* may change something; a question is asked first where the approval mode says so")
+        _print(f"{mark}{tool.name:<{width}}  {_first_sentence(tool.description)}")
+    _print("\n* may change something; coretools-mcp permissions explain tells what would be asked before a call")
+
+
+def _first_sentence(description: str) -> str:
+    sentence = re.split(r"(?<=[.:])\s", description.strip(), maxsplit=1)[0].rstrip(".:")
+    return textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
@@ -77,9 +91,9 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
         try:
             parsed: Any = json.loads(as_json)
         except (ValueError, RecursionError):
-            raise UsageError("--json is not valid JSON. Quote it as one word of the shell.") from None
+            raise UsageError("--arguments is not valid JSON. Quote it as one word of the shell.") from None
         if not isinstance(parsed, dict):
-            raise UsageError('--json has to be an object, for example \'{"path": "src"}\'.')
+            raise UsageError('--arguments has to be an object, for example \'{"path": "src"}\'.')
         given.update(cast("dict[str, Any]", parsed))
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -145,15 +159,16 @@ def _coloured(diff: str) -> str:
 
 async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
     del context
-    sys.stderr.write(f"\n{params.message}\n")
+    if not isinstance(params, types.ElicitRequestFormParams):
+        return types.ElicitResult(action="decline")
     if not sys.stdin.isatty():
+        sys.stderr.write(f"\n{visible(params.message)}\n")
         sys.stderr.write("Nobody can answer here (standard input is no terminal), so this is refused.\n")
         return types.ElicitResult(action="decline")
-    sys.stderr.write("Allow it once? [y/N] ")
-    sys.stderr.flush()
-    answer = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-    decision = "once" if answer.strip().lower() in ("y", "yes") else "deny"
-    return types.ElicitResult(action="accept", content={"decision": decision})
+    content = await fill_in(params.message, params.requested_schema)
+    if content is None:
+        return types.ElicitResult(action="cancel")
+    return types.ElicitResult(action="accept", content=content)
 
 
 def _print(text: str) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tools.contract.context import ClientState, Limits, ToolContext
 from tools.filesystem.workspace import Workspace
+
+# How long an example takes says more of the machine than of the code; speed is measured in bench/.
+settings.register_profile("ours", deadline=None)
+settings.load_profile("ours")
 
 
 @pytest.fixture

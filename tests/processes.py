@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 
+from tools.execution.confinement import Confined
 from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
@@ -25,6 +26,15 @@ LOOKS = 5
 """As many looks in a row find nothing where there is nothing; one alone may miss what comes and goes."""
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: this system has no /proc")
+
+
+class Plain:
+    """No sandbox: every command runs as it is."""
+
+    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
+        """Leave the command as it is."""
+        del workspace_roots
+        return Confined(spec)
 
 
 def bash(

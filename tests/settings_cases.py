@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsError, SettingsReport, load_settings
-from server.settings.reference import Described, described_keys
+from server.settings.errors import dotted
+from server.settings.explaining import Described, described_keys
 
 
 def write(path: Path, content: str | Mapping[str, Any]) -> str:
@@ -27,6 +28,11 @@ def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, 
     with pytest.raises(SettingsError) as caught:
         load(path, content, environ)
     return caught.value.message
+
+
+def sources(report: SettingsReport) -> dict[str, str]:
+    """For each value that is given, by its dotted key, what gave it."""
+    return {dotted(given.path): source for given, source in report.given}
 
 
 def at(key: Described, value: Any) -> dict[str, Any]:

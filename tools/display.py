@@ -10,6 +10,7 @@ import json
 import re
 
 from tools.contract.confirmation import (
+    AskUserConfirmation,
     EditConfirmation,
     ExecConfirmation,
     InfoConfirmation,
@@ -17,7 +18,7 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.result import FileDiff, ReturnDisplay
+from tools.contract.result import FileDiff, ReturnDisplay, TodoListDisplay
 from tools.contract.unseen import UNSEEN
 
 MAX_QUESTION_BYTES = 32_000
@@ -62,6 +63,11 @@ def visible_line(text: str) -> str:
     return visible(text).replace("\n", "␊")
 
 
+def in_one_line(text: str) -> str:
+    """The same for words that mean no more on several lines: each run of white space is one blank."""
+    return visible(" ".join(text.split()))
+
+
 def _mark(match: re.Match[str]) -> str:
     code = ord(match.group())
     return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
@@ -85,6 +91,8 @@ def render_question(question: Question) -> str:
             lines.append(_shown(without_gaps(arguments), "json"))
         case InfoConfirmation():
             lines.append(_shown(without_gaps(details.prompt), "text"))
+        case AskUserConfirmation():
+            lines += _of_questions(details)
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join(lines)
@@ -96,6 +104,18 @@ def _of_command(details: ExecConfirmation) -> list[str]:
         lines.append("It goes on in the background after the call.")
     if details.description:
         lines.append(f"The model says: {visible_line(details.description)}")
+    return lines
+
+
+def _of_questions(details: AskUserConfirmation) -> list[str]:
+    """Whole, since a tool takes only short ones."""
+    lines: list[str] = []
+    for number, question in enumerate(details.questions, start=1):
+        several = " (several may be chosen)" if question.is_multiple else ""
+        lines.append(f"{number}. {in_one_line(question.header)}: {in_one_line(question.question)}{several}")
+        for option in question.options:
+            about = f": {in_one_line(option.description)}" if option.description else ""
+            lines.append(f"   - {in_one_line(option.label)}{about}")
     return lines
 
 
@@ -130,15 +150,25 @@ def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
     return f"{block}\nThis is not all of it: it is too long to be shown whole." if is_cut or is_cut_here else block
 
 
+_BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
+"""How a person sees the status of a todo; an empty box is what is still to be done."""
+
+
 def render_display(display: ReturnDisplay) -> str:
     """A return display as text."""
     if isinstance(display, FileDiff):
         return visible(display.file_diff)
+    if isinstance(display, TodoListDisplay):
+        lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
+        return "\n".join(lines)
     return visible(display)
 
 
 def display_block(display: ReturnDisplay) -> str | None:
     """The display as a small block beside the result, where it says more than the text for the model does."""
+    if isinstance(display, TodoListDisplay):
+        text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+        return f"{text}\n[the list goes on: {len(display.todos)} todos in all]" if is_cut else text or None
     if not isinstance(display, FileDiff) or not display.file_diff:
         return None
     text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
@@ -149,6 +179,8 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
     """The display for programs, as it travels under `_meta`: never a whole file, `None` where there is nothing."""
+    if isinstance(display, TodoListDisplay):
+        return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):
         return display or None
     return {

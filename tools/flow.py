@@ -1,42 +1,58 @@
 """The flow: the one place where a call runs.
 
-    1 receive the call      2 find the tool        3 validate the parameters
-    4 settle, or go on      5 decide by details    6 confirm with a person
-    7 execute               8 package for the model   9 display for a person
+    1 receive the call                    2 find the tool
+    3 validate the parameters             4 judge it by the tool, by the rules and by what it touches
+    5 judge it by what the tool asks      6 confirm it with a person
+    7 execute it                          8 package the result for the model
+    9 display it for a person
 
-Steps 1 to 6 have no side effect, so a call that has to pause for an answer simply runs again from the top
-with the answer in hand. Steps 8 and 9 are the caller's: `package` gives it the content for the model, and
-`ToolResult.return_display` is what a person sees.
+Until a question is answered nothing has a side effect, so a call that has to pause for an answer simply runs again
+from the top with the answer in hand. What an answer allows beyond the call is kept in step 6. Steps 8 and 9 are the
+caller's: `package` gives it the content for the model, and `ToolResult.return_display` is what a person sees.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from tools.consent import Judgement, question_of, require_consent
-from tools.contract.audit import Audit, Decided, RuleKeeper
+from tools.audit import Audit, AuditEntry
+from tools.consent import Judgement, question_of, refusal_of, require_consent
 from tools.contract.base import BaseTool
-from tools.contract.builtin_tool import run_blocking
-from tools.contract.confirmation import (
-    Answer,
-    ConfirmationDetails,
-    Confirmer,
-    Decision,
-    Pending,
-    Question,
-)
+from tools.contract.blocking import run_blocking
+from tools.contract.confirmation import Answer, Confirmer, Pending, Question, Unavailable
 from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
 from tools.contract.subject import Subject
+from tools.permissions.choices import choices_for, grants_for
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.remembering import Remembered, RuleKeeper, remember
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
+
+OutcomeT = TypeVar("OutcomeT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleared:
+    """A call that may be executed.
+
+    Args:
+        params: The tool's parameters.
+        description: What it does, in one line.
+        context: What it is given, with the answer if there was one.
+        note: Told beside its result.
+    """
+
+    params: Any
+    description: str
+    context: ToolContext
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +87,11 @@ class Flow:
             ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
         """
         tool = self.registry.get_tool(call.name)
-        try:
-            return await self._run_found(tool, call.arguments, context, confirmer)
-        except ToolError as error:
-            logger.info("%s failed: %s", tool.name, error.code)
-            return ToolResult.failed(error)
-        except Exception as error:
-            # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
-            logger.exception("%s raised %s", tool.name, type(error).__name__)
-            return ToolResult.failed(
-                ToolError(
-                    ToolErrorType.EXECUTION_FAILED,
-                    f"{tool.name} failed because of an internal error; its log has the details. "
-                    "Whether it had an effect is not known: look before you try again.",
-                )
-            )
+        cleared = await _or_failure(tool, self._clear(tool, call.arguments, context, confirmer))
+        if not isinstance(cleared, _Cleared):
+            return cleared
+        result = await _or_failure(tool, _execute(tool, cleared))
+        return replace(result, note=cleared.note) if cleared.note else result
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: what would happen to a call, and why. Changes nothing.
@@ -93,77 +99,123 @@ class Flow:
         Raises:
             ToolError: The call cannot succeed.
         """
-        client = context.client
         params = tool.validate_tool_params(arguments)
-        permission = self.policy.settle(tool, client.approval_mode)
-        subjects: Sequence[Subject] = ()
-        details: ConfirmationDetails | None = None
-        if permission is None and self.policy.looks_closer(tool, client):
-            subjects, permission = await run_blocking(context.signal, lambda: self._look(tool, params, context))
-        elif permission is None:
-            permission = self.policy.judge(tool, (), client, context.workspace)
-        if permission is None or permission.verdict is Verdict.ASK:
-            details = await tool.should_confirm_execute(params, context)
-            permission = permission or self.policy.decide(tool, details, client.approval_mode)
-        return Judgement(tool, params, permission, subjects, details)
+        permission, subjects = await self._judge_call(tool, params, context)
+        if permission is not None and permission.verdict is not Verdict.ASK:
+            return Judgement(tool, params, permission)
+        details = await tool.should_confirm_execute(params, context)
+        permission = permission or self.policy.judge_details(tool, details, context.client.approval_mode)
+        if permission.verdict is not Verdict.ASK:
+            return Judgement(tool, params, permission)
+        grants = grants_for(tool, details, permission, subjects, context.workspace)
+        choices = choices_for(details, grants, context.client, saves=self.keeper is not None)
+        return Judgement(tool, params, replace(permission, grants=grants), details, choices)
 
-    def _look(
+    async def _judge_call(
         self, tool: BaseTool[Any], params: Any, context: ToolContext
-    ) -> tuple[Sequence[Subject], Permission | None]:
-        subjects = tool.subjects(params, context)
-        return subjects, self.policy.judge(tool, subjects, context.client, context.workspace)
+    ) -> tuple[Permission | None, Sequence[Subject]]:
+        """Step 4: the verdict for which the tool need not be asked, if there is one, and what the call touches."""
+        client, workspace = context.client, context.workspace
+        permission = self.policy.judge_tool(tool, client.approval_mode)
+        if permission is not None:
+            return permission, ()
+        if not self.policy.needs_subjects(tool, client):
+            return self.policy.judge_subjects(tool, (), client, workspace), ()
 
-    async def _run_found(
+        def look() -> tuple[Permission | None, Sequence[Subject]]:
+            subjects = tool.subjects(params, context)
+            return self.policy.judge_subjects(tool, subjects, client, workspace), subjects
+
+        return await run_blocking(context.signal, look)
+
+    async def _clear(
         self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer
-    ) -> ToolResult | Question:
+    ) -> _Cleared | Question:
+        """Steps 3 to 6.
+
+        Raises:
+            ToolError: The call cannot succeed, or there is no consent.
+        """
         judged = await self.judge(tool, arguments, context)
         permission = judged.permission
         description = tool.get_description(judged.params, context)
-        decided = Decided(tool.name, arguments, description, context.client.key, permission, None, context.clock())
-        self._note(decided)
+        entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
+        self._note(entry)
         match permission.verdict:
             case Verdict.ALLOW:
-                pass
+                return _Cleared(judged.params, description, context)
             case Verdict.DENY:
-                raise ExecutionDeniedError(permission.reason)
+                raise ExecutionDeniedError(refusal_of(permission))
             case Verdict.ASK:
-                question = question_of(judged, arguments, description, context, saves=self.keeper is not None)
+                question = question_of(judged, arguments, description)
                 answer = await confirmer.ask(question)
                 if isinstance(answer, Pending):
                     return question
-                self._note(replace(decided, answer=answer))
-                require_consent(judged, answer)
-                if isinstance(answer, Answer):
-                    await self._remember(question, answer, context)
-                    context = replace(context, answer=answer)
-                context = replace(context, confirmed=judged.details)
-        await context.progress(0, None, description)
-        return await tool.execute(judged.params, context)
+                remembered = await self._take(answer, question, judged, entry, context)
+                given = answer if isinstance(answer, Answer) else None
+                answered = replace(context, answer=given, confirmed=judged.details)
+                return _Cleared(judged.params, description, answered, remembered.note if remembered else "")
 
-    async def _remember(self, question: Question, answer: Answer, context: ToolContext) -> None:
-        """What a person has allowed beyond this call."""
-        choice = question.choice(answer.decision)
-        if choice is None or not choice.rules:
-            return
-        if choice.decision is Decision.SAVE and self.keeper is not None:
-            try:
-                self.policy.allow(choice.rules, await self.keeper.keep(choice.rules))
-            except ToolError as error:
-                logger.warning("%s They count in this session only.", error.message)
-            else:
-                return
-        self.policy.grant(context.client, choice.rules)
+    async def _take(
+        self,
+        answer: Answer | Unavailable,
+        question: Question,
+        judged: Judgement,
+        entry: AuditEntry,
+        context: ToolContext,
+    ) -> Remembered | None:
+        """Take an answer: record it, whatever it is, and let what it allows beyond this call count from now on.
 
-    def _note(self, decided: Decided) -> None:
+        Raises:
+            ExecutionDeniedError: It is no consent.
+        """
+        remembered: Remembered | None = None
+        try:
+            require_consent(judged, answer)
+            choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+            if choice is not None and choice.rules:
+                remembered = await remember(choice, context.client, self.policy, self.keeper)
+        finally:
+            self._note(replace(entry, answer=answer, remembered=remembered))
+        return remembered
+
+    def _note(self, entry: AuditEntry) -> None:
         if self.audit is not None:
-            self.audit.note(decided)
+            self.audit.note(entry)
+
+
+async def _execute(tool: BaseTool[Any], cleared: _Cleared) -> ToolResult:
+    """Step 7."""
+    await cleared.context.progress(0, None, cleared.description)
+    return await tool.execute(cleared.params, cleared.context)
+
+
+async def _or_failure(tool: BaseTool[Any], step: Awaitable[OutcomeT]) -> OutcomeT | ToolResult:
+    """What a step gives, or the result that tells the model of its failure."""
+    try:
+        return await step
+    except ToolError as error:
+        logger.info("%s failed: %s", tool.name, error.code)
+        return ToolResult.failed(error)
+    except Exception as error:
+        # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
+        logger.exception("%s raised %s", tool.name, type(error).__name__)
+        return ToolResult.failed(
+            ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                f"{tool.name} failed because of an internal error; its log has the details. "
+                "Whether it had an effect is not known: look before you try again.",
+            )
+        )
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Step 8: the content for the model, never empty. A failed call shows its error and nothing else."""
+    """Step 8: the content for the model, never empty. A failed call shows its error, and no content."""
+    note = (TextPart(result.note),) if result.note else ()
     if result.error is not None:
-        return FunctionResponse(name, (TextPart(f"{result.error.message} [{result.error.code}]"),), result.error)
-    return FunctionResponse(name, tuple(_parts(result.llm_content)) or (TextPart(""),))
+        failure = TextPart(f"{result.error.message} [{result.error.code}]")
+        return FunctionResponse(name, (failure, *note), result.error)
+    return FunctionResponse(name, (*_parts(result.llm_content), *note) or (TextPart(""),))
 
 
 def _parts(content: PartListUnion) -> list[Part]:

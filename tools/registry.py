@@ -85,6 +85,14 @@ class ToolRegistry:
         """The wire name that an alias stands for; any other name as it is."""
         return self._aliases.get(name, name)
 
+    def knows(self, name: str) -> bool:
+        """Whether some tool has this name or alias now."""
+        return name in self._visible or name in self._aliases
+
+    def names(self) -> set[str]:
+        """Every name that a call may use now, aliases included."""
+        return {*self._visible, *self._aliases}
+
     def get_all_tools(self) -> list[AnyTool]:
         """All tools in the order of listing."""
         return list(self._visible.values())

@@ -44,6 +44,9 @@ _PUBLIC = frozenset(
 )
 """Names of certificate stores: paths of what everybody may see."""
 
+_SECRET_SETTINGS = ("_authtoken", "_auth=", "_password", "<password>", "npmauthtoken", "password=", "-u ")
+"""Keys of npm, Maven, Gradle, pip and curl whose values have no form of their own; in small letters."""
+
 _BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
 _KEY_HEADER_LENGTH = 64
 
@@ -64,13 +67,38 @@ def redact(text: str) -> str:
     if "://" in text:
         text = _userinfo().sub(f"://{HIDDEN}@", text)
     text = _tokens().sub(HIDDEN, text)
-    text = _headers().sub(rf"\1{HIDDEN}", text)
-    return _assignments().sub(rf"\1{HIDDEN}", text)
+    text = _headers().sub(_hide_value, text)
+    text = _assignments().sub(_hide_value, text)
+    text = _variables().sub(lambda found: _hide_value(found) if is_secret_name(found[2]) else found[0], text)
+    text = _options().sub(_hide_value, text)
+    return _programs().sub(_without_passwords, text)
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    """What stands before a value, with the mark in place of the value; its quotes stay."""
+    value = found["value"]
+    if value.strip("\"'") in ("", HIDDEN):
+        return found[0]
+    before = found[0][: -len(value)]
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{before}{quote}{HIDDEN}{quote if len(value) > 1 and value.endswith(quote) else ''}"
+
+
+def _without_passwords(found: re.Match[str]) -> str:
+    """A command of a program whose options for passwords are known."""
+    program = next(name for name, value in found.groupdict().items() if value is not None)
+    return _password_options(_PASSWORD_LETTERS[program]).sub(_hide_value, found[0])
 
 
 def has_secret(text: str) -> bool:
     """Whether there is anything in a text that `redact` would hide."""
     return redact(text) != text
+
+
+def has_secret_setting(text: str) -> bool:
+    """Whether a settings file of a build tool holds a secret: by its form, or by the key before it."""
+    lowered = text.lower()
+    return any(key in lowered for key in _SECRET_SETTINGS) or has_secret(text)
 
 
 def without_userinfo(url: str) -> str:
@@ -123,22 +151,69 @@ def _tokens() -> re.Pattern[str]:
     )
 
 
+_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|[^\s\"',;&|<>()]{4,}+)"
+"""In quotes, where it may hold blanks, or one word."""
+
+
 @cache
 def _headers() -> re.Pattern[str]:
     return re.compile(
-        r"((?<![A-Za-z])(?:authorization|x-api-key|cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
-        r"(?:(?:bearer|basic|token)[ ]{1,4})?)"
-        r"[^\s\"',;]{4,}",
+        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]*cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
+        r"(?:(?:bearer|basic|token|digest|negotiate)[ ]{1,4})?)"
+        r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]{4,}+|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]{3,}+|[^\s\"',;]{4,}+)",
         re.IGNORECASE,
     )
 
 
 @cache
 def _assignments() -> re.Pattern[str]:
-    """`password=...`, `"api_key": "..."`, `--token ...`."""
+    """`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`."""
     words = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
     return re.compile(
-        rf"((?:{words}[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-]))[\"']?)"
-        r"(?!\[hidden\])[^\s\"',;&|<>()]{4,}",
+        rf"(?:{words}[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-])"
+        rf"|(?<=\bset )[\w.:/@-]{{0,64}}{words}[ ]{{1,4}})"
+        rf"{_VALUE}",
         re.IGNORECASE,
     )
+
+
+@cache
+def _variables() -> re.Pattern[str]:
+    """`NAME=value`; whether it is a secret is told by the name."""
+    return re.compile(rf"(?<![A-Za-z0-9_])(([A-Z][A-Z0-9_]{{1,63}})=){_VALUE}")
+
+
+@cache
+def _options() -> re.Pattern[str]:
+    """Options that mean a password, or a name with one, to every program that has them."""
+    return re.compile(
+        r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?[^\s:\"'/]{1,64}:|--cookie[ =]"
+        r"|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
+        r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
+    )
+
+
+_PASSWORD_LETTERS = {
+    "databases": "p",
+    "archives": "pP",
+    "enciphering": "kK",
+    "redis": "a",
+    "microsoft": "P",
+    "directories": "w",
+    "logins": "p",
+}
+
+
+@cache
+def _programs() -> re.Pattern[str]:
+    """A command line of a program that takes a password by a letter, to its end."""
+    return re.compile(
+        r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
+        r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++)"
+        r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login))(?![\w-])[^\n;|&]*+"
+    )
+
+
+@cache
+def _password_options(letters: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<=\s)-[{letters}][ ]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")

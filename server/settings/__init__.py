@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from server.settings.errors import SettingsError
-from server.settings.load import SettingsReport, load_settings
+from server.settings.load import SettingsReport, default_settings, load_settings
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.upstreams import UpstreamEntry
 
-__all__ = ["Settings", "SettingsError", "SettingsReport", "UpstreamEntry", "UpstreamSettings", "load_settings"]
+__all__ = [
+    "Settings",
+    "SettingsError",
+    "SettingsReport",
+    "UpstreamEntry",
+    "UpstreamSettings",
+    "default_settings",
+    "load_settings",
+]

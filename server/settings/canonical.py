@@ -10,26 +10,11 @@ from typing import Any, cast
 from server.settings.errors import Findings, KeyPath, dotted
 from server.settings.files import home_folder
 from server.settings.keys import keys_of
-from server.settings.merge import Tree
+from server.settings.merge import Tree, holder_of
 from server.settings.models import Settings
 from server.settings.section import Section
+from server.settings.spellings import respell
 from server.settings.upstreams import MAX_ALIAS, alias_of
-
-OTHER_SPELLINGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),
-    ("tools", "toolDiscoveryCommand"): ("tools", "discoveryCommand"),
-    ("toolCallCommand",): ("tools", "callCommand"),
-    ("tools", "toolCallCommand"): ("tools", "callCommand"),
-    ("mcpServerCommand",): ("mcp", "serverCommand"),
-    ("mcp", "mcpServerCommand"): ("mcp", "serverCommand"),
-    ("allowMCPServers",): ("mcp", "allowed"),
-    ("excludeMCPServers",): ("mcp", "excluded"),
-    ("coreTools",): ("tools", "core"),
-    ("allowedTools",): ("tools", "allowed"),
-    ("excludeTools",): ("tools", "exclude"),
-    ("tools", "approvalMode"): ("approvalMode",),
-}
-"""Keys of Qwen Code and Gemini CLI, in their older versions and in their documentation, and ours for each."""
 
 _SILENT = frozenset({"$schema"})
 """Top-level keys that editors write and that mean nothing here."""
@@ -60,27 +45,11 @@ class LayerReader:
             data: The layer as it was read.
             names: Takes, for each alias, the name it was configured with.
         """
-        self._respell(data)
+        respell(data, self.source, self.findings)
         self._rename_servers(data, names)
         self._drop_unknown(data, Settings, ())
         self._drop_yolo(data)
-        self._anchor_roots(data)
-
-    def _respell(self, data: Tree) -> None:
-        for other, canonical in OTHER_SPELLINGS.items():
-            holder = _holder(data, other)
-            if holder is None or other[-1] not in holder:
-                continue
-            value = holder.pop(other[-1])
-            if not holder and len(other) > 1:
-                del data[other[0]]
-            target = _holder(data, canonical, create=True)
-            if target is None:  # A section that is no object; validation says so.
-                continue
-            kept = target.setdefault(canonical[-1], value)
-            if kept != value:
-                said = f"{dotted(other)} and {dotted(canonical)} mean the same and differ; {dotted(canonical)} counts."
-                self.findings.warn(self.source, said)
+        self._anchor_paths(data)
 
     def _rename_servers(self, data: Tree, names: dict[str, str]) -> None:
         servers = data.get("mcpServers")
@@ -146,39 +115,29 @@ class LayerReader:
             said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
             self.findings.warn(self.source, said)
 
-    def _anchor_roots(self, data: Tree) -> None:
-        workspace = data.get("workspace")
-        roots = cast("Tree", workspace).get("roots") if isinstance(workspace, dict) else None
-        if isinstance(roots, list):
-            anchored = [self._anchored(root) for root in cast("list[Any]", roots)]
-            cast("Tree", workspace)["roots"] = anchored
+    def _anchor_paths(self, data: Tree) -> None:
+        workspace = holder_of(data, ("workspace", "roots"))
+        roots: Any = workspace.get("roots") if workspace is not None else None
+        if workspace is not None and isinstance(roots, list):
+            workspace["roots"] = [self._anchored("workspace.roots", root) for root in cast("list[Any]", roots)]
+        memory = holder_of(data, ("memory", "globalFolder"))
+        if memory is not None and "globalFolder" in memory:
+            memory["globalFolder"] = self._anchored("memory.globalFolder", memory["globalFolder"])
 
-    def _anchored(self, root: Any) -> Any:
-        if not isinstance(root, str):
-            return root
-        if not root.strip() or "\0" in root:
-            self.findings.refuse(self.source, "workspace.roots holds a path that no folder has; name a folder.")
-            return root
-        if root == "~" or root.startswith(("~/", "~" + os.sep)):
-            root = os.path.join(home_folder(self.environ), root[2:])
+    def _anchored(self, key: str, folder: Any) -> Any:
+        if not isinstance(folder, str):
+            return folder
+        if not folder.strip() or "\0" in folder:
+            self.findings.refuse(self.source, f"{key} holds a path that no folder has; name a folder.")
+            return folder
+        if folder == "~" or folder.startswith(("~/", "~" + os.sep)):
+            folder = os.path.join(home_folder(self.environ), folder[2:])
         try:
-            return os.path.abspath(os.path.join(self.folder, root))
+            return os.path.abspath(os.path.join(self.folder, folder))
         except OSError:
-            said = "workspace.roots holds a relative path, and the working folder does not exist any more."
+            said = f"{key} holds a relative path, and the working folder does not exist any more."
             self.findings.refuse(self.source, said)
-            return root
-
-
-def _holder(data: Tree, path: tuple[str, ...], *, create: bool = False) -> Tree | None:
-    """The object that holds the last key of a path, or `None` if there is none."""
-    holder: Any = data
-    for step in path[:-1]:
-        if create:
-            cast("Tree", holder).setdefault(step, {})
-        holder = cast("Tree", holder).get(step)
-        if not isinstance(holder, dict):
-            return None
-    return cast("Tree", holder)
+            return folder
 
 
 def _nearest(name: str, keys: Mapping[str, Any], path: KeyPath) -> str:

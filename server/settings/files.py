@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn, cast
 
 from server.settings.errors import Findings, KeyPath, SettingsError, dotted
@@ -30,15 +30,21 @@ _WHY = {
 }
 
 
-def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The path of the user's own settings file, whether or not it exists; `None` where there is no home folder."""
+def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The folder of the user's own settings, whether or not it exists; `None` where there is no home folder."""
     if platform == "win32":
         base = environ.get("APPDATA", "")
     else:
         base = environ.get("XDG_CONFIG_HOME", "")
         if not os.path.isabs(base):  # The XDG specification: a relative path is to be ignored.
             base = os.path.join(home_folder(environ), ".config")
-    return os.path.join(base, "coretools-mcp", "settings.json") if os.path.isabs(base) else None
+    return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
+
+
+def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The path of the user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    folder = own_folder(environ, platform)
+    return os.path.join(folder, "settings.json") if folder is not None else None
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
@@ -60,16 +66,25 @@ def read_user_file(path: str, findings: Findings) -> dict[str, Any] | None:
         raise _unreadable(path, error) from None
 
 
-def read_config_file(path: str, findings: Findings) -> dict[str, Any]:
-    """A file named on the command line.
+def read_config_file(path: str) -> bytes:
+    """The content of a file named on the command line.
 
     Raises:
-        SettingsError: The file is not there, or cannot be used.
+        SettingsError: The file is not there, or cannot be read.
     """
     try:
-        return parse(_read(path), path, findings)
+        return _read(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
         raise _unreadable(path, error) from None
+
+
+def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
+    """The content of those that can be read only once, such as a shell's `<(...)`, by path.
+
+    Raises:
+        SettingsError: One of them cannot be read.
+    """
+    return {path: read_config_file(path) for path in paths if os.path.exists(path) and not os.path.isfile(path)}
 
 
 def _read(path: str) -> bytes:

@@ -12,6 +12,30 @@ Tree = dict[str, Any]
 """An object as it came from JSON."""
 
 
+JOINED: tuple[tuple[str, str], ...] = (
+    ("permissions", "allow"),
+    ("permissions", "ask"),
+    ("permissions", "deny"),
+    ("tools", "allowed"),
+    ("tools", "exclude"),
+    ("tools", "confirmationRequired"),
+    ("mcp", "excluded"),
+)
+"""Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
+
+
+def holder_of(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
+    """The object that holds the last key of a path; `None` if there is none, and none can be made."""
+    holder: Any = tree
+    for step in path[:-1]:
+        if create:
+            cast("Tree", holder).setdefault(str(step), {})
+        holder = cast("Tree", holder).get(str(step))
+        if not isinstance(holder, dict):
+            return None
+    return cast("Tree", holder)
+
+
 @dataclass(slots=True)
 class Merged:
     """What all layers say together.
@@ -26,9 +50,30 @@ class Merged:
     sources: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
     names: dict[str, str] = field(default_factory=dict[str, str])
 
-    def add(self, source: str, layer: Tree) -> None:
-        """Put a layer over what is there: objects key by key, everything else as a whole. Takes the layer over."""
+    def add(self, source: str, layer: Tree, *, joins: bool = False) -> None:
+        """Put a layer over what is there: objects key by key, everything else as a whole. Takes the layer over.
+
+        Args:
+            source: What it is called.
+            layer: What it says, in canonical form.
+            joins: Whether its lists of rules are put to those that are there, in place of replacing them.
+        """
+        if joins:
+            self._join(layer, source)
         self._merge(self.data, layer, source, ())
+
+    def _join(self, layer: Tree, source: str) -> None:
+        for path in JOINED:
+            holder, below = holder_of(layer, path), holder_of(self.data, path)
+            added, there = (tree.get(path[-1]) if tree is not None else None for tree in (holder, below))
+            if holder is None or not isinstance(added, list) or not isinstance(there, list):
+                continue
+            before = self.source_of(path)
+            rules = cast("list[Any]", there)
+            rules += [rule for rule in cast("list[Any]", added) if rule not in rules]
+            del holder[path[-1]]
+            if before != source:
+                self.sources[path] = f"{before} and {source}"
 
     def _merge(self, below: Tree, above: Tree, source: str, path: KeyPath) -> None:
         for key, value in above.items():

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+DAY: Final = 86_400_000
+"""Milliseconds of the longest duration that makes sense here (ours)."""
 
 MILLISECONDS: Final = "milliseconds"
 Duration = Annotated[int, MILLISECONDS]
@@ -35,6 +38,14 @@ class Expected:
 
 NOT_USED: Final = NotUsed()
 NOT_ENFORCED: Final = NotEnforced()
+
+
+CommandLine = Annotated[
+    tuple[str, ...] | None,
+    Field(repr=False),
+    Expected("a command line, as a string or as an array of strings, or null"),
+]
+"""A program and its arguments. A string was split as a shell does it before it came here."""
 
 
 def wire_name(name: str) -> str:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from server.settings.errors import Findings, KeyPath, dotted
-from server.settings.models import McpSettings, Settings, UpstreamSettings
+from server.settings.models import Settings
+from server.settings.proxy_models import McpSettings, UpstreamSettings
+from server.settings.section import wire_name
+from server.settings.variables import HINT, Expansion
 
 MAX_ALIAS = 24
 """Characters of an alias, so that `alias__tool` stays short enough for clients that prefix it again (ours)."""
 
-_VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A token of RFC 9110, 5.6.2."""
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -30,6 +32,7 @@ class UpstreamEntry:
         settings: Its entry, variables expanded. `enabled` is false exactly if it is left out.
         source: The file it came from.
         left_out: Why it is not used, as a sentence; `None` if it is.
+        lacks_variable: Whether that is because an environment variable is not set.
     """
 
     alias: str
@@ -37,6 +40,7 @@ class UpstreamEntry:
     settings: UpstreamSettings
     source: str
     left_out: str | None = None
+    lacks_variable: bool = False
 
 
 def alias_of(name: str) -> str:
@@ -72,16 +76,18 @@ def resolve_entries(
         path = ("mcpServers", alias)
         source = source_of(path)
         entry, left_out = configured, _left_out(alias, names[alias], configured, settings.mcp)
+        lacks_variable = False
         if left_out is None:
-            expansion = _Expansion(environ)
-            entry = expansion.of_entry(configured, path)
+            expansion = Expansion(environ)
+            entry = _expanded(configured, path, expansion)
             left_out = _missing_variable(expansion, alias, source, findings)
+            lacks_variable = left_out is not None
         if left_out is None:
             _check_transport(entry, path, source, findings)
             _check_texts(entry, path, source, findings)
         else:
             entry = configured.model_copy(update={"enabled": False})
-        entries.append(UpstreamEntry(alias, names[alias], entry, source, left_out))
+        entries.append(UpstreamEntry(alias, names[alias], entry, source, left_out, lacks_variable))
     return tuple(entries)
 
 
@@ -109,56 +115,27 @@ def _check_filters(
         findings.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
 
 
-def _missing_variable(expansion: _Expansion, alias: str, source: str, findings: Findings) -> str | None:
+def _missing_variable(expansion: Expansion, alias: str, source: str, findings: Findings) -> str | None:
     """Why an entry is left out whose texts name variables that are not set."""
     if not expansion.missing:
         return None
     for where, variable in expansion.missing:
         said = f"{dotted(where)} names the environment variable {variable}, which is not set"
-        hint = "Set it, or write $$ for a dollar sign."
-        findings.warn(source, f"{said}; the server {alias} is left out. {hint}")
+        findings.warn(source, f"{said}; the server {alias} is left out. {HINT}")
     return f"The environment variable {expansion.missing[0][1]} is not set."
 
 
-class _Expansion:
-    """Puts environment variables into the texts of one entry.
-
-    `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text where the variable is not set or empty;
-    `$$` is a dollar sign. What a variable holds is not expanded again.
-    """
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self.missing: list[tuple[KeyPath, str]] = []
-        """Where a variable is named that is not set, and which."""
-
-    def of_entry(self, entry: UpstreamSettings, path: KeyPath) -> UpstreamSettings:
-        """The entry with its variables expanded."""
-        changed: dict[str, Any] = {
-            "args": tuple(self._of_text(arg, (*path, "args", index)) for index, arg in enumerate(entry.args)),
-            "env": {name: self._of_text(text, (*path, "env", name)) for name, text in entry.env.items()},
-            "headers": {name: self._of_text(text, (*path, "headers", name)) for name, text in entry.headers.items()},
-        }
-        singles = {"command": entry.command, "cwd": entry.cwd, "url": entry.url, "http_url": entry.http_url}
-        for name, text in singles.items():
-            if text is not None:
-                changed[name] = self._of_text(text, (*path, "httpUrl" if name == "http_url" else name))
-        return entry.model_copy(update=changed)
-
-    def _of_text(self, text: str, path: KeyPath) -> str:
-        def value(match: re.Match[str]) -> str:
-            if match["dollar"]:
-                return "$"
-            name, has_default, default = (match["plain"] or match["braced"]).partition(":-")
-            found = self._environ.get(name)
-            if has_default and not found:
-                return default
-            if found is None:
-                self.missing.append((path, name))
-                return match[0]
-            return found
-
-        return _VARIABLE.sub(value, text) if "$" in text else text
+def _expanded(entry: UpstreamSettings, path: KeyPath, expansion: Expansion) -> UpstreamSettings:
+    """The entry with its variables expanded."""
+    changed: dict[str, Any] = {
+        "args": expansion.of_texts(entry.args, (*path, "args")),
+        "env": expansion.of_table(entry.env, (*path, "env")),
+        "headers": expansion.of_table(entry.headers, (*path, "headers")),
+    }
+    singles = {"command": entry.command, "cwd": entry.cwd, "url": entry.url, "http_url": entry.http_url}
+    for name, text in singles.items():
+        changed[name] = expansion.of_text(text, (*path, wire_name(name)))
+    return entry.model_copy(update=changed)
 
 
 def _check_transport(entry: UpstreamSettings, path: KeyPath, source: str, findings: Findings) -> None:

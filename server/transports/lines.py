@@ -32,6 +32,11 @@ _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
 
+_INPUT_ENDED = (
+    "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
+    "Keep the input open until the answer has come."
+)
+
 RequestId = str | int
 AnyId = RequestId | float
 """A fraction is no id that one should use, but a request with one is answered all the same."""
@@ -130,8 +135,14 @@ def read_unreadable(line: bytes) -> Unreadable | None:
     return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
 
 
-def _error(identity: AnyId, message: str) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": identity, "error": {"code": types.INVALID_REQUEST, "message": message}}
+def _error(identity: AnyId, message: str, code: int = types.INVALID_REQUEST) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
+
+
+def _tool_of(request: types.JSONRPCRequest) -> str:
+    """The name of the tool that a request calls, or nothing."""
+    name = (request.params or {}).get("name") if request.method == "tools/call" else None
+    return name if isinstance(name, str) else ""
 
 
 def _encoded(message: types.JSONRPCMessage) -> bytes:
@@ -217,12 +228,33 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
         self._answered = asyncio.Event()
-        self._owed: set[RequestId] = set()
+        self._owed: dict[RequestId, str] = {}
+        """The tool that each open request calls; empty for those that call none."""
+        self._given_up: set[RequestId] = set()
         self._asked: set[RequestId] = set()
 
     @property
     def owes_answers(self) -> bool:
         return bool(self._owed)
+
+    def give_up(self, is_too_long: Callable[[str], bool]) -> list[types.JSONRPCNotification]:
+        """Answer open requests with an error, since their answers are waited for no longer.
+
+        Args:
+            is_too_long: Whether the calls of this tool have had their time.
+
+        Returns:
+            What ends the work on them.
+        """
+        late = [identity for identity, tool in self._owed.items() if is_too_long(tool)]
+        for identity in late:
+            del self._owed[identity]
+            self._given_up.add(identity)
+            self.put(json.dumps(_error(identity, _INPUT_ENDED, types.CONNECTION_CLOSED)).encode() + b"\n")
+        return [
+            types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": identity})
+            for identity in late
+        ]
 
     async def wait_answered(self, seconds: float) -> None:
         """Wait until an answer goes out, at most this long."""
@@ -239,11 +271,11 @@ class Outbox:
     def note_received(self, message: types.JSONRPCMessage) -> None:
         match message:
             case types.JSONRPCRequest():
-                self._owed.add(message.id)
+                self._owed[message.id] = _tool_of(message)
             case types.JSONRPCNotification() if message.method == "notifications/cancelled":
                 cancelled = (message.params or {}).get("requestId")
                 if isinstance(cancelled, str | int):
-                    self._owed.discard(cancelled)
+                    self._owed.pop(cancelled, None)
             case types.JSONRPCResponse() | types.JSONRPCError():
                 if message.id is not None:
                     self._asked.discard(message.id)
@@ -275,7 +307,9 @@ class Outbox:
         match message:
             case types.JSONRPCResponse() | types.JSONRPCError():
                 if message.id is not None:
-                    self._owed.discard(message.id)
+                    self._owed.pop(message.id, None)
+                    if message.id in self._given_up:
+                        return
                 self._answered.set()
             case types.JSONRPCRequest():
                 self._asked.add(message.id)

@@ -1,8 +1,9 @@
 """MCP over standard input and output, on the event loop: no thread, no hop for each line.
 
 The wire is moved to private descriptors; what remains at 0 is empty and what remains at 1 goes to standard error,
-so that no stray output of ours or of a child can reach the protocol. At the end of input the answers that are
-owed are still sent. Where standard input is neither a pipe, a socket nor a terminal, the SDK's transport serves.
+so that no stray output of ours or of a child can reach the protocol. At the end of input the answers that are owed
+are still sent, as far as they come soon: the end may mean that somebody piped requests in, or that the client is going
+and waits for us. Where standard input is neither a pipe, a socket nor a terminal, the SDK's transport serves.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -30,8 +31,15 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 256 * 1024
 """What is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more."""
 
-DRAIN_SECONDS = 30.0
+DRAIN_SECONDS = 10.0
 """How long, after the end of input, calls that were begun may still take to be answered."""
+
+COMMAND_SECONDS = 1.0
+"""The same for those that run a command, which may take any time and change anything. Clients that close our input wait
+two seconds for our end before they send SIGTERM (the official SDKs)."""
+
+FLUSH_SECONDS = 30.0
+"""How long a slow reader may take for answers that are there."""
 
 READER_CHECK_SECONDS = 0.1
 """How often, while draining, it is looked whether anybody still reads the answers."""
@@ -40,11 +48,12 @@ Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessa
 
 
 @asynccontextmanager
-async def stdio_transport(max_message_bytes: int) -> AsyncGenerator[Streams]:
+async def stdio_transport(max_message_bytes: int, runs_command: Callable[[str], bool]) -> AsyncGenerator[Streams]:
     """Serve the process's standard input and output.
 
     Args:
         max_message_bytes: A longer line is refused and dropped, never held in memory.
+        runs_command: Whether the tool of this name runs commands.
     """
     if sys.platform == "win32" or not (_is_pollable(0) and _is_pollable(1)):
         async with stdio_server() as (read_stream, write_stream):
@@ -54,7 +63,7 @@ async def stdio_transport(max_message_bytes: int) -> AsyncGenerator[Streams]:
     blocking = os.get_blocking(reading), os.get_blocking(writing)
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
-    wire = _Wire(reading, writing, max_message_bytes)
+    wire = _Wire(reading, writing, max_message_bytes, runs_command)
     try:
         wire.start()
         yield wire.inbox, wire.outbox
@@ -95,7 +104,8 @@ def _claim_wire() -> tuple[int, int]:
 class _Wire:
     """Moves lines between the descriptors and the streams."""
 
-    def __init__(self, reading: int, writing: int, max_message_bytes: int) -> None:
+    def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
+        self._runs_command = runs_command
         self._loop = asyncio.get_running_loop()
         self._reading = reading
         self._writing = writing
@@ -120,7 +130,7 @@ class _Wire:
     async def flush(self) -> None:
         """Wait until everything owed is written, or nobody reads it any more."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
+            async with asyncio.timeout(FLUSH_SECONDS):
                 await self.outbox.wait_empty()
 
     def _resume_reading(self) -> None:
@@ -181,15 +191,20 @@ class _Wire:
         self.outbox.put(json.dumps(refusal).encode() + b"\n")
 
     async def _finish(self) -> None:
-        """After the end of input: fail what can no longer be answered to us, wait for what we still owe."""
+        """After the end of input: fail what can no longer be answered to us, wait a little for what we still owe."""
         self._take(b"\n")  # the last line may lack its end
         for refusal in self.outbox.fail_open_questions():
             self.inbox.put(SessionMessage(refusal))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while self.outbox.owes_answers and self._somebody_reads():
-                    await self.outbox.wait_answered(READER_CHECK_SECONDS)
+        ended = self._loop.time()
+        while self.outbox.owes_answers and self._somebody_reads():
+            await self.outbox.wait_answered(READER_CHECK_SECONDS)
+            passed = self._loop.time() - ended
+            for cancelled in self.outbox.give_up(lambda tool, passed=passed: passed >= self._seconds_for(tool)):
+                self.inbox.put(SessionMessage(cancelled))
         self.inbox.close()
+
+    def _seconds_for(self, tool: str) -> float:
+        return COMMAND_SECONDS if tool and self._runs_command(tool) else DRAIN_SECONDS
 
     def _somebody_reads(self) -> bool:
         if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""All upstreams together: started once, waited for briefly, found by the name of a tool."""
+"""All upstreams together: started, waited for briefly, changed with the settings, found by the name of a tool."""
 
 from __future__ import annotations
 
@@ -28,17 +28,49 @@ class UpstreamPool:
         self._registry = registry
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
-        self.upstreams = [Upstream(alias, entry, self._publish) for alias, entry in entries.items()]
-        for upstream in self.upstreams:
-            registry.declare_source(upstream.alias, upstream.known.wait)
+        self._entries = dict(entries)
+        self._owners: dict[str, anyio.CancelScope] = {}
+        self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
 
     def start(self, tasks: TaskGroup) -> None:
         """Start every upstream's owner task, once; later calls do nothing."""
+        if self._wait_until is None:
+            self._start(self.upstreams, tasks)
+
+    def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
+        """Use other entries from now on. Upstreams whose entry is as it was are left alone, with all their calls.
+
+        Args:
+            entries: Alias to entry, in the order of the configuration.
+            tasks: Runs the owner tasks of new upstreams, if the others have been started.
+        """
+        kept = {each.alias: each for each in self.upstreams if entries.get(each.alias) == self._entries[each.alias]}
+        gone = [each for each in self.upstreams if each.alias not in kept]
+        for upstream in gone:
+            if upstream.alias in self._owners:
+                self._owners.pop(upstream.alias).cancel()
+            upstream.known.set()  # nobody waits for it any more
+            self._registry.replace_source(upstream.alias, ())
+        self._entries = dict(entries)
+        fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
+        self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
         if self._wait_until is not None:
-            return
+            self._start(fresh.values(), tasks)
+
+    def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
+        upstream = Upstream(alias, entry, self._publish)
+        self._registry.declare_source(alias, upstream.known.wait)
+        return upstream
+
+    def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
-        for upstream in self.upstreams:
-            tasks.start_soon(upstream.run, name=f"upstream {upstream.alias}")
+        for upstream in upstreams:
+            scope = self._owners[upstream.alias] = anyio.CancelScope()
+            tasks.start_soon(self._own, upstream, scope, name=f"upstream {upstream.alias}")
+
+    async def _own(self, upstream: Upstream, scope: anyio.CancelScope) -> None:
+        with scope:
+            await upstream.run()
 
     async def wait_for_first_list(self) -> None:
         """Give upstreams a moment after the start, so that the first list is whole where it can be."""

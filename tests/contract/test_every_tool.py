@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,29 @@ from jsonschema import Draft202012Validator
 
 from server.exposure import tool_to_wire
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from tests.peers.search_server import SEARXNG_PATH, search_server
+from tests.peers.web_server import answer, web_server
+from tests.processes import Plain
+from tests.unit.web.fetching import opener_for
 from tools.builtins import builtin_tools
 from tools.contract.base import BaseTool
+from tools.contract.confirmation import Answer, Decision
 from tools.contract.context import AbortSignal, ApprovalMode, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import ToolResult
 from tools.contract.services import Services
-from tools.execution.broker_client import ProcessBroker
+from tools.execution.brokered_starter import BrokeredStarter
 from tools.execution.command import CommandRequest
-from tools.execution.confinement import Plain
 from tools.execution.jobs import JobTable
+from tools.execution.program_runner import ProgramRunner
 from tools.execution.runner import CommandRunner, ShellOptions
 from tools.execution.spill_store import SpillStore
+from tools.planning.agent_command import AgentCommand
+from tools.planning.todo_lists import TodoLists
+from tools.web.fetcher import PageFetcher
+from tools.web.opener import UrlOpener
+from tools.web.providers.search_settings import ProviderSettings, SearchSettings
+from tools.web.web_search import WebSearchTool
 
 pytestmark = pytest.mark.anyio
 
@@ -39,8 +50,31 @@ async def upstream_answer(_name: str, _arguments: Mapping[str, Any], _context: T
 
 
 UPSTREAM_TOOL = DiscoveredMCPTool("up", "up__tool", {"name": "tool"}, trusted=False, call=upstream_answer)
-TOOLS: list[Tool] = [*builtin_tools(), UPSTREAM_TOOL]
-BUILTIN = builtin_tools()
+TODOS = TodoLists()
+
+
+@dataclass
+class Outside:
+    """What tools reach beyond the workspace, as it is for one test."""
+
+    fetcher: PageFetcher | None = None
+    programs: ProgramRunner | None = None
+    page: str = ""
+    search: str = ""
+
+    def pages(self) -> PageFetcher:
+        assert self.fetcher is not None
+        return self.fetcher
+
+    def runner(self) -> ProgramRunner:
+        assert self.programs is not None
+        return self.programs
+
+
+OUTSIDE = Outside()
+WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
+BUILTIN = builtin_tools(fetcher=OUTSIDE.pages, todos=TODOS, agents=[WORKER], programs=OUTSIDE.runner)
+TOOLS: list[Tool] = [*BUILTIN, UPSTREAM_TOOL]
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "list_directory": {"path": "."},
@@ -54,17 +88,32 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "list_background_jobs": {},
     "read_background_output": {"job_id": "JOB"},
     "stop_background_job": {"job_id": "JOB"},
+    "web_fetch": {"url": "PAGE"},
+    "web_search": {"query": "tabs"},
+    "save_memory": {"fact": "Tabs."},
+    "todo_write": {"todos": [{"id": "1", "content": "Read", "status": "pending"}]},
     "exit_plan_mode": {"plan": "1. Do it."},
+    "ask_user_question": {"questions": [{"question": "What name?", "header": "Name"}]},
+    "task": {"prompt": "Look around."},
     "up__tool": {"anything": [1, 2]},
 }
 
 PLANNING = {"exit_plan_mode"}
 """Tools that a client in plan mode calls."""
 
-OWN = {"stop_background_job"}
-"""Tools that end only what a person has allowed this client to start."""
+OWN = {"stop_background_job", "todo_write"}
+"""Tools that change only what is the client's own: what a person has allowed it to start, its notes."""
 
-TEXT_ONLY = {"read_file", "grep_search", "read_many_files", "run_shell_command", "read_background_output"}
+ASKING = {"ask_user_question"}
+"""Tools that ask although they change nothing: the answer is what they are for."""
+
+BEYOND = {"web_fetch", "web_search"}
+"""Tools that change nothing here, but tell a stranger what is asked for."""
+
+TEXT_ONLY = {
+    *("read_file", "grep_search", "read_many_files", "run_shell_command", "read_background_output"),
+    *("web_fetch", "web_search", "task"),
+}
 """Tools whose result is one text; sent twice, clients would show it twice."""
 
 
@@ -83,28 +132,36 @@ def tree(root: Path) -> Path:
 @pytest.fixture
 async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolContext]:
     """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     options = ShellOptions({"PATH": os.defpath})
     spills = SpillStore(str(tmp_path))
     runner = CommandRunner(broker, Plain(), options, spills)
     jobs = JobTable()
-    yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
+    async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:
+        OUTSIDE.fetcher, OUTSIDE.page = PageFetcher(opener_for(site)), site.url()
+        OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, spills)
+        yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
     await jobs.aclose()
     await broker.aclose()
     await spills.aclose()
 
 
-async def sample(tool: Tool, context: ToolContext) -> tuple[Any, ToolContext]:
-    """The sample call's parameters, and the context in which it makes sense."""
+async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:
+    """The tool as it is set up here, the sample call's parameters, and the context in which it makes sense."""
     mode = ApprovalMode.PLAN if tool.name in PLANNING else ApprovalMode.DEFAULT
     context.client.approval_mode = mode
-    arguments = SAMPLES[tool.name]
-    jobs, runner = context.client.jobs, context.services.commands
-    if "job_id" in arguments and jobs is not None and runner is not None:
+    TODOS.forget(context.client.key)
+    if tool.name in ASKING:
+        context = replace(context, answer=Answer(Decision.ONCE, answers=(("acme",),)))
+    if tool.name == "web_search":
+        tool = WebSearchTool(SearchSettings((ProviderSettings("searxng", OUTSIDE.search),)), UrlOpener)
+    arguments = {name: OUTSIDE.page if value == "PAGE" else value for name, value in SAMPLES[tool.name].items()}
+    jobs, commands = context.client.jobs, context.services.commands
+    if "job_id" in arguments and jobs is not None and commands is not None:
         root = context.workspace.first_root
-        job = await runner.start_job(CommandRequest("sleep 60", root, [root], "test", 60), jobs)
+        job = await commands().start_job(CommandRequest("sleep 60", root, [root], "test", 60), jobs)
         arguments = {"job_id": job.id}
-    return tool.validate_tool_params(arguments), context
+    return tool, tool.validate_tool_params(arguments), context
 
 
 def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
@@ -114,7 +171,8 @@ def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
     }
     running = {job.id: "runs" for job in jobs.running()} if jobs is not None else {}
-    return {**files, **running, "mode": context.client.approval_mode}
+    todos = {f"todo {todo.id}": todo.status for todo in TODOS.of(context)}
+    return {**files, **running, **todos, "mode": context.client.approval_mode}
 
 
 @pytest.mark.requirement("contract.declared")
@@ -171,7 +229,7 @@ def test_missing_parameters_are_named(tool: Tool) -> None:
 async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    params, context = await sample(tool, context)
+    tool, params, context = await sample(tool, context)
     before = state_of(tree, context)
     description = tool.get_description(params, context)
     assert description
@@ -185,10 +243,11 @@ async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
 async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    params, context = await sample(tool, context)
+    tool, params, context = await sample(tool, context)
     before = state_of(tree, context)
     details = await tool.should_confirm_execute(params, context)
-    assert (details is None) is (tool.behaviour.read_only or tool.name in OWN)
+    is_unasked = tool.behaviour.read_only and tool.name not in ASKING
+    assert (details is None) is (is_unasked or tool.name in OWN)
     assert await tool.should_confirm_execute(params, context) == details
     assert state_of(tree, context) == before
 
@@ -198,12 +257,12 @@ async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_chan
 async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    params, context = await sample(tool, context)
+    tool, params, context = await sample(tool, context)
     before = state_of(tree, context)
     result = await tool.execute(params, context)
     assert result.error is None
     assert result.llm_content
-    assert (state_of(tree, context) == before) is tool.behaviour.read_only
+    assert (state_of(tree, context) == before) is (tool.behaviour.read_only or tool.name in BEYOND)
     if tool.behaviour.idempotent:
         after = state_of(tree, context)
         await tool.execute(params, replace(context))
@@ -215,7 +274,7 @@ async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
 async def test_structured_content_is_complete_where_a_schema_is_published_and_absent_elsewhere(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    params, context = await sample(tool, context)
+    tool, params, context = await sample(tool, context)
     assert (tool.output_schema is None) is (tool.name in TEXT_ONLY)
     result = await tool.execute(params, context)
     assert (result.structured is None) is (tool.output_schema is None)
@@ -229,7 +288,7 @@ async def test_structured_content_is_complete_where_a_schema_is_published_and_ab
 async def test_work_stops_at_the_abort_signal(tool: Tool, tree: Path, context: ToolContext) -> None:
     signal = AbortSignal()
     signal.abort()
-    params, context = await sample(tool, context)
+    tool, params, context = await sample(tool, context)
     before = state_of(tree, context)
     with pytest.raises(ToolError) as caught:
         await tool.execute(params, replace(context, signal=signal))

@@ -11,8 +11,9 @@ import pytest
 
 from server.settings import SettingsReport, load_settings
 from server.settings.errors import Findings
+from server.settings.explaining import described_keys
 from server.settings.files import parse
-from server.settings.reference import described_keys
+from tests.settings_cases import sources
 
 EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"
 
@@ -78,7 +79,7 @@ def value_at(tree: dict[str, Any], path: str) -> Any:
 
 @pytest.mark.requirement("settings.example")
 def test_the_example_gives_a_value_for_nothing_that_does_not_exist(report: SettingsReport) -> None:
-    given = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in report.sources}
+    given = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in sources(report)}
     assert given <= {key.path for key in described_keys()}
 
 

@@ -30,8 +30,8 @@ def test_the_readme_can_be_read_in_one_go() -> None:
 
 @pytest.mark.requirement("project.readme")
 def test_the_table_of_tools_is_the_one_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, "-P", ROOT / "docs" / "tool_table.py", "--check"], check=False)
-    assert done.returncode == 0, "run .venv/bin/python -P docs/tool_table.py"
+    done = subprocess.run([sys.executable, "-P", ROOT / "docs" / "tool_tables.py", "--check"], check=False)
+    assert done.returncode == 0, "run .venv/bin/python -P docs/tool_tables.py"
     assert "| `read_many_files` |" in README
 
 

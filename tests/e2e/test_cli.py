@@ -9,11 +9,13 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER, stdio_upstream, write_config
+from tests.harness import LAUNCHER, PEERS, stdio_upstream, write_config
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -76,15 +78,14 @@ def test_call_refuses_a_change_where_nobody_can_answer(root: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.requirement("cli.call")
-def test_call_asks_on_the_terminal_and_shows_the_diff(root: Path) -> None:
-    path = root / "new.txt"
-    command = [sys.executable, "-P", str(LAUNCHER), "call", "write_file", f"file_path={path}", "content=fresh"]
+def at_terminal(*arguments: str, answers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str]:
+    """The exit code and the output of a command at a terminal; each answer is given once its prompt has come."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [*command, "--workspace", str(root)])  # noqa: S606 - a terminal needs the fork
+        os.execv(sys.executable, [sys.executable, "-P", str(LAUNCHER), *arguments])  # noqa: S606 - as a shell would
     seen = b""
-    has_answered = False
+    told = 0
+    left = list(answers)
     for _ in range(600):
         ready, _, _ = select.select([terminal], [], [], 0.1)
         if not ready:
@@ -96,14 +97,110 @@ def test_call_asks_on_the_terminal_and_shows_the_diff(root: Path) -> None:
         if not data:
             break
         seen += data
-        if b"[y/N]" in seen and not has_answered:
-            os.write(terminal, b"y\n")
-            has_answered = True
+        while left and left[0][0] in seen[told:]:
+            prompt, answer = left.pop(0)
+            told = seen.index(prompt, told) + len(prompt)
+            os.write(terminal, answer)
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0, seen.decode(errors="replace")
+    return os.waitstatus_to_exitcode(status), seen.decode(errors="replace")
+
+
+@pytest.mark.requirement("cli.call.forms")
+def test_call_asks_on_the_terminal_for_one_of_the_answers_offered_and_shows_the_diff(root: Path) -> None:
+    path = root / "new.txt"
+    call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
+    code, seen = at_terminal(*call, answers=[(b"Decision [1-", b"99\n"), (b"Decision [1-", b"1\n")])
+    assert code == 0, seen
+    assert "1  Allow once" in seen
     assert path.read_text() == "fresh"
-    assert b"\x1b[32m+fresh" in seen
+    assert "\x1b[32m+fresh" in seen
+
+
+@pytest.mark.requirement("cli.call.forms")
+def test_a_refusal_at_the_terminal_is_told_with_its_reason(root: Path) -> None:
+    path = root / "new.txt"
+    call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
+    code, seen = at_terminal(
+        *call, answers=[(b"Decision [1-", b"deny\n"), (b"Reason:", b""), (b"Reason: ", b"too soon\n")]
+    )
+    assert code == 1, seen
+    assert "too soon" in seen.rpartition("Reason: ")[2]
+    assert not path.exists()
+
+
+QUESTIONS = [
+    {"header": "Colour", "question": "Which one?", "options": [{"label": "red"}, {"label": "blue"}]},
+    {
+        "header": "Sizes",
+        "question": "Which ones?",
+        "options": [{"label": "small"}, {"label": "large"}],
+        "multiSelect": True,
+    },
+]
+
+
+@pytest.mark.requirement("cli.call.forms")
+def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> None:
+    call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
+    answers = [(b"Colour [1-3]: ", b"2\n"), (b"words", b""), (b"Colour: Other: ", b"\n")]
+    answers += [(b"Sizes [1-3, several with commas]: ", b"1, 2\n"), (b"words", b""), (b"Sizes: Other: ", b"\n")]
+    code, seen = at_terminal(*call, answers=answers)
+    assert code == 0, seen
+    told = seen.rpartition("Sizes: Other: ")[2]
+    assert "Colour: blue" in told
+    assert "Sizes: small, large" in told
+
+
+@pytest.mark.requirement("cli.call.forms")
+def test_a_form_that_is_left_answers_nothing(root: Path) -> None:
+    call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
+    _, seen = at_terminal(*call, answers=[(b"Colour [1-3]: ", b"\x04")])
+    assert "Traceback" not in seen
+    assert "Sizes [" not in seen
+
+
+@pytest.mark.requirement("cli.call")
+def test_task_without_agents_says_which_setting_is_missing(root: Path) -> None:
+    done = run("call", "task", "prompt=x", "--workspace", str(root))
+    assert done.returncode == 1
+    assert "no agent is configured" in done.stderr
+
+
+def custom_tools(tmp_path: Path) -> dict[str, Any]:
+    declared = tmp_path / "declared.json"
+    declared.write_text(json.dumps([{"name": "echo", "description": "Says it again.", "parameters": {}}]))
+    command = [sys.executable, str(PEERS / "discovery_commands.py")]
+    return {"tools": {"discoveryCommand": [*command, "list", str(declared)], "callCommand": [*command, "call"]}}
+
+
+@pytest.mark.requirement("cli.call")
+def test_a_custom_tool_is_listed_and_called(root: Path, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path, {**custom_tools(tmp_path), "approvalMode": "default", "permissions": {"allow": ["echo"]}}
+    )
+    options = ("--workspace", str(root), "--config", str(config))
+    listed = run("tools", *options)
+    assert (listed.returncode, "echo" in listed.stdout) == (0, True)
+    done = run("call", "echo", "text=hello", *options)
+    assert (done.returncode, "hello" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.requirement("cli.tools")
+def test_tools_fails_where_the_custom_tools_cannot_be_found(root: Path, tmp_path: Path) -> None:
+    broken = {"tools": {"discoveryCommand": [sys.executable, "-c", "raise SystemExit(3)"], "callCommand": "x"}}
+    done = run("tools", "--workspace", str(root), "--config", str(write_config(tmp_path, broken)))
+    assert done.returncode == 1
+    assert "coretools-mcp: custom tools: The discovery command failed with exit code 3" in done.stderr
+    assert "read_file" in done.stdout
+
+
+@pytest.mark.requirement("cli.call")
+def test_call_tells_each_warning_of_the_settings_once(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcp": {"excluded": ["nobody"]}})
+    done = run("call", "glob", "pattern=*", "--workspace", str(root), "--config", str(config))
+    assert done.returncode == 0
+    assert done.stderr.count('mcp.excluded names "nobody"') == 1
 
 
 @pytest.mark.requirement("cli.call")
@@ -117,6 +214,7 @@ def test_call_of_an_unknown_tool_proposes_the_nearest(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("call",), "required: tool\n"),
         (("call", "read_file", "no-equals-sign"), "key=value"),
         (("call", "read_file", "--json", "{"), "JSON"),
         (("call", "read_file", "--json", "[]"), "object"),
@@ -180,3 +278,36 @@ def test_explain_tells_what_would_be_decided_part_by_part_and_runs_nothing(root:
     assert "hooks" in shown.stdout
     wrong = run("permissions", "explain", "Nothing(x)", *options)
     assert wrong.returncode == 2
+
+
+@pytest.mark.requirement("cli.explain.answers")
+@pytest.mark.parametrize(
+    ("call", "more", "answers"),
+    [
+        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"]}),
+        (["Edit(a.txt)"], [], {"always": ["Edit(/ROOT)"]}),
+        (["demo__echo", "text=x"], [], {"always": ["demo__echo"], "always_server": ["demo__*"]}),
+        (["exit_plan_mode", "plan=x"], ["--approval-mode", "plan"], {"always": []}),
+        (["write_file", "file_path=.git/hooks/x", "content=x"], [], {}),
+    ],
+    ids=["a command", "an edit", "an upstream's tool", "a plan", "what is always asked"],
+)
+def test_explain_tells_which_answers_are_offered_and_the_rules_that_each_adds(
+    call: list[str], more: list[str], answers: dict[str, list[str]], root: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream()}})
+    options = ("--workspace", str(root), "--config", str(config), *more)
+    explained = json.loads(run("permissions", "explain", *call, "--json", *options).stdout)
+    offered = {answer["answer"]: answer["rules"] for answer in explained["answers"]}
+    rules = {name: [rule.replace("/ROOT", f"/{root}") for rule in added] for name, added in answers.items()}
+    assert explained["verdict"] == "ask"
+    assert offered == {"once": [], **rules, "deny": []}
+    shown = run("permissions", "explain", *call, *options).stdout
+    assert all(answer["title"] in shown for answer in explained["answers"])
+    assert all(rule in shown for added in rules.values() for rule in added)
+
+
+@pytest.mark.requirement("cli.explain.answers")
+def test_explain_offers_no_answer_to_what_is_not_asked(root: Path) -> None:
+    done = run("permissions", "explain", "Read(a.txt)", "--json", "--workspace", str(root))
+    assert (json.loads(done.stdout)["verdict"], json.loads(done.stdout)["answers"]) == ("allow", [])

@@ -22,10 +22,11 @@ if __name__ == "__main__":
 import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tools.execution.confinement import NetworkAccess, SteeringChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox import probe
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, Sandboxed, SandboxMode
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.view import Site
 
 NOBODY = 65534
@@ -38,7 +39,7 @@ class Ran:
 
     code: int
     output: str
-    new: tuple[str, ...]
+    changes: SteeringChanges
 
 
 def run_spec(spec: ProcessSpec, seconds: float = 30) -> subprocess.CompletedProcess[bytes]:
@@ -47,7 +48,7 @@ def run_spec(spec: ProcessSpec, seconds: float = 30) -> subprocess.CompletedProc
         raise NotImplementedError
     descriptors: list[int] = []
     try:
-        script = ""
+        script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
         for number, content in spec.attachments.items():
             descriptor = os.memfd_create("attached")
             descriptors.append(descriptor)
@@ -82,8 +83,8 @@ async def run(
     assert isinstance(confined, Sandboxed)
     assert confined.sandbox == "bwrap"
     ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
-    new = await confined.release()
-    return Ran(ended.returncode, ended.stdout.decode("utf-8", "replace"), new)
+    changes = await confined.release()
+    return Ran(ended.returncode, ended.stdout.decode("utf-8", "replace"), changes)
 
 
 async def main() -> None:

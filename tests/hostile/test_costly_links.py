@@ -14,8 +14,9 @@ from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, r
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
+from tools.filesystem.finding.folder_listing import MAX_SORTED_LINKS
 from tools.filesystem.link_free import real_path
-from tools.filesystem.list_directory import MAX_SORTED_LINKS, LSTool
+from tools.filesystem.list_directory import LSTool
 
 pytestmark = pytest.mark.anyio
 

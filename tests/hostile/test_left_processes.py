@@ -30,7 +30,7 @@ from tests.processes import (
     until_ended,
     until_none_carries,
 )
-from tools.execution.broker_client import ProcessBroker
+from tools.execution.brokered_starter import BrokeredStarter
 from tools.execution.followed import descendants
 from tools.execution.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 
@@ -76,9 +76,9 @@ os.execv({BASH!r}, [{BASH!r}, "-c", sys.argv[1]])
 
 
 @pytest.fixture
-async def broker() -> AsyncGenerator[ProcessBroker]:
+async def broker() -> AsyncGenerator[BrokeredStarter]:
     """A broker of its own."""
-    started = ProcessBroker()
+    started = BrokeredStarter()
     yield started
     await started.aclose()
 
@@ -89,7 +89,7 @@ def mark() -> str:
     return uuid4().hex
 
 
-async def up(broker: ProcessBroker, command: str, mark: str = "") -> Process:
+async def up(broker: BrokeredStarter, command: str, mark: str = "") -> Process:
     """Start a command and wait until it says that it is there."""
     process = await broker.start(bash(command, environment=marked(mark)))
     assert await read_line(process) == "up"
@@ -110,7 +110,7 @@ async def until_stopped(pid: int) -> None:
 
 @pytest.mark.requirement("process.nothing-left")
 @pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
-async def test_what_is_ended_leaves_nothing(broker: ProcessBroker, command: str, mark: str) -> None:
+async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await up(broker, command, mark)
     for _ in range(20):
         assert await process.left_running() != ()
@@ -122,7 +122,7 @@ async def test_what_is_ended_leaves_nothing(broker: ProcessBroker, command: str,
 
 
 @pytest.mark.requirement("process.nothing-left")
-async def test_a_process_whose_first_thread_has_ended_is_found(broker: ProcessBroker) -> None:
+async def test_a_process_whose_first_thread_has_ended_is_found(broker: BrokeredStarter) -> None:
     spec = ProcessSpec((sys.executable, "-c", FIRST_THREAD_ENDS), "/", ENVIRONMENT)
     process = await broker.start(spec)
     assert await read_line(process) == "up"
@@ -135,7 +135,7 @@ async def test_a_process_whose_first_thread_has_ended_is_found(broker: ProcessBr
 
 
 @pytest.mark.requirement("process.nothing-left")
-async def test_what_is_stopped_is_asked_to_end_like_others(broker: ProcessBroker) -> None:
+async def test_what_is_stopped_is_asked_to_end_like_others(broker: BrokeredStarter) -> None:
     process = await up(broker, "echo up; kill -STOP $$; exit 1")
     await until_stopped(process.pid)
     with anyio.fail_after(CEILING):
@@ -145,7 +145,7 @@ async def test_what_is_stopped_is_asked_to_end_like_others(broker: ProcessBroker
 
 
 @pytest.mark.requirement("process.fork-bomb")
-async def test_a_fork_bomb_is_limited_and_ended(broker: ProcessBroker) -> None:
+async def test_a_fork_bomb_is_limited_and_ended(broker: BrokeredStarter) -> None:
     bomb = "echo up; bomb() { bomb | bomb & }; bomb; sleep 600"
     limits = ResourceLimits(processes=_running_of_the_bomber() + 60)
     spec = ProcessSpec((sys.executable, "-c", AS_NOBODY, bomb), "/", ENVIRONMENT, limits)
@@ -222,7 +222,7 @@ async def test_a_stopped_guard_goes_on_when_the_server_is_killed(whom: str, mark
 
 @pytest.mark.requirement("process.broker-killed")
 async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_works(
-    broker: ProcessBroker, mark: str
+    broker: BrokeredStarter, mark: str
 ) -> None:
     processes = [await up(broker, command, mark) for command in STAYING.values()]
     idle = await run(broker, bash("echo idle"))
@@ -245,7 +245,7 @@ async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_work
 
 
 @pytest.mark.requirement("process.broker-killed")
-async def test_a_broker_that_is_killed_again_and_again_is_replaced(broker: ProcessBroker) -> None:
+async def test_a_broker_that_is_killed_again_and_again_is_replaced(broker: BrokeredStarter) -> None:
     for number in range(5):
         assert await run(broker, bash(f"echo {number}")) == (ExitStatus(0, None), f"{number}\n")
         parents = brokers_of(os.getpid())
@@ -256,7 +256,7 @@ async def test_a_broker_that_is_killed_again_and_again_is_replaced(broker: Proce
 
 
 @pytest.mark.requirement("process.broker-killed")
-async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker: ProcessBroker) -> None:
+async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker: BrokeredStarter) -> None:
     process = await up(broker, "echo up; exec sleep 600")
     (parent,) = brokers_of(os.getpid())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -271,7 +271,7 @@ async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker:
 
 @pytest.mark.requirement("process.supervisor-killed")
 @pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
-async def test_when_a_supervisor_is_killed_nothing_is_left(broker: ProcessBroker, command: str, mark: str) -> None:
+async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await up(broker, command, mark)
     (supervisor,) = supervisors()
     os.kill(supervisor, signal.SIGKILL)
@@ -287,7 +287,7 @@ async def test_when_a_supervisor_is_killed_nothing_is_left(broker: ProcessBroker
 
 
 @pytest.mark.requirement("process.supervisor-killed")
-async def test_when_a_supervisor_is_killed_the_others_go_on(broker: ProcessBroker) -> None:
+async def test_when_a_supervisor_is_killed_the_others_go_on(broker: BrokeredStarter) -> None:
     first = await up(broker, "echo up; exec sleep 600")
     (supervisor,) = supervisors()
     second = await up(broker, "echo up; exec sleep 600")
@@ -302,7 +302,7 @@ async def test_when_a_supervisor_is_killed_the_others_go_on(broker: ProcessBroke
 
 
 @pytest.mark.requirement("process.supervisor-killed")
-async def test_a_command_that_kills_its_supervisor_is_ended(broker: ProcessBroker, tmp_path: Path, mark: str) -> None:
+async def test_a_command_that_kills_its_supervisor_is_ended(broker: BrokeredStarter, tmp_path: Path, mark: str) -> None:
     go = tmp_path / "go"
     command = f"setsid sleep 600 & echo up; until [ -e {go} ]; do sleep 0.01; done; kill -KILL $PPID; sleep 600"
     process = await up(broker, command, mark)
@@ -315,7 +315,7 @@ async def test_a_command_that_kills_its_supervisor_is_ended(broker: ProcessBroke
 
 
 @pytest.mark.requirement("process.supervisor-killed")
-async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: ProcessBroker, mark: str) -> None:
+async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: BrokeredStarter, mark: str) -> None:
     with suppress(StartFailedError), anyio.fail_after(CEILING):
         process = await broker.start(bash("setsid sleep 600 & kill -KILL $PPID; sleep 600", environment=marked(mark)))
         assert await process.wait() == ExitStatus(None, "SIGKILL")
@@ -326,7 +326,7 @@ async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: Proc
 
 @pytest.mark.requirement("process.supervisor-killed")
 @pytest.mark.parametrize("stopping", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
-async def test_a_command_that_stops_its_supervisor_is_ended(broker: ProcessBroker, stopping: str, mark: str) -> None:
+async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStarter, stopping: str, mark: str) -> None:
     with anyio.fail_after(CEILING):
         process = await broker.start(bash(stopping, environment=marked(mark)))
         await process.end(0.1)
@@ -336,7 +336,7 @@ async def test_a_command_that_stops_its_supervisor_is_ended(broker: ProcessBroke
 
 
 @pytest.mark.requirement("process.broker-killed")
-async def test_a_stopped_broker_goes_on_when_it_is_needed(broker: ProcessBroker) -> None:
+async def test_a_stopped_broker_goes_on_when_it_is_needed(broker: BrokeredStarter) -> None:
     busy = [await up(broker, "echo up; exec sleep 600") for _ in range(2)]
     (parent,) = brokers_of(os.getpid())
     for _ in range(3):

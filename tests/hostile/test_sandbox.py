@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.hostile.sandboxed import NOBODY, Ran, run, run_spec
-from tools.execution.broker_client import ProcessBroker
+from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.confinement import NetworkAccess, SteeringChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, NetworkAccess, Sandboxed, SandboxMode
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.limits import GROUP_PROCESSES, is_root
 from tools.execution.sandbox.view import Site
 
@@ -270,7 +272,7 @@ async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
     confined = await sandbox.confine(spec, [str(root)])
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     try:
         process = await broker.start(confined.spec)
         with anyio.fail_after(30):
@@ -354,7 +356,7 @@ async def test_what_steers_others_is_not_changed_and_nothing_is_left(steered: Pa
         name: before[name] for name in steering if _steers(name)
     }
     assert {name for name in after if _steers(name)} == {name for name in before if _steers(name)}
-    assert result.new == ()
+    assert result.changes == SteeringChanges()
 
 
 def _steers(name: str) -> bool:
@@ -368,19 +370,28 @@ async def test_what_is_new_and_steers_others_is_told(root: Path, home: Path) -> 
     command = "mkdir -p deep/.vscode && echo x > deep/.vscode/tasks.json; git init -q deep/er"
     result = await ran(home, command, root)
     assert result.code == 0
-    told = {str(Path(path).relative_to(root)) for path in result.new}
+    told = {str(Path(path).relative_to(root)) for path in result.changes.new}
     assert {"deep/.vscode", "deep/er/.git/config", "deep/er/.git/hooks"} <= told
 
 
 @pytest.mark.requirement("sandbox.steering_new")
-async def test_a_repository_cannot_be_diverted_to_another_configuration(root: Path, home: Path) -> None:
+async def test_a_name_that_looks_set_aside_is_told_as_new_because_programs_obey_it(root: Path, home: Path) -> None:
+    result = await ran(home, "echo {} > x.untrusted.code-workspace", root)
+    assert result.changes == SteeringChanges(new=(str(root / "x.untrusted.code-workspace"),))
+
+
+@pytest.mark.requirement("sandbox.steering_new")
+@pytest.mark.parametrize("before", ["true", "mkdir .git/commondir.untrusted"])
+async def test_a_repository_cannot_be_diverted_to_another_configuration(before: str, root: Path, home: Path) -> None:
     repository(root)
     (root / "evil").mkdir()
     shutil.copytree(root / ".git", root / "evil", dirs_exist_ok=True)
-    result = await ran(home, "echo ../evil > .git/commondir", root)
-    assert str(root / ".git" / "commondir") in result.new
+    result = await ran(home, f"{before} ; echo ../evil > .git/commondir", root)
     assert not (root / ".git" / "commondir").exists()
-    assert (root / ".git" / "commondir.untrusted").read_text() == "../evil\n"
+    assert result.changes.new == ()
+    (told,) = result.changes.set_aside
+    assert told.startswith(str(root / ".git" / "commondir.untrusted"))
+    assert Path(told).read_text() == "../evil\n"
 
 
 @pytest.mark.requirement("sandbox.swaps")
@@ -441,7 +452,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
     )
     result = await ran(home, command, root)
     assert (result.code, result.output.strip().splitlines()[0]) == (0, "3")
-    assert result.new == ()
+    assert result.changes == SteeringChanges()
     # No folder that keeps a name free shows up as a change.
     status = await anyio.run_process(["git", "status", "--porcelain"], cwd=root)
     assert status.stdout == b""
@@ -536,10 +547,11 @@ for pid in started:
 """
     spec = ProcessSpec(("/bin/bash", "-c", python(code)), str(root), command_environment({}, os.environ))
     confined = await sandbox.confine(spec, [str(root)])
-    if "cgroup.procs" not in " ".join(confined.spec.argv[:6]):
+    entrance = confined.spec.limits.group
+    if entrance is None:
         pytest.skip("not run: no control group can be made here")
     assert run_spec(confined.spec, 50).stdout.decode().strip() == "stopped True"
-    group = Path(confined.spec.argv[4]).parent
+    group = Path(entrance).parent
     await until(lambda: not (group / "cgroup.procs").read_text())
     sandbox.close()
     assert not group.exists()
@@ -569,6 +581,6 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     )
     assert ended.returncode == 0, ended.stderr.decode()
     result = json.loads(ended.stdout)
-    assert result == {"code": 0, "output": "committed\n", "new": []}
+    assert result == {"code": 0, "output": "committed\n", "changes": json.loads(json.dumps(asdict(SteeringChanges())))}
     assert listing(home) == before
     assert {path.name for path in root.iterdir()} == {".git", "file"}

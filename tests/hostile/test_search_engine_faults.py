@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import needs_proc
+from tests.processes import is_running, needs_proc
 from tools.contract.context import AbortSignal
 from tools.filesystem.child import Child
 from tools.filesystem.finding.deadline import Deadline
@@ -175,13 +175,6 @@ def children() -> list[int]:
     """Processes of ours that are alive."""
     listed = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
     return [pid for pid in listed if is_running(pid)]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def until(condition: Callable[[], bool]) -> None:

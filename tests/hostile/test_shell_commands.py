@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.hostile.shell_corpus import HARMLESS, OTHERS, RANK, hostile_commands, verdict
-from tools.permissions.shell.analysis import analyse
+from tools.permissions.shell.analyser import analyse
 
 
 @pytest.mark.requirement("shell.analysis.hostile")

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -270,10 +270,12 @@ class Done:
     Args:
         text: Its first block, as far as it is text.
         code: The code of its error, or `None` where it has succeeded.
+        more: The texts of its other blocks.
     """
 
     text: str
     code: str | None
+    more: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +430,8 @@ def _outcome_of(result: Message) -> Outcome:
         return Asked(key, asked["message"], asked["requestedSchema"], result["requestState"])
     error = result.get("_meta", {}).get("coretools-mcp/error")
     assert bool(result.get("isError")) == (error is not None), result
-    return Done(result["content"][0].get("text", ""), error["type"] if error is not None else None)
+    first, *more = (block.get("text", "") for block in result["content"])
+    return Done(first, error["type"] if error is not None else None, tuple(more))
 
 
 @contextmanager

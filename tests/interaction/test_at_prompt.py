@@ -14,15 +14,18 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from server.approval import Approval, ApprovalPolicy
+from server.consent.confirmers import ConfirmationOptions, Confirmers
 from server.file_features import FileFeatures
+from server.memory_resources import MemoryResources
 from tests.harness import HANDSHAKE, MODERN, ROUTES, connected, in_memory, write_config
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import REVISIONS, initialize
 from tools.builtins import builtin_tools
 from tools.contract.context import ToolContext
 from tools.flow import Flow
+from tools.memory.memory_files import MemoryFiles
 from tools.permissions.policy import Permission, PermissionPolicy, Verdict
+from tools.planning.todo_lists import TodoLists
 from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
@@ -313,7 +316,7 @@ async def test_the_modern_revision_is_promised_no_change_that_never_comes(root: 
 class AskingPolicy(PermissionPolicy):
     """Asks about every call."""
 
-    def decide(self, *_: Any, **__: Any) -> Permission:
+    def judge_details(self, *_: Any, **__: Any) -> Permission:
         return Permission(Verdict.ASK, "a rule")
 
 
@@ -328,8 +331,9 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
         return context
 
     server: Server[Any] = Server("test")
-    approval = Approval(ApprovalPolicy("client", 60))
-    FileFeatures(Flow(registry, policy), context_of, approval).register(server)
+    confirmers = Confirmers(ConfirmationOptions("client", 60))
+    remembered = MemoryResources(MemoryFiles(), TodoLists())
+    FileFeatures(Flow(registry, policy), context_of, confirmers, remembered).register(server)
     return server
 
 
@@ -386,7 +390,7 @@ async def test_a_rule_that_asks_about_reading_asks_for_the_prompt_and_for_resour
 @pytest.mark.requirement("at.permissions")
 async def test_a_bug_tells_the_client_nothing_of_itself(context: ToolContext) -> None:
     class Broken(PermissionPolicy):
-        def decide(self, *_: Any, **__: Any) -> Permission:
+        def judge_details(self, *_: Any, **__: Any) -> Permission:
             raise RuntimeError("a secret of ours")
 
     server = features_of({"read_file", "list_directory"}, Broken(), context)

@@ -11,9 +11,8 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.approval import Approval, ApprovalPolicy
+from server.consent.sealing import SealedStates
 from tests.harness import MODERN, connected, write_config
-from tools.contract.confirmation import McpConfirmation, Question
 
 pytestmark = pytest.mark.anyio
 
@@ -127,26 +126,24 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
 @pytest.mark.requirement("consent.late")
 def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     now = [1000.0]
-    approval = Approval(ApprovalPolicy("deny", timeout_seconds=300), clock=lambda: now[0])
-    details = McpConfirmation(title="t", server_name="s", tool_name="t", arguments={})
-    question = Question("description", details, "fingerprint")
-    early = approval.input_required(question, "client", MODERN)["requestState"]
-    late = approval.input_required(question, "client", MODERN)["requestState"]
+    states = SealedStates(300, clock=lambda: now[0])
+    early = states.seal("fingerprint", "client")
+    late = states.seal("fingerprint", "client")
     now[0] += 299
-    assert approval.redeem(early, "fingerprint", "client")
+    assert states.redeem(early, "fingerprint", "client")
     now[0] += 2
-    assert not approval.redeem(late, "fingerprint", "client")
+    assert not states.redeem(late, "fingerprint", "client")
 
 
 @pytest.mark.requirement("consent.bound")
 def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
-    approval = Approval(ApprovalPolicy("deny", timeout_seconds=300))
-    details = McpConfirmation(title="t", server_name="s", tool_name="t", arguments={})
-    state = approval.input_required(Question("d", details, "fingerprint"), "client", MODERN)["requestState"]
-    assert not approval.redeem(state, "fingerprint", "somebody else")
-    assert not approval.redeem(state, "another action", "client")
-    assert approval.redeem(state, "fingerprint", "client")
-    assert not approval.redeem(state, "fingerprint", "client")
+    states = SealedStates(300)
+    state = states.seal("fingerprint", "client")
+    assert not states.redeem(state, "fingerprint", "somebody else")
+    assert not states.redeem(state, "another action", "client")
+    assert states.redeem(state, "fingerprint", "client")
+    assert not states.redeem(state, "fingerprint", "client")
+    assert not SealedStates(300).redeem(states.seal("fingerprint", "client"), "fingerprint", "client")
 
 
 @pytest.mark.requirement("consent.malformed")

@@ -18,6 +18,7 @@ from typing import IO, Any
 import pytest
 
 from tests.harness import PEERS, server_arguments, stdio_upstream, write_config
+from tests.processes import is_running
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -309,14 +310,6 @@ def test_a_last_line_without_its_end_is_answered_too(root: Path) -> None:
         assert 8 in [message.get("id") for message in server.rest()]
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 STUBBORN = {"command": sys.executable, "args": [str(PEERS / "stubborn.py")]}
 """An upstream that ignores the end of its input and a polite signal, and tells its process id on standard error."""
 
@@ -344,7 +337,7 @@ def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int,
         if signals > 1:
             server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
-        assert not is_alive(pid)
+        assert not is_running(pid)
 
 
 @pytest.mark.requirement("stdio.end")

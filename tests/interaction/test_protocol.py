@@ -66,6 +66,10 @@ async def test_annotations_are_exact(mode: str, root: Path) -> None:
         "list_background_jobs": (True, False, True, False),
         "read_background_output": (True, False, True, False),
         "stop_background_job": (False, True, True, False),
+        "web_fetch": (False, False, True, True),
+        "web_search": (False, False, True, True),
+        "save_memory": (False, False, True, False),
+        "todo_write": (False, False, True, False),
     }
     seen: dict[str, Any] = {}
     for name, tool in tools.items():

@@ -14,11 +14,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.processes import bash, marked, read_line
-from tools.execution.broker_client import ProcessBroker
+from tools.execution.brokered_starter import BrokeredStarter
 
 
 async def main(mark: str, commands: list[str]) -> None:
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     processes = [await broker.start(bash(command, environment=marked(mark))) for command in commands]
     for process in processes:
         await read_line(process)

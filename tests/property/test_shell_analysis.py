@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.hostile.shell_corpus import DISGUISED, IN_LINES, IN_STRINGS, verdict
-from tools.permissions.shell.analysis import analyse
+from tools.permissions.shell.analyser import analyse
 
 BASH = shutil.which("bash")
 
-REAL_PROGRAMS = ("env", "nohup", "timeout", "nice", "xargs", "cat", "true", "find", "stdbuf")
+REAL_PROGRAMS = ("env", "nohup", "timeout", "nice", "xargs", "cat", "true", "find", "stdbuf", "sed", "ls")
 """What the tried commands may start besides `rm`: programs that do no harm in an empty folder."""
 
 FRAGMENTS = [
@@ -167,7 +168,8 @@ def _put(line: str, command: str) -> str:
 
 
 def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    lines = st.sampled_from([line for line in IN_LINES if "\nA" not in line])
+    """Lines that keep what is put into them a command wherever they stand: `ls )` ends a substitution around it."""
+    lines = st.sampled_from([line for line in IN_LINES if "\nA" not in line and not line.startswith("ls )")])
     return st.builds(_put, lines, inner)
 
 
@@ -223,6 +225,13 @@ def _runs_rm(folder: Path, command: str) -> bool:
     return ran.exists()
 
 
+FIND_PARTS = [
+    "f.txt", ".", "-exec", "-execdir", "-ok", "sed", "1p", "+", "\\;", "{}", "'{}'", "{} +", "-e", "'1e rm'", "'w out'",
+    "-n", "-i", "-name", "-o", "ls", "cat", "env", "rm", "-print", "-delete", "-fprint", "out", "-exec cat {} +", "!",
+    "\\(", "\\)",
+]  # fmt: skip
+
+
 needs_bash = pytest.mark.skipif(BASH is None or os.name != "posix", reason="not run: there is no bash here")
 
 
@@ -262,3 +271,41 @@ def test_what_bash_runs_of_joined_commands_is_seen_or_doubted(
     text = frame.replace("{{", "{").replace("}}", "}").replace("{}", joined)
     if verdict(analyse(text)) == "allow":
         assert not _runs_rm(folder, text)
+
+
+@needs_bash
+@pytest.mark.requirement("shell.analysis.truth")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(parts=["f.txt", "-exec", "sed", "1p", "+", "-e", "'1e rm'", "f.txt", "\\;"])
+@example(parts=[".", "-exec", "cat", "{}", "x", "+", "-exec", "rm", "\\;"])
+@given(parts=st.lists(st.sampled_from(FIND_PARTS), min_size=2, max_size=9))
+def test_find_runs_nothing_that_is_not_seen(folder: Path, parts: list[str]) -> None:
+    text = "echo a > f.txt; find " + " ".join(parts)
+    if analyse(text.partition("; ")[2]).is_read_only:
+        assert not _runs_rm(folder, text)
+        assert sorted(entry.name for entry in (folder / "empty").iterdir()) == ["f.txt"]
+
+
+PS_PARTS = [
+    "-e", "-A", "-ef", "-eF", "-f", "-l", "a", "ax", "aux", "auxww", "-ax", "-aux", "-p 1", "-o pid,args", "-eo args",
+    "e", "--sort=pid", "--no-headers", "--forest", "-ww", "-E", "-o environ",
+]  # fmt: skip
+
+
+@needs_bash
+@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.skipif(shutil.which("ps") is None or sys.platform != "linux", reason="not run: there is no Linux ps here")
+def test_ps_shows_no_environment_unasked() -> None:
+    cat = subprocess.Popen([str(shutil.which("cat"))], stdin=subprocess.PIPE, env={"MARK": "shown-by-ps"})
+    try:
+        lines = [" ".join(("ps", *parts)) for number in (1, 2) for parts in permutations(PS_PARTS, number)]
+        unasked = [line for line in lines if analyse(line).is_read_only]
+        assert len(unasked) > 40
+        text = "\n".join(unasked)
+        shown = subprocess.run([str(BASH), "-c", text], capture_output=True, check=False, timeout=50).stdout
+        assert b"PID" in shown
+        assert b"shown-by-ps" not in shown
+        asked = subprocess.run([str(BASH), "-c", "ps axeww"], capture_output=True, check=False).stdout
+        assert b"shown-by-ps" in asked
+    finally:
+        cat.communicate()

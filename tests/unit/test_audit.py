@@ -13,17 +13,23 @@ from typing import Any
 
 import pytest
 
-from server.audit import FIRST, AuditLog
+from server.audit import AuditLog
+from server.audit_file import FIRST, append
 from tests.harness import ROOT
-from tools.contract.audit import Decided
+from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.permissions.permission import Permission, Verdict
+from tools.permissions.remembering import Remembered, Scope
 
 ALLOW = Permission(Verdict.ALLOW, "because")
 
 
-def decided(arguments: dict[str, Any] | None = None, answer: Answer | Unavailable | None = None) -> Decided:
-    return Decided("edit", arguments or {}, "Edit a\nb", "stdio", ALLOW, answer, 1_700_000_000.5)
+def decided(
+    arguments: dict[str, Any] | None = None,
+    answer: Answer | Unavailable | None = None,
+    remembered: Remembered | None = None,
+) -> AuditEntry:
+    return AuditEntry("edit", arguments or {}, "Edit a\nb", "stdio", ALLOW, 1_700_000_000.5, answer, remembered)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -56,6 +62,25 @@ def test_each_decision_is_a_line_with_its_reason_and_its_answer(tmp_path: Path) 
     assert stat.S_IMODE(os.stat(tmp_path / "audit.jsonl").st_mode) == 0o600
 
 
+@pytest.mark.requirement("audit.rules")
+def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_without_secrets(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.jsonl"))
+    token = "ghp_" + "a1B2" * 9
+    rules = ("Edit(//ws)", f"Bash(curl {token} *)", f"Bash({'x' * 10_000} *)")
+    log.note(decided(answer=Answer(Decision.ONCE)))
+    log.note(decided(answer=Answer(Decision.SAVE), remembered=Remembered(rules, Scope.SAVED)))
+    log.close()
+    once, saved = records(tmp_path / "audit.jsonl")
+    assert "rules" not in once
+    assert "scope" not in once
+    assert (saved["answer"], saved["scope"]) == ("save", "saved")
+    assert saved["rules"][0] == "Edit(//ws)"
+    assert len(saved["rules"]) == 3
+    assert token not in str(saved["rules"])
+    assert len(saved["rules"][2]) < 3_000
+    assert is_whole(tmp_path / "audit.jsonl")
+
+
 @pytest.mark.requirement("audit.chained")
 def test_a_line_that_was_changed_or_taken_out_breaks_the_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
@@ -70,6 +95,31 @@ def test_a_line_that_was_changed_or_taken_out_breaks_the_chain(tmp_path: Path) -
     assert not is_whole(path)
     path.write_text("".join(whole.splitlines(keepends=True)[1:]))
     assert not is_whole(path)
+
+
+@pytest.mark.requirement("audit.checked")
+def test_the_check_in_the_handbook_names_the_line_that_was_changed_or_is_not_there(tmp_path: Path) -> None:
+    handbook = (ROOT / "docs" / "permissions.md").read_text()
+    program = handbook.partition("```python\n")[2].partition("```")[0]
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(str(path))
+    for number in range(3):
+        log.note(decided({"a": number}))
+    log.close()
+    whole = path.read_text()
+
+    def found() -> tuple[int, str]:
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return done.returncode, done.stderr.partition(" was")[0].strip()
+
+    assert found() == (0, "")
+    path.write_text(whole.replace('"a": 1', '"a": 7'))
+    assert found() == (1, "line 2")
+    path.write_text("".join(whole.splitlines(keepends=True)[::2]))
+    assert found() == (1, "line 2")
+    path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    assert found() == (0, ""), "as the handbook says, a cut end is not noticed"
 
 
 @pytest.mark.requirement("audit.chained")
@@ -88,6 +138,29 @@ def test_two_servers_write_one_chain(tmp_path: Path) -> None:
     assert [writer.wait(30) for writer in writers] == [0, 0]
     assert len(records(path)) == 100
     assert is_whole(path)
+
+
+@pytest.mark.requirement("audit.shortened")
+def test_a_file_that_somebody_empties_is_told_of_and_its_chain_shows_it(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    first = append(str(path), {"n": 1})
+    path.write_text("")
+    second = append(str(path), {"n": 2}, first)
+    assert (first.was_shortened, second.was_shortened) == (False, True)
+    assert records(path)[0]["previous"] == first.hash
+    assert not is_whole(path)
+    path.unlink()
+    assert append(str(path), {"n": 3}, second).was_shortened
+
+
+@pytest.mark.requirement("audit.shortened")
+@pytest.mark.parametrize(("name", "is_told"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
+def test_a_file_that_tools_can_reach_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_told: bool
+) -> None:
+    (tmp_path / "a").mkdir()
+    AuditLog(str(tmp_path / name)).warn_of_roots([str(tmp_path / "a")])
+    assert ("lies in the workspace folder" in caplog.text) is is_told
 
 
 @pytest.mark.requirement("audit.secrets")

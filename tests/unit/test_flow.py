@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.people import Keeper, Person
+from tools.audit import AuditEntry
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import (
     Answer,
@@ -19,12 +21,15 @@ from tools.contract.confirmation import (
     Question,
     Unavailable,
 )
-from tools.contract.context import ApprovalMode, ToolContext
+from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.result import FunctionCall, InlineDataPart, TextPart, ToolResult
+from tools.contract.subject import HostSubject, Subject
 from tools.display import render_question
 from tools.flow import Flow, package
-from tools.permissions.policy import Permission, PermissionPolicy, Verdict
+from tools.permissions.permission import Permission, Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.remembering import RuleKeeper, Scope
 from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
@@ -74,18 +79,6 @@ class Recorder(BaseTool[Mapping[str, Any]]):
         return ToolResult(llm_content=["a", TextPart("b"), InlineDataPart("image/png", b"x", "file:///x")])
 
 
-class Person:
-    """Gives one outcome to every question."""
-
-    def __init__(self, outcome: Answer | Pending | Unavailable) -> None:
-        self.outcome = outcome
-        self.questions: list[Question] = []
-
-    async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        self.questions.append(question)
-        return self.outcome
-
-
 YES = Answer(Decision.ONCE)
 
 
@@ -96,7 +89,7 @@ class Fixed(PermissionPolicy):
         super().__init__()
         self._verdict = verdict
 
-    def decide(self, tool: Any, details: Any, mode: Any) -> Permission:
+    def judge_details(self, tool: Any, details: Any, mode: Any) -> Permission:
         return Permission(self._verdict, "because the test says so")
 
 
@@ -251,3 +244,117 @@ async def test_every_verdict_is_followed_whether_or_not_the_tool_would_ask(
         assert "because the test says so" in result.error.message
     if asked and not asks:
         assert '"a": 1' in render_question(person.questions[0])
+
+
+class Other(Recorder):
+    """A recorder that an answer of always covers by its name."""
+
+    kind = Kind.OTHER
+
+
+class Fetcher(Recorder):
+    """A recorder that reaches two hosts."""
+
+    kind = Kind.FETCH
+
+    def subjects(self, params: Mapping[str, Any], context: ToolContext) -> Sequence[Subject]:
+        return HostSubject("example.org"), HostSubject("docs.example.net")
+
+
+class Record:
+    """Takes down each decision, and what the tool had done by then."""
+
+    def __init__(self, tool: Recorder) -> None:
+        self.entries: list[tuple[AuditEntry, bool]] = []
+        self._tool = tool
+
+    def note(self, entry: AuditEntry) -> None:
+        self.entries.append((entry, "execute" in self._tool.steps))
+
+
+FULL = ToolError(ToolErrorType.FILE_WRITE_FAILURE, "Nothing was saved, because the disk is full. Make room.")
+
+
+async def answered(
+    tool: Recorder, context: ToolContext, decision: Decision, keeper: RuleKeeper
+) -> tuple[ToolResult, Record]:
+    registry, record = ToolRegistry(), Record(tool)
+    registry.register_tool(tool)
+    flow = Flow(registry, PermissionPolicy(), keeper, record)
+    result = await flow.run(FunctionCall("recorder", {}), context, Person(Answer(decision)))
+    assert isinstance(result, ToolResult)
+    return result, record
+
+
+@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.parametrize(
+    ("fails", "first"),
+    [(None, ["a", "b"]), (ToolError(ToolErrorType.FILE_NOT_FOUND, "Gone."), ["Gone. [file_not_found]"])],
+    ids=["done", "failed"],
+)
+async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_call_too(
+    fails: ToolError | None, first: list[str], context: ToolContext
+) -> None:
+    result, _ = await answered(Other(fails=fails), context, Decision.SAVE, Keeper(FULL))
+    texts = [part.text for part in package("recorder", result).parts if isinstance(part, TextPart)]
+    assert texts == [*first, f"Allowed for this session only: recorder. {FULL.message}"]
+    assert context.client.grants == ["recorder"]
+
+
+@pytest.mark.requirement("audit.rules")
+@pytest.mark.parametrize(
+    ("decision", "problem", "knows_client", "remembered"),
+    [
+        (Decision.ONCE, None, True, None),
+        (Decision.ALWAYS, None, True, (("recorder",), Scope.SESSION)),
+        (Decision.SAVE, None, True, (("recorder",), Scope.SAVED)),
+        (Decision.SAVE, FULL, True, (("recorder",), Scope.SESSION)),
+        (Decision.SAVE, None, False, (("recorder",), Scope.SAVED)),
+        (Decision.SAVE, FULL, False, (("recorder",), Scope.CALL)),
+        (Decision.DENY, None, True, None),
+    ],
+)
+async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_before_the_action(
+    decision: Decision,
+    problem: ToolError | None,
+    knows_client: bool,
+    remembered: tuple[tuple[str, ...], Scope] | None,
+    context: ToolContext,
+) -> None:
+    if not knows_client:
+        context = replace(context, client=ClientState(""))
+    tool, keeper = Other(), Keeper(problem)
+    _, record = await answered(tool, context, decision, keeper)
+    (asked, _), (given, is_done) = record.entries
+    assert asked.answer is None
+    assert given.answer == Answer(decision)
+    assert not is_done
+    found = given.remembered
+    assert (None if found is None else (found.rules, found.scope)) == remembered
+    assert keeper.kept == (["recorder"] if remembered is not None and remembered[1] is Scope.SAVED else [])
+    in_session = remembered is not None and remembered[1] is Scope.SESSION
+    assert context.client.grants == (None if not knows_client else ["recorder"] if in_session else [])
+
+
+@pytest.mark.requirement("choices.hosts")
+async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext) -> None:
+    person, registry = Person(Answer(Decision.DENY)), ToolRegistry()
+    registry.register_tool(Fetcher())
+    await Flow(registry, PermissionPolicy()).run(FunctionCall("recorder", {}), context, person)
+    always = person.questions[0].choice(Decision.ALWAYS)
+    assert always is not None
+    assert always.rules == ("WebFetch(domain:example.org)", "WebFetch(domain:docs.example.net)")
+
+
+@pytest.mark.requirement("consent.way_out")
+@pytest.mark.parametrize(
+    ("channel", "way_out"), [(Channel.TIMED_OUT, "confirmation.timeout"), (Channel.MALFORMED, "confirmation.style")]
+)
+async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
+    channel: Channel, way_out: str, context: ToolContext
+) -> None:
+    result = await call(Recorder(), context, Person(Answer(Decision.DENY, channel)))
+    assert isinstance(result, ToolResult)
+    assert result.error is not None
+    assert "call it again" in result.error.message.lower()
+    assert way_out in result.error.message

@@ -20,16 +20,18 @@ ParamsT = TypeVar("ParamsT")
 
 
 class Kind(StrEnum):
-    """What a tool does to the world, in the words of Qwen Code and Gemini CLI."""
+    """What a tool does to the world, in the words of Qwen Code and Gemini CLI.
+
+    `COMMUNICATE` speaks with the user: no rule and no approval mode answers in a person's place.
+    """
 
     READ = "read"
     EDIT = "edit"
-    DELETE = "delete"
-    MOVE = "move"
     SEARCH = "search"
     EXECUTE = "execute"
     THINK = "think"
     FETCH = "fetch"
+    COMMUNICATE = "communicate"
     OTHER = "other"
 
 

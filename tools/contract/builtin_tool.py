@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from anyio import get_cancelled_exc_class, to_thread
-
 from tools.contract.base import BaseTool
-from tools.contract.context import AbortSignal
 from tools.contract.parameters import ToolParams, bind, published_schema, rename
 
 BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
-OutcomeT = TypeVar("OutcomeT")
 
 
 class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
@@ -57,19 +53,3 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
             InvalidToolParamsError: The values do not fit together.
         """
         del params, spelled
-
-
-async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
-    """Run blocking work in a worker thread that is abandoned on cancellation.
-
-    The work should look at `signal` between steps: after a cancellation nobody waits for it any more.
-
-    Raises:
-        ToolError: `cancelled`, if the signal is set already.
-    """
-    signal.raise_if_aborted()
-    try:
-        return await to_thread.run_sync(work, abandon_on_cancel=True)
-    except get_cancelled_exc_class():
-        signal.abort()
-        raise

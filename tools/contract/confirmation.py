@@ -112,7 +112,59 @@ class PlanConfirmation:
     type: Literal["plan"] = "plan"
 
 
-ConfirmationDetails = EditConfirmation | ExecConfirmation | McpConfirmation | InfoConfirmation | PlanConfirmation
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One answer that a question of the model proposes.
+
+    Args:
+        label: The answer, in a few words; unlike those of the other options.
+        description: What choosing it means.
+    """
+
+    label: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuestion:
+    """One question of the model to the user.
+
+    Args:
+        header: What it is about, in a word or two; unlike the headers of the other questions.
+        question: The whole question.
+        options: The answers proposed; none where a text is asked for.
+        is_multiple: Whether several options may be chosen.
+        takes_text: Whether words of one's own may be given, beside the options or instead.
+        placeholder: An example of a text.
+    """
+
+    header: str
+    question: str
+    options: tuple[Option, ...] = ()
+    is_multiple: bool = False
+    takes_text: bool = True
+    placeholder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskUserConfirmation:
+    """The model wants to know something. Not consent is asked for but answers, in a form of its own.
+
+    Args:
+        title: One line: who asks.
+        questions: In order.
+        state: Nothing beside the arguments binds the answer.
+    """
+
+    title: str
+    questions: tuple[UserQuestion, ...]
+    state: str = ""
+    type: Literal["ask_user"] = "ask_user"
+
+
+ConfirmationDetails = (
+    EditConfirmation | ExecConfirmation | McpConfirmation | InfoConfirmation | PlanConfirmation | AskUserConfirmation
+)
 
 
 class Decision(StrEnum):
@@ -163,17 +215,20 @@ class Answer:
         channel: How the answer came about.
         reason: What the person wrote beside a denial.
         content: The text the person put in place of the proposed one, or `None`.
+        answers: To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing
+            where it was left out.
     """
 
     decision: Decision
     channel: Channel = Channel.FORM
     reason: str = ""
     content: str | None = None
+    answers: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that must travel back to the client before the call can go on.
+    """What a person is asked before a call can go on.
 
     Args:
         description: What this call will do, in one line.

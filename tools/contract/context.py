@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
     from tools.execution.jobs import JobTable
     from tools.filesystem.workspace import Workspace
-    from tools.permissions.rule import Rule
 
 
 class ApprovalMode(StrEnum):
@@ -91,18 +90,32 @@ class ClientState:
     """What belongs to one client between its calls.
 
     Args:
-        key: Whose state this is: the process over stdio, a token's name, a session's id.
+        key: Whose state this is: the process over stdio, a token's name, a session's id. Empty for a client that cannot
+            be told from others, so that nothing is kept for it: `reads`, `jobs` and `grants` are `None` then.
         approval_mode: How much may happen without a question.
-        reads: What this client has read, or `None` for a client that cannot be told from others.
-        jobs: What this client runs in the background, or `None` for a client that cannot be told from others.
-        grants: What a person has allowed it from now on, or `None` for a client that cannot be told from others.
+        reads: What this client has read.
+        jobs: What this client runs in the background, `None` where there is no background.
+        grants: What a person has allowed it from now on, as permission rules.
     """
 
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT
     reads: ReadLedger | None = field(default_factory=ReadLedger)
     jobs: JobTable | None = None
-    grants: list[Rule] | None = field(default_factory=list["Rule"])
+    grants: list[str] | None = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        if self.is_anonymous:
+            self.reads = self.jobs = self.grants = None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether this client cannot be told from others."""
+        return not self.key
+
+
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+"""Tells how far something is: done, total or `None`, message."""
 
 
 async def _no_progress(done: float, total: float | None, message: str) -> None:
@@ -117,7 +130,7 @@ class ToolContext:
         workspace: The folders that tools may touch, and the one way to open anything in them.
         limits: How much one call may return.
         client: What belongs to the calling client.
-        services: What outlives a call: who runs commands.
+        services: What outlives a call and is shared by all clients.
         answer: What a person answered to this call's question, or `None`.
         confirmed: The details that were answered; the tool acts only while their `state` still holds.
         media: What becomes of images, sounds and other media.
@@ -135,6 +148,6 @@ class ToolContext:
     confirmed: ConfirmationDetails | None = None
     media: MediaHandling = MediaHandling.INLINE
     memo: dict[str, object] = field(default_factory=dict[str, object])
-    progress: Callable[[float, float | None, str], Awaitable[None]] = _no_progress
+    progress: Progress = _no_progress
     signal: AbortSignal = field(default_factory=AbortSignal)
     clock: Callable[[], float] = time.time

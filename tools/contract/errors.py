@@ -53,6 +53,12 @@ class ToolErrorType(StrEnum):
     MCP_TOOL_ERROR = "mcp_tool_error"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    WEB_REFUSED = "web_refused"
+    WEB_UNREACHABLE = "web_unreachable"
+    WEB_FETCH_PROCESSING_ERROR = "web_fetch_processing_error"
+    WEB_SEARCH_FAILED = "web_search_failed"
+    NO_SEARCH_PROVIDER = "no_search_provider"
+    DISCOVERED_TOOL_EXECUTION_ERROR = "discovered_tool_execution_error"
 
 
 class ToolError(Exception):

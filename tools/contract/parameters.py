@@ -61,7 +61,10 @@ def rename(
         InvalidToolParamsError: Two spellings of one parameter disagree, or there are very many properties.
     """
     if len(arguments) > MAX_UNKNOWN:
-        raise InvalidToolParamsError(tool, f"{len(arguments):,} properties were given; at most {MAX_UNKNOWN:,} may be.")
+        raise InvalidToolParamsError(
+            tool,
+            f"{len(arguments):,} properties were given; at most {MAX_UNKNOWN:,} may be. Give only those of the schema.",
+        )
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for name, value in arguments.items():
@@ -167,7 +170,9 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mappi
         else:
             continue
         if count > most:
-            raise InvalidToolParamsError(tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted.")
+            raise InvalidToolParamsError(
+                tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted. Give fewer, in several calls."
+            )
 
 
 def _refuse_huge_numbers(tool: str, arguments: Mapping[str, Any], model: type[ToolParams]) -> None:
@@ -175,7 +180,9 @@ def _refuse_huge_numbers(tool: str, arguments: Mapping[str, Any], model: type[To
     for name, value in arguments.items():
         if name in model.model_fields and isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise InvalidToolParamsError(
-                tool, f"'{name}' is a number beyond {MAX_INTEGER:,} or -{MAX_INTEGER:,}, where it would not be exact."
+                tool,
+                f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "
+                f"{MAX_INTEGER:,}.",
             )
 
 

@@ -78,7 +78,18 @@ class FileDiff:
     truncated: bool = False
 
 
-ReturnDisplay = str | FileDiff
+@dataclass(frozen=True, slots=True)
+class TodoListDisplay:
+    """A todo list, for people.
+
+    Args:
+        todos: For each todo its id, its content and its status, in order.
+    """
+
+    todos: tuple[Mapping[str, str], ...]
+
+
+ReturnDisplay = str | FileDiff | TodoListDisplay
 """What a person is shown: a text (often Markdown), or an object that says more than the text."""
 
 
@@ -101,6 +112,7 @@ class ToolResult:
         facts: Small facts for programs, published under `_meta`.
         error: Present exactly when the call failed; the model then reads `error.message`.
         verbatim: A result that is in wire shape already (an upstream's) and passes through untouched.
+        note: A line to be told after the content, also of a call that failed; not the tool's but the flow's.
     """
 
     llm_content: PartListUnion = ""
@@ -109,6 +121,7 @@ class ToolResult:
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     error: ToolFailure | None = None
     verbatim: Mapping[str, Any] | None = None
+    note: str = ""
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:

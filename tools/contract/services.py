@@ -12,15 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools are given. Each is made when it is first asked for.
+    """The services that tools are given: for each, what makes it when it is first called and then gives the same one.
 
     Args:
-        runner: Gives what runs shell commands, or `None` where none can be run.
+        commands: Runs shell commands; `None` where none can be run.
     """
 
-    runner: Callable[[], CommandRunner] | None = None
-
-    @property
-    def commands(self) -> CommandRunner | None:
-        """What runs shell commands."""
-        return self.runner() if self.runner is not None else None
+    commands: Callable[[], CommandRunner] | None = None

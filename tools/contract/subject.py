@@ -1,4 +1,4 @@
-"""What a call touches, as far as rules can be about it: paths, a shell command, hosts."""
+"""What a call touches, as far as rules can be about it: paths, a shell command, hosts, agents."""
 
 from __future__ import annotations
 
@@ -49,4 +49,11 @@ class HostSubject:
     host: str
 
 
-Subject = PathSubject | CommandSubject | HostSubject
+@dataclass(frozen=True, slots=True)
+class AgentSubject:
+    """An agent that is given a task."""
+
+    name: str
+
+
+Subject = PathSubject | CommandSubject | HostSubject | AgentSubject

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tools.execution.confinement import Confined
+    from tools.execution.confinement import Confined, SteeringChanges
     from tools.execution.jobs import Job
     from tools.execution.process import ExitStatus
 
@@ -67,6 +67,7 @@ class Ending(StrEnum):
     EXITED = "exited"
     TIMED_OUT = "timed_out"
     SILENT = "silent"
+    OVERFLOWED = "overflowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Finished:
         pid: The process id it had.
         shell: The absolute path of the shell that ran it.
         confined: Where it ran.
-        steering: Files it made that steer programs outside the sandbox.
+        steering: What is known of files that steer programs outside the sandbox.
         left_running: Processes that it started and that ran on.
         job: The background job that these are now, or `None` where they were ended because there can be none.
     """
@@ -93,6 +94,6 @@ class Finished:
     pid: int
     shell: str
     confined: Confined
-    steering: tuple[str, ...] = ()
+    steering: SteeringChanges
     left_running: tuple[int, ...] = ()
     job: Job | None = None

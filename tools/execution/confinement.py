@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from tools.execution.process import ProcessSpec
+
+
+class NetworkAccess(StrEnum):
+    """What a command reaches: nothing, or all that this machine reaches (`shell.network`)."""
+
+    NONE = "none"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringChanges:
+    """What is known, after a command, of the files that steer programs outside its sandbox.
+
+    Args:
+        new: Paths of those that were not there when it began, whoever made them.
+        set_aside: Where those are now that were renamed, so that no program obeys them.
+        changed: Paths of those that are gone now, or are not what they were, whoever did that.
+        uncovered: How many files and folders could not be kept from it, since there are too many.
+    """
+
+    new: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    uncovered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +41,16 @@ class Confined:
     Args:
         spec: What is to be started, the sandbox's own program in front where there is one.
         sandbox: What confines it: `bwrap`, or `none`.
-        network: What it reaches: `host` for all that this machine reaches, `none` for nothing.
+        network: What it reaches.
     """
 
     spec: ProcessSpec
     sandbox: str = "none"
-    network: str = "host"
+    network: NetworkAccess = NetworkAccess.HOST
 
-    async def release(self) -> tuple[str, ...]:
-        """Give back what is held for the command, once everything of it has ended, or if it was not started.
-
-        Returns:
-            Paths of files that steer programs outside the sandbox, new since the command began.
-        """
-        return ()
+    async def release(self) -> SteeringChanges:
+        """Give back what is held for the command, once everything of it has ended, or if it was not started."""
+        return SteeringChanges()
 
 
 class Confinement(Protocol):
@@ -46,12 +67,3 @@ class Confinement(Protocol):
             ToolError: A sandbox is required, and none works here.
         """
         ...
-
-
-class Plain:
-    """No sandbox: every command runs as it is."""
-
-    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
-        """Leave the command as it is."""
-        del workspace_roots
-        return Confined(spec)

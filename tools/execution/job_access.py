@@ -8,6 +8,7 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.parameters import ToolParams
 from tools.execution.jobs import JobTable
+from tools.execution.time_limit import MAX_TIMEOUT
 
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
 """Other spellings of the parameter that names a job."""
@@ -31,6 +32,6 @@ def jobs_of(context: ToolContext) -> JobTable:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
             "There are no background jobs for this client: it has no session, so nobody could say later whose they "
-            "are. Run the command in the foreground; timeout may be up to 600000 milliseconds.",
+            f"are. Run the command in the foreground; timeout may be up to {MAX_TIMEOUT} milliseconds.",
         )
     return context.client.jobs

@@ -124,7 +124,10 @@ class JobTable:
             ToolError: As many run as may.
         """
         if self._is_closed:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "The server is ending; nothing was started.")
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                "The server is ending, so nothing was started. Start it again once the server is back.",
+            )
         if len(self.running()) + self._starting >= MAX_RUNNING:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
@@ -139,7 +142,6 @@ class JobTable:
 
     def add(self, running: RunningCommand) -> Job:
         """Take over a started command. All it prints is kept from now on."""
-        running.is_job = True
         running.output.keep_all()
         elapsed = time.monotonic() - running.started_at
         job = Job(f"bg_{os.urandom(4).hex()}", running, time.time() - elapsed)
@@ -187,4 +189,4 @@ class JobTable:
             oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
             del self._jobs[oldest.id]
             if (spill := oldest.running.output.spill) is not None:
-                oldest.running.spills.discard(oldest.running.request.client_key, spill)
+                spill.discard()

@@ -12,14 +12,26 @@ from tools.contract.names import shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.execution.job_access import jobs_of
+from tools.execution.job_report import JOB_PROPERTIES, status_text, structured_job
 from tools.execution.jobs import Job, JobStatus
-from tools.execution.shell_report import command_line, size, status_text
+from tools.execution.report_text import command_line, size
 
 MAX_TEXT_BYTES = 8_000
 """The text beside structured content stays below this; the jobs that started last come first, so they are in it."""
 
 COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
+
+
+_PROPERTIES: Mapping[str, Any] = {
+    **JOB_PROPERTIES,
+    "pid": {"type": "integer"},
+    "command": {"type": "string"},
+    "description": {"type": "string"},
+    "directory": {"type": "string"},
+    "duration_ms": {"type": "integer"},
+    "output_bytes": {"type": "integer"},
+}
 
 
 class ListJobsParams(ToolParams):
@@ -44,33 +56,7 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
         "properties": {
             "jobs": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "job_id": {"type": "string"},
-                        "status": {"enum": [status.value for status in JobStatus]},
-                        "exit_code": {"type": ["integer", "null"]},
-                        "signal": {"type": ["string", "null"]},
-                        "pid": {"type": "integer"},
-                        "command": {"type": "string"},
-                        "description": {"type": "string"},
-                        "directory": {"type": "string"},
-                        "duration_ms": {"type": "integer"},
-                        "output_bytes": {"type": "integer"},
-                    },
-                    "required": [
-                        "job_id",
-                        "status",
-                        "exit_code",
-                        "signal",
-                        "pid",
-                        "command",
-                        "description",
-                        "directory",
-                        "duration_ms",
-                        "output_bytes",
-                    ],
-                },
+                "items": {"type": "object", "properties": _PROPERTIES, "required": list(_PROPERTIES)},
             }
         },
         "required": ["jobs"],
@@ -121,10 +107,7 @@ def _line(job: Job) -> str:
 def _structured(job: Job) -> dict[str, Any]:
     request = job.running.request
     return {
-        "job_id": job.id,
-        "status": job.status.value,
-        "exit_code": job.exit.code if job.exit is not None else None,
-        "signal": job.exit.signal if job.exit is not None else None,
+        **structured_job(job),
         "pid": job.running.process.pid,
         "command": command_line(request.command, STRUCTURED_COMMAND_CHARS),
         "description": command_line(request.description, STRUCTURED_COMMAND_CHARS),

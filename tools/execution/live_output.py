@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from tools.execution.output import Output
 from tools.execution.terminal_text import from_whole_character, plain_text, whole_characters
+
+if TYPE_CHECKING:
+    from tools.contract.context import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +25,6 @@ REPORT_CHARS = 1_000
 
 FAREWELL_SECONDS = 0.5
 """How long a report that is on its way may delay the result."""
-
-Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 
 class LiveOutput:
@@ -48,7 +49,7 @@ class LiveOutput:
         if self._output.total == self._told or now - self._told_at < INTERVAL_SECONDS or is_busy:
             return
         self._told, self._told_at = self._output.total, now
-        self._telling = asyncio.create_task(self._tell(self._told, last_lines(self._output)))
+        self._telling = asyncio.create_task(self._tell(self._told, newest_text(self._output)))
 
     async def stop(self) -> None:
         """Report no more."""
@@ -66,7 +67,7 @@ class LiveOutput:
             logger.info("progress could not be told: %s", type(error).__name__)
 
 
-def last_lines(output: Output) -> str:
+def newest_text(output: Output) -> str:
     """The end of the output, as lines that are whole where they are not too long."""
     if output.is_binary:
         return f"(binary output, {output.total:,} bytes so far)"

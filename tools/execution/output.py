@@ -47,7 +47,7 @@ class Snapshot:
     def text(self, budget: int = OUTPUT_CHARS) -> tuple[str, bool]:
         """The output as text, without blank lines around it, and whether its middle was left out."""
         head_chars = budget // HEAD_SHARE
-        if self.is_whole:
+        if self.is_whole and len(self.tail) <= TAIL_BYTES:
             whole = plain_text(self.tail).strip("\n")
             if len(whole) <= budget:
                 return whole, False
@@ -58,9 +58,10 @@ class Snapshot:
     def _last_text(self, chars: int) -> str:
         """As much of the end as is needed, since there may be ten times as many bytes as characters, or as few."""
         size = 2 * chars
+        tail = self.tail[-TAIL_BYTES:]
         while True:
-            text = plain_text(from_whole_character(self.tail[-size:])).strip("\n")
-            if len(text) >= chars or size >= len(self.tail):
+            text = plain_text(from_whole_character(tail[-size:])).strip("\n")
+            if len(text) >= chars or size >= len(tail):
                 return text[-chars:]
             size *= 4
 
@@ -79,9 +80,10 @@ class Output:
 
     Args:
         open_spill: Gives the file for an output that is too long, or `None` if nothing is kept.
+        tail_bytes: Bytes kept of the end in memory; an output that is no longer is there as a whole.
     """
 
-    def __init__(self, open_spill: Callable[[], Spill | None]) -> None:
+    def __init__(self, open_spill: Callable[[], Spill | None], tail_bytes: int = TAIL_BYTES) -> None:
         self.total = 0
         """Bytes printed so far."""
         self.changed_at = time.monotonic()
@@ -89,6 +91,7 @@ class Output:
         self.is_binary = False
         self.spill: Spill | None = None
         self._open_spill = open_spill
+        self._tail_bytes = tail_bytes
         self._head = bytearray()
         self._recent: deque[bytes | bytearray] = deque()
         self._recent_bytes = 0
@@ -104,7 +107,7 @@ class Output:
         self._remember(data)
         if self.spill is not None:
             self.spill.write(data)
-        elif self.total > TAIL_BYTES and self.tail_start == 0:
+        elif self.total > self._tail_bytes and self.tail_start == 0:
             self.keep_all()
         self._forget()
 
@@ -159,5 +162,5 @@ class Output:
             self._recent[-1] = bytearray(last + data)
 
     def _forget(self) -> None:
-        while self._recent_bytes - len(self._recent[0]) >= TAIL_BYTES:
+        while self._recent_bytes - len(self._recent[0]) >= self._tail_bytes:
             self._recent_bytes -= len(self._recent.popleft())

@@ -13,7 +13,8 @@ READ_BYTES = 1 << 18
 """Most bytes read in one turn of the event loop; takes some 50 microseconds."""
 
 PIPE_BYTES = 1 << 20
-"""A pipe that is read in fewer turns; the most that Linux gives to everybody."""
+"""A pipe that is read in fewer turns; Linux gives as much to every user (/proc/sys/fs/pipe-max-size), but not to one
+who has many such pipes."""
 
 USUAL_PIPE_BYTES = 1 << 16
 """What a pipe holds at first. A command that fills it prints much."""

@@ -1,6 +1,6 @@
 """What running a command means to those who ask for it: a specification, a process, and how it ended.
 
-Nothing here starts anything. `tools.execution.broker_client` does, through the broker, which sees to it that nothing
+Nothing here starts anything. `tools.execution.brokered_starter` does, through the broker, which sees to it that nothing
 is left of a command once this server is gone.
 """
 
@@ -19,11 +19,13 @@ class ResourceLimits:
         file_bytes: The largest file it may write.
         processes: The most processes of its user, those that run already counted in; without effect for root.
         core_bytes: The largest core dump.
+        group: The file by which a process joins a control group (`cgroup.procs`); it and all it starts count there.
     """
 
     file_bytes: int | None = None
     processes: int | None = None
     core_bytes: int | None = 0
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ class ProcessSpec:
         folder: The folder it starts in, an absolute path.
         environment: All of its environment.
         limits: What the operating system limits it to.
-        attachments: Content that the program reads from descriptors of these numbers (3 and above).
+        attachments: Content that the program reads from descriptors of these numbers: 0, its standard input, which is
+            empty otherwise, and 3 and above.
+        separates_errors: Whether what comes on standard error is told apart from the rest.
     """
 
     argv: tuple[str, ...]
@@ -43,6 +47,7 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(repr=False)
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
+    separates_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class StartFailedError(Exception):
 class Process(Protocol):
     """One started program with everything that it starts, whatever session or group that is in.
 
-    It reads nothing (its standard input is empty), has no terminal, and runs in a session of its own.
+    It reads nothing but what it was given, has no terminal, and runs in a session of its own.
     """
 
     @property
@@ -87,6 +92,11 @@ class Process(Protocol):
 
         Owned by the process: closed by `close`. It ends only when every process that holds it has ended.
         """
+        ...
+
+    @property
+    def errors(self) -> int:
+        """The same with what comes on standard error, where that is told apart; else -1."""
         ...
 
     async def wait(self) -> ExitStatus:
@@ -109,7 +119,7 @@ class Process(Protocol):
         ...
 
     def close(self) -> None:
-        """Close `output`. What still runs and prints then gets an error for it."""
+        """Close `output` and `errors`. What still runs and prints then gets an error for it."""
         ...
 
 

@@ -13,8 +13,9 @@ from tools.contract.errors import InvalidToolParamsError
 from tools.contract.names import shown_whole_path
 from tools.contract.result import ToolResult
 from tools.execution.job_access import JOB_ALIASES, JobParams, jobs_of
+from tools.execution.job_report import job_facts, status_text
 from tools.execution.jobs import Job, JobStatus
-from tools.execution.shell_report import command_line, job_facts, size, status_text, steering_notes
+from tools.execution.report_text import command_line, size, steering_notes
 
 if TYPE_CHECKING:
     from tools.execution.output_window import Window
@@ -67,7 +68,9 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         output = job.running.output
         if params.offset is not None and params.offset > output.total:
             raise InvalidToolParamsError(
-                self.name, f"'offset' {params.offset} lies past the end: {output.total} bytes have been printed so far."
+                self.name,
+                f"'offset' {params.offset} lies past the end: {output.total} bytes have been printed so far. Give at "
+                "most that, or leave it out to see the last lines.",
             )
         facts = job_facts(job)
         if output.is_binary:

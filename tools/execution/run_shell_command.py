@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from tools.contract.base import Behaviour, Kind
-from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.blocking import run_blocking
+from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -17,28 +17,13 @@ from tools.contract.names import one_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.contract.subject import CommandSubject, Subject
-from tools.execution.command import OUTPUT_CHARS, CommandRequest, Ending
-from tools.execution.job_access import jobs_of
-from tools.execution.shell_report import (
-    command_line,
-    job_content,
-    job_facts,
-    run_content,
-    run_display,
-    run_facts,
-    timed_out_message,
-)
+from tools.execution.report_text import command_line
+from tools.execution.time_limit import MAX_TIMEOUT
 from tools.filesystem.descriptors import PathKind
 from tools.filesystem.workspace import Workspace, missing
 
-if TYPE_CHECKING:
-    from tools.execution.runner import CommandRunner
-
 MAX_COMMAND_CHARS = 100_000
 """No command line of this length was meant; Linux takes 128 kB."""
-
-MAX_TIMEOUT = 600_000
-"""Milliseconds (Qwen Code's number)."""
 
 DESCRIBED_CHARS = 200
 """Characters of the command, and of what it is for, in the line that describes a call."""
@@ -65,8 +50,8 @@ class ShellParams(ToolParams):
         ge=1,
         le=MAX_TIMEOUT,
         description=(
-            "How long the command may take, in milliseconds, at most 600000 (10 minutes); by default 120000. Without "
-            "effect in the background."
+            f"How long the command may take, in milliseconds, at most {MAX_TIMEOUT} (10 minutes); if it is left out, "
+            "the server's own limit holds. Without effect in the background."
         ),
     )
     is_background: bool = Field(
@@ -106,7 +91,11 @@ class ShellTool(BuiltinTool[ShellParams]):
         if not params.script.strip():
             raise InvalidToolParamsError(self.name, "'command' is empty; give a command line such as 'git status'.")
         if "\0" in params.command:
-            raise InvalidToolParamsError(self.name, "'command' holds a NUL character, which no command line can have.")
+            raise InvalidToolParamsError(
+                self.name,
+                "'command' holds a NUL character, which no command line can have; write it as an escape, as in "
+                "printf '\\x00'.",
+            )
         if params.directory is not None and not params.directory.strip():
             raise InvalidToolParamsError(
                 self.name, f"'{spelled['directory']}' is empty; leave it out to run in the workspace's first folder."
@@ -144,45 +133,10 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
         """Run it."""
+        from tools.execution.shell_call import run_command  # noqa: PLC0415 - with the first call
+
         context.signal.raise_if_aborted()
-        runner = _runner(context)
-        request = CommandRequest(
-            command=params.script,
-            folder=await _real_folder(params, context),
-            roots=context.workspace.roots,
-            client_key=context.client.key,
-            timeout_seconds=params.timeout / 1000 if params.timeout is not None else runner.options.timeout_seconds,
-            description=params.description or "",
-        )
-        if params.is_background:
-            return await _in_background(runner, request, context)
-        finished = await runner.run(request, context.client.jobs, context.progress)
-        if finished.ending is not Ending.EXITED:
-            raise ToolError(
-                ToolErrorType.SHELL_TIMED_OUT,
-                timed_out_message(finished, request, runner.options.silence_seconds),
-            )
-        return ToolResult(
-            llm_content=run_content(finished, request, params.directory),
-            return_display=run_display(finished),
-            facts=run_facts(finished),
-        )
-
-
-async def _in_background(runner: CommandRunner, request: CommandRequest, context: ToolContext) -> ToolResult:
-    job = await runner.start_job(request, jobs_of(context))
-    shown = await job.running.shown(OUTPUT_CHARS)
-    return ToolResult(
-        llm_content=job_content(job, shown),
-        return_display=f"Background job {job.id}: {job.status}",
-        facts=job_facts(job),
-    )
-
-
-def _runner(context: ToolContext) -> CommandRunner:
-    if context.services.commands is None:
-        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "Commands cannot be run here: this server has no runner.")
-    return context.services.commands
+        return await run_command(params, await _real_folder(params, context), context)
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> str:

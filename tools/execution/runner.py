@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -21,14 +22,17 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished
 from tools.execution.confinement import Confinement
 from tools.execution.jobs import Job, JobTable
-from tools.execution.live_output import LiveOutput, Progress
+from tools.execution.live_output import LiveOutput
 from tools.execution.output import Output
 from tools.execution.output_reader import OutputReader
 from tools.execution.process import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
-from tools.execution.programs import find_program
 from tools.execution.running_command import RunningCommand
 from tools.execution.sandbox.limits import default_limits
 from tools.execution.spill_store import SpillStore
+from tools.filesystem.programs import find_program
+
+if TYPE_CHECKING:
+    from tools.contract.context import Progress
 
 TICK_SECONDS = 0.25
 """How often a running command is looked at: for silence, and for something to report."""
@@ -42,16 +46,21 @@ ENDED_CHARS = 4_000
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
 """Variables that name a file which a shell runs first."""
 
+_AGAIN = "try again when other commands have ended; stop_background_job ends those of the background"
+
 _WHY = {
-    errno.ENOENT: "the folder or the shell does not exist (any more)",
-    errno.ENOTDIR: "its folder is not a folder (any more)",
-    errno.EACCES: "its folder or the shell may not be used",
+    0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
+    errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",
+    errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
+    errno.EACCES: "this server may not use its folder or the shell; give another folder as directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
-    errno.ENOSYS: "no commands can be run on this system",
-    errno.EAGAIN: "no more processes can be started now; end some, or try again",
-    errno.ENOMEM: "there is no memory for another process; end some, or try again",
-    errno.EMFILE: "too many files are open; try again when other commands have ended",
-    errno.ENFILE: "too many files are open; try again when other commands have ended",
+    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
+    "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
+    errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
+    errno.EAGAIN: f"no more processes can be started now; {_AGAIN}",
+    errno.ENOMEM: f"there is no memory for another process; {_AGAIN}",
+    errno.EMFILE: f"too many files are open; {_AGAIN}",
+    errno.ENFILE: f"too many files are open; {_AGAIN}",
 }
 
 
@@ -106,15 +115,7 @@ class CommandRunner:
         deadline = time.monotonic() + request.timeout_seconds
         await self._take_place(request)
         try:
-            running = await self._start(request)
-            try:
-                ending, status = await self._watch(running, deadline, progress)
-                return await self._finish(running, ending, status, jobs)
-            except BaseException:
-                if not running.is_job:
-                    await running.end()
-                    await running.close()
-                raise
+            return await self._see_through(await self._start(request), deadline, jobs, progress)
         finally:
             self._places.release()
 
@@ -154,11 +155,11 @@ class CommandRunner:
             await confined.release()
             if not isinstance(error, StartFailedError):
                 raise
-            why = _WHY.get(error.number, "the operating system refused it")
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {why}.") from None
+            sentence = f"The command was not started: {_why_not_started(error.number)}."
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, sentence) from None
         output = Output(lambda: self._spills.open(request.client_key))
         reader = OutputReader(process.output, output)
-        return RunningCommand(request, shell, confined, process, output, reader, self._spills, time.monotonic())
+        return RunningCommand(process, output, reader, time.monotonic(), request, shell, confined)
 
     async def _watch(
         self, running: RunningCommand, deadline: float, progress: Progress
@@ -184,21 +185,26 @@ class CommandRunner:
             waiting.cancel()
             await live.stop()
 
-    async def _finish(
-        self, running: RunningCommand, ending: Ending, status: ExitStatus | None, jobs: JobTable | None
+    async def _see_through(
+        self, running: RunningCommand, deadline: float, jobs: JobTable | None, progress: Progress
     ) -> Finished:
-        seconds = time.monotonic() - running.started_at
+        """Wait for what comes of a command, then hand it over to the jobs or let go of it."""
         left: tuple[int, ...] = ()
         job: Job | None = None
-        if ending is Ending.EXITED:
-            await running.settle()
-            left = await running.left_running()
-            job = _adopted(running, jobs) if left else None
-        if job is None and (left or ending is not Ending.EXITED):
-            await running.end()
-        shown = await running.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
-        if job is None:
-            await running.close()
+        try:
+            ending, status = await self._watch(running, deadline, progress)
+            seconds = time.monotonic() - running.started_at
+            if ending is Ending.EXITED:
+                await running.settle()
+                left = await running.left_running()
+                job = _adopted(running, jobs) if left else None
+            if job is None:
+                await running.end()
+            shown = await running.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
+        finally:
+            if job is None:
+                await running.end()
+                await running.close()
         return Finished(
             ending=ending,
             exit=status,
@@ -211,6 +217,12 @@ class CommandRunner:
             left_running=left,
             job=job,
         )
+
+
+def _why_not_started(number: int) -> str:
+    """Why, and what to do, as the end of a sentence."""
+    name = errno.errorcode.get(number, str(number))
+    return _WHY.get(number, f"the operating system refused it ({name}); try it once more, then tell the user")
 
 
 def _adopted(running: RunningCommand, jobs: JobTable | None) -> Job | None:

@@ -1,40 +1,26 @@
-"""What results tell of commands and jobs. What a command printed stands last, so nothing in it can pass for a label."""
+"""What results tell of commands. What a command printed stands last, so nothing in it can pass for a label."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tools.contract.names import one_line, shown_whole_path
+from tools.contract.names import shown_whole_path
 from tools.contract.result import FileDataPart, Part, TextPart
 from tools.execution.command import POSIX_SHELL, CommandRequest, Ending, Finished, Shown
-from tools.execution.jobs import Job, JobStatus
+from tools.execution.confinement import NetworkAccess
+from tools.execution.job_report import status_text
+from tools.execution.jobs import MAX_RUNNING, Job, JobStatus
+from tools.execution.report_text import DISPLAY_CHARS, command_facts, size, steering_notes
+from tools.execution.time_limit import MAX_TIMEOUT
 
 if TYPE_CHECKING:
     from tools.execution.process import ExitStatus
 
-DISPLAY_CHARS = 4_000
-"""Characters of an output that a person is shown beside the result for the model; the end counts."""
-
 NEAR_THE_LIMIT = 0.5
 """A command that took this much of its time is told how to get more (Qwen Code's share)."""
 
-MOST_STEERING = 10
-"""Files that are named."""
 
-KILO = 1000
 _EMPTY = "Output: (empty)"
-
-
-def size(count: int) -> str:
-    """A number of bytes for people and models."""
-    if count < KILO:
-        return f"{count} bytes"
-    for unit in ("kB", "MB"):
-        count_in_unit = count / (KILO if unit == "kB" else KILO**2)
-        if count_in_unit < KILO:
-            return f"{count_in_unit:.1f} {unit}"
-    return f"{count / KILO**3:.1f} GB"
 
 
 def run_content(finished: Finished, request: CommandRequest, directory: str | None) -> list[Part]:
@@ -60,16 +46,16 @@ def run_content(finished: Finished, request: CommandRequest, directory: str | No
 
 def run_facts(finished: Finished) -> dict[str, Any]:
     """What programs are told of it."""
-    status = finished.exit
+    shown = finished.shown
     return {
-        "sandbox": finished.confined.sandbox,
-        "network": finished.confined.network,
-        "exitCode": status.code if status is not None else None,
-        "signal": status.signal if status is not None else None,
-        "pid": finished.pid,
-        "durationMs": round(finished.seconds * 1000),
-        "outputBytes": finished.shown.total,
-        "outputFile": finished.shown.file,
+        **command_facts(
+            finished.confined,
+            finished.exit,
+            pid=finished.pid,
+            seconds=finished.seconds,
+            total=shown.total,
+            file=shown.file,
+        ),
         "timedOut": finished.ending is not Ending.EXITED,
         "jobId": finished.job.id if finished.job is not None else None,
     }
@@ -101,10 +87,9 @@ def timed_out_message(finished: Finished, request: CommandRequest, silence_secon
             "Let it print its progress"
         )
     else:
-        why = (
-            f"took longer than {request.timeout_seconds:g} s and was ended, with all it had started. "
-            "Give it more time with the parameter timeout (milliseconds, at most 600000)"
-        )
+        why = f"took longer than {request.timeout_seconds:g} s and was ended, with all it had started. "
+        more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_TIMEOUT})"
+        why += "Split it" if request.timeout_seconds * 1000 >= MAX_TIMEOUT else more
     shown = finished.shown
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
     if shown.is_binary:
@@ -126,34 +111,6 @@ def job_content(job: Job, shown: Shown) -> str:
     return "\n".join(lines)
 
 
-def job_facts(job: Job) -> dict[str, Any]:
-    """What programs are told of it."""
-    spill = job.running.output.spill
-    status = job.exit
-    return {
-        "sandbox": job.running.confined.sandbox,
-        "network": job.running.confined.network,
-        "jobId": job.id,
-        "status": job.status.value,
-        "exitCode": status.code if status is not None else None,
-        "signal": status.signal if status is not None else None,
-        "pid": job.running.process.pid,
-        "durationMs": round(job.seconds * 1000),
-        "outputBytes": job.running.output.total,
-        "outputFile": spill.path if spill is not None and spill.kept else None,
-    }
-
-
-def status_text(job: Job) -> str:
-    """A job's status with how its shell ended."""
-    if job.exit is None:
-        return job.status.value
-    ended = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"
-    if job.status is JobStatus.RUNNING:
-        return f"running; its shell has ended, {ended}"
-    return f"{job.status.value}, {ended}"
-
-
 def _exit_lines(status: ExitStatus | None) -> list[str]:
     lines: list[str] = []
     if status is not None and status.code:
@@ -169,7 +126,9 @@ def _left_lines(finished: Finished) -> list[str]:
         return []
     pids = f"PIDs {', '.join(map(str, finished.left_running))}"
     if finished.job is None:
-        return [f"Note: it left processes running ({pids}). They were ended: no background job can be made of them."]
+        why = f"this client can have no background jobs, or {MAX_RUNNING} run already"
+        then = "Let the command wait for them, or end a job with stop_background_job first."
+        return [f"Note: it left processes running ({pids}). They were ended, since {why}. {then}"]
     said = f"Background Jobs: {finished.job.id} ({pids}), left running by the command."
     return [f"{said} read_background_output shows what it prints, stop_background_job ends it."]
 
@@ -184,22 +143,11 @@ def _notes(finished: Finished, request: CommandRequest) -> list[str]:
             "timeout, or use is_background."
         )
     if finished.confined.sandbox != "none" and (finished.exit is None or finished.exit.code != 0):
-        network = ", and reaches no network" if finished.confined.network == "none" else ""
+        network = ", and reaches no network" if finished.confined.network is NetworkAccess.NONE else ""
         notes.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
     notes += steering_notes(finished.steering)
     notes += _file_notes(finished.shown)
     return notes
-
-
-def steering_notes(paths: Sequence[str]) -> list[str]:
-    """That files are there which programs outside the sandbox will obey."""
-    if not paths:
-        return []
-    shown = ", ".join(map(shown_whole_path, paths[:MOST_STEERING]))
-    more = f" and {len(paths) - MOST_STEERING} more" if len(paths) > MOST_STEERING else ""
-    return [
-        f"Note: new since the command began, and obeyed by programs outside the sandbox: {shown}{more}. Tell the user."
-    ]
 
 
 def _file_notes(shown: Shown) -> list[str]:
@@ -208,7 +156,8 @@ def _file_notes(shown: Shown) -> list[str]:
         return []
     what = "it is no text" if shown.is_binary else "only its beginning and its end are shown"
     if shown.file is None:
-        return [f"Note: the output has {size(shown.total)}; {what}. The rest is not kept."]
+        then = "The rest is not kept: print less, or write it to a file in the workspace."
+        return [f"Note: the output has {size(shown.total)}; {what}. {then}"]
     how = "" if shown.is_binary else "; read_file shows it by lines, from its end with a negative offset"
     lacking = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
     where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
@@ -229,9 +178,3 @@ def _link(shown: Shown) -> FileDataPart | None:
 
     kind = "application/octet-stream" if shown.is_binary else "text/plain"
     return FileDataPart(Path(shown.file).as_uri(), "output of the command", kind, shown.total - shown.missing)
-
-
-def command_line(command: str, longest: int) -> str:
-    """A command on one line; a long one is cut."""
-    line = one_line(command.strip()[: longest + 1])
-    return line if len(line) <= longest else f"{line[:longest]}..."

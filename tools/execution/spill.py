@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from typing import Protocol
 
 SPILL_BYTES = 64 << 20
 """Most bytes kept of one command's output; what it prints beyond is counted only."""
@@ -24,6 +25,26 @@ PIECE_OVERHEAD = 64
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
+class SpillFolder(Protocol):
+    """Where files stand, as they see it."""
+
+    def make(self) -> None:
+        """Make the folder. Called in a thread of the files."""
+        ...
+
+    def reserve(self, count: int) -> bool:
+        """Whether so many bytes more may be kept at all."""
+        ...
+
+    def complete(self, spill: Spill) -> None:
+        """Nothing more is written to a file, so it may make room for others."""
+        ...
+
+    def discard(self, spill: Spill) -> None:
+        """Nobody needs a file any more."""
+        ...
+
+
 class Spill:
     """The file with one command's output. To be used on the event loop; closed by `close`.
 
@@ -31,18 +52,10 @@ class Spill:
         path: Where it will be; made with the first piece.
         limit: Most bytes it may hold.
         executor: Its threads write.
-        prepare: Makes the folder it stands in; called in such a thread.
-        reserve: Whether so many bytes more may be kept at all.
+        folder: The one it stands in.
     """
 
-    def __init__(
-        self,
-        path: str,
-        limit: int,
-        executor: Executor,
-        prepare: Callable[[], None],
-        reserve: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, path: str, limit: int, executor: Executor, folder: SpillFolder) -> None:
         self.path = path
         self.kept = 0
         """Bytes taken over: those on disk and those that wait."""
@@ -54,8 +67,7 @@ class Spill:
         """Called on the event loop each time something was written."""
         self._limit = limit
         self._executor = executor
-        self._prepare = prepare
-        self._reserve = reserve
+        self._folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
         self._descriptor: int | None = None
@@ -70,7 +82,7 @@ class Spill:
         """Take over what was printed next."""
         room = 0 if self.is_cut or self._is_closed else self._limit - self.kept
         taken = data[:room]
-        if taken and not self._reserve(len(taken)):
+        if taken and not self._folder.reserve(len(taken)):
             taken = b""
         self.missing += len(data) - len(taken)
         if not taken:
@@ -89,10 +101,17 @@ class Spill:
     async def close(self) -> None:
         """Take nothing over any more, and wait until the rest is on disk. May be called again."""
         self._is_closed = True
-        await self.flush()
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            await asyncio.get_running_loop().run_in_executor(self._executor, os.close, descriptor)
+        try:
+            await self.flush()
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                await asyncio.get_running_loop().run_in_executor(self._executor, os.close, descriptor)
+        finally:
+            self._folder.complete(self)
+
+    def discard(self) -> None:
+        """Have the file removed, soon."""
+        self._folder.discard(self)
 
     def read_at(self, position: int, length: int) -> bytes:
         """A part of what is on disk. Blocks.
@@ -113,7 +132,7 @@ class Spill:
 
     def _append(self, pieces: list[bytes]) -> None:
         if self._descriptor is None:
-            self._prepare()
+            self._folder.make()
             self._descriptor = os.open(self.path, _FLAGS, 0o600)
         if len(pieces) > 1 and sum(map(len, pieces)) < JOINED_BYTES * len(pieces):
             pieces = [b"".join(pieces)]

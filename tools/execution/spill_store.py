@@ -7,9 +7,9 @@ import hashlib
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from tools.execution.spill import SPILL_BYTES, Spill
 
@@ -22,14 +22,58 @@ WRITERS = 2
 """Threads that write. A disk is not quicker with more."""
 
 
-@dataclass(slots=True)
 class _ClientFiles:
-    """The files of one client, oldest first, and how many bytes they hold together."""
+    """The files of one client, oldest first, and how many bytes they hold together: a `SpillFolder`.
 
-    folder: str
-    files: dict[str, Spill] = field(default_factory=dict[str, Spill])
-    complete: set[str] = field(default_factory=set[str])
-    bytes: int = 0
+    Args:
+        path: The client's folder.
+        most_bytes: They hold together at most.
+        executor: Removes them.
+        make: Makes the folder.
+    """
+
+    def __init__(self, path: str, most_bytes: int, executor: Executor, make: Callable[[str], None]) -> None:
+        self.path = path
+        self._most_bytes = most_bytes
+        self._executor = executor
+        self._make = make
+        self._files: dict[str, Spill] = {}
+        self._complete: set[str] = set()
+        self._bytes = 0
+
+    def open(self, most_bytes: int) -> Spill:
+        """A file that may hold so many bytes."""
+        path = os.path.join(self.path, f"output-{os.urandom(8).hex()}.txt")
+        spill = self._files[path] = Spill(path, most_bytes, self._executor, self)
+        return spill
+
+    def make(self) -> None:
+        self._make(self.path)
+
+    def reserve(self, count: int) -> bool:
+        for path in list(self._files):
+            if self._bytes + count <= self._most_bytes:
+                break
+            if path in self._complete:
+                self.discard(self._files[path])
+        if self._bytes + count > self._most_bytes:
+            return False
+        self._bytes += count
+        return True
+
+    def complete(self, spill: Spill) -> None:
+        if spill.path in self._files:
+            self._complete.add(spill.path)
+
+    def discard(self, spill: Spill) -> None:
+        if self._files.pop(spill.path, None) is not None:
+            self._complete.discard(spill.path)
+            self._bytes -= spill.kept
+            self._executor.submit(spill.remove)
+
+    def forget(self) -> None:
+        """Know of none of them any more, since the folder is removed."""
+        self._files.clear()
 
 
 class SpillStore:
@@ -75,33 +119,23 @@ class SpillStore:
         folder = self.folder_of(client_key)
         if folder is None:
             return None
-        client = self._clients.setdefault(client_key, _ClientFiles(folder))
-        path = os.path.join(folder, f"output-{os.urandom(8).hex()}.txt")
-        executor = self._threads()
-        spill = Spill(path, self._command_bytes, executor, lambda: self._make(folder), lambda n: self._take(client, n))
-        client.files[path] = spill
-        return spill
-
-    def complete(self, client_key: str, spill: Spill) -> None:
-        """Nothing more is written to a file, so it may make room for others."""
         client = self._clients.get(client_key)
-        if client is not None and spill.path in client.files:
-            client.complete.add(spill.path)
-
-    def discard(self, client_key: str, spill: Spill) -> None:
-        """Remove a file."""
-        client = self._clients.get(client_key)
-        if client is not None:
-            self._remove(client, spill.path)
+        if client is None:
+            client = _ClientFiles(folder, self._client_bytes, self._threads(), self._make)
+            self._clients[client_key] = client
+        return client.open(self._command_bytes)
 
     def forget(self, client_key: str) -> None:
         """Remove all files of a client that does not come back."""
         client = self._clients.pop(client_key, None)
         if client is not None:
-            self._threads().submit(_remove_tree, client.folder)
+            client.forget()
+            self._threads().submit(_remove_tree, client.path)
 
     async def aclose(self) -> None:
         """Remove everything."""
+        for client in self._clients.values():
+            client.forget()
         self._clients.clear()
         executor, self._executor = self._executor, None
         if executor is None:
@@ -113,26 +147,6 @@ class SpillStore:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(WRITERS, thread_name_prefix="output-writer")
         return self._executor
-
-    def _take(self, client: _ClientFiles, count: int) -> bool:
-        """Make room for so many bytes more."""
-        for path in list(client.files):
-            if client.bytes + count <= self._client_bytes:
-                break
-            if path in client.complete:
-                self._remove(client, path)
-        if client.bytes + count > self._client_bytes:
-            return False
-        client.bytes += count
-        return True
-
-    def _remove(self, client: _ClientFiles, path: str) -> None:
-        spill = client.files.pop(path, None)
-        if spill is None:
-            return
-        client.complete.discard(path)
-        client.bytes -= spill.kept
-        self._threads().submit(spill.remove)
 
     def _make(self, client_folder: str) -> None:
         with self._making:

@@ -10,10 +10,13 @@ from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.context import ToolContext
 from tools.contract.result import ToolResult
 from tools.execution.job_access import JOB_ALIASES, JobParams, jobs_of
+from tools.execution.job_report import JOB_PROPERTIES, status_text, structured_job
 from tools.execution.jobs import JobStatus
-from tools.execution.shell_report import command_line, status_text
+from tools.execution.report_text import command_line
 
 COMMAND_CHARS = 500
+
+_PROPERTIES: Mapping[str, Any] = {**JOB_PROPERTIES, "was_running": {"type": "boolean"}}
 
 
 class StopJobParams(JobParams):
@@ -37,14 +40,8 @@ class StopJobTool(BuiltinTool[StopJobParams]):
     parameter_aliases = JOB_ALIASES
     output_schema: Mapping[str, Any] | None = {
         "type": "object",
-        "properties": {
-            "job_id": {"type": "string"},
-            "status": {"enum": [status.value for status in JobStatus]},
-            "was_running": {"type": "boolean"},
-            "exit_code": {"type": ["integer", "null"]},
-            "signal": {"type": ["string", "null"]},
-        },
-        "required": ["job_id", "status", "was_running", "exit_code", "signal"],
+        "properties": _PROPERTIES,
+        "required": list(_PROPERTIES),
     }
 
     def get_description(self, params: StopJobParams, context: ToolContext) -> str:
@@ -63,11 +60,5 @@ class StopJobTool(BuiltinTool[StopJobParams]):
         return ToolResult(
             llm_content=f"{said} ({status_text(job)}): {command_line(job.running.request.command, COMMAND_CHARS)}",
             return_display=f"{said} ({status_text(job)})",
-            structured={
-                "job_id": job.id,
-                "status": job.status.value,
-                "was_running": was_running,
-                "exit_code": job.exit.code if job.exit is not None else None,
-                "signal": job.exit.signal if job.exit is not None else None,
-            },
+            structured={**structured_job(job), "was_running": was_running},
         )

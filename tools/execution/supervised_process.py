@@ -19,7 +19,7 @@ from tools.execution.process import ExitStatus, ResourceLimits, StartFailedError
 if sys.platform == "win32":
     raise ImportError("there are no supervisors on Windows")
 
-from tools.execution import supervisor
+from tools.execution import messages
 from tools.execution.launch import Launch
 
 END_SECONDS = 3.0
@@ -90,7 +90,7 @@ class SupervisorConnection:
             OSError: It cannot be asked.
         """
         start = self._start = _Start(launch, self._loop.create_future())
-        data = supervisor.FRAME.pack(supervisor.RUN, len(launch.body)) + launch.body
+        data = messages.FRAME.pack(messages.RUN, len(launch.body)) + launch.body
         try:
             try:
                 sent = socket.send_fds(self._channel, [data], launch.descriptors)
@@ -117,13 +117,13 @@ class SupervisorConnection:
         """Send it a small message. A program may have stopped it, so it is made to go on first."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
-            self._channel.send(supervisor.message(kind, *numbers))
+            self._channel.send(messages.framed(kind, *numbers))
 
     def list(self) -> asyncio.Future[tuple[int, ...]]:
         """What runs beneath it; nothing if it is gone."""
         listing = self._loop.create_future()
         self._listings.append(listing)
-        self.ask(supervisor.LIST)
+        self.ask(messages.LIST)
         return listing
 
     def signal(self, number: int) -> None:
@@ -149,34 +149,34 @@ class SupervisorConnection:
             self._lose(StartFailedError(0))
             return
         self._received += data
-        while len(self._received) >= supervisor.FRAME.size:
-            kind, size = supervisor.FRAME.unpack_from(self._received)
-            end = supervisor.FRAME.size + size
+        while len(self._received) >= messages.FRAME.size:
+            kind, size = messages.FRAME.unpack_from(self._received)
+            end = messages.FRAME.size + size
             if len(self._received) < end:
                 return
-            body = bytes(self._received[supervisor.FRAME.size : end])
+            body = bytes(self._received[messages.FRAME.size : end])
             del self._received[:end]
-            self._take(kind, [number for (number,) in supervisor.NUMBER.iter_unpack(body)])
+            self._take(kind, [number for (number,) in messages.NUMBER.iter_unpack(body)])
 
     def _take(self, kind: int, numbers: list[int]) -> None:
         """Take note of a message."""
         start = self._start
-        if kind == supervisor.STARTED and start is not None and not start.answer.done():
+        if kind == messages.STARTED and start is not None and not start.answer.done():
             program, self._pid = numbers
             self._start = None
-            self.process = SupervisedProcess(self, program, start.launch.take_output())
+            self.process = SupervisedProcess(self, program, *start.launch.take_outputs())
             start.answer.set_result(self.process)
-        elif kind == supervisor.FAILED and start is not None and not start.answer.done():
+        elif kind == messages.FAILED and start is not None and not start.answer.done():
             self._start = None
             start.answer.set_exception(StartFailedError(numbers[0]))
             self._on_free(self)
-        elif kind == supervisor.LISTED:
+        elif kind == messages.LISTED:
             listing = self._listings.popleft()
             if not listing.done():
                 listing.set_result(tuple(numbers))
-        elif kind == supervisor.EXITED and self.process is not None:
+        elif kind == messages.EXITED and self.process is not None:
             self.process.note_exit(_status_of(numbers[0]))
-        elif kind == supervisor.GONE and self.process is not None:
+        elif kind == messages.GONE and self.process is not None:
             self.process.note_gone()
             self.process = None
             self._on_free(self)
@@ -205,12 +205,14 @@ class SupervisedProcess:
         connection: To its supervisor.
         pid: Its process id.
         output: The descriptor with its output.
+        errors: The one with what comes on standard error, -1 where that is the same.
     """
 
-    def __init__(self, connection: SupervisorConnection, pid: int, output: int) -> None:
+    def __init__(self, connection: SupervisorConnection, pid: int, output: int, errors: int) -> None:
         self._connection = connection
         self._pid = pid
         self._output = output
+        self._errors = errors
         self._status: ExitStatus | None = None
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
@@ -225,6 +227,11 @@ class SupervisedProcess:
         """A non-blocking descriptor with what it and its children print; -1 after `close`."""
         return self._output
 
+    @property
+    def errors(self) -> int:
+        """The same with what comes on standard error, where that is told apart; else, and after `close`, -1."""
+        return self._errors
+
     async def wait(self) -> ExitStatus:
         """Wait for the program itself."""
         await self._has_exited.wait()
@@ -238,7 +245,7 @@ class SupervisedProcess:
         """End it and all it started; returns when nothing is left, or when that cannot be had in some seconds."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
-                self._connection.ask(supervisor.END, round(grace_seconds * 1000))
+                self._connection.ask(messages.END, round(grace_seconds * 1000))
                 await self._wait_gone_for(grace_seconds + END_SECONDS)
             if not self._is_gone.is_set():
                 self._connection.signal(signal.SIGKILL)
@@ -251,10 +258,11 @@ class SupervisedProcess:
         await self._is_gone.wait()
 
     def close(self) -> None:
-        """Close `output`. What still runs and prints then gets an error for it."""
-        output, self._output = self._output, -1
-        if output >= 0:
-            os.close(output)
+        """Close `output` and `errors`. What still runs and prints then gets an error for it."""
+        for descriptor in (self._output, self._errors):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._output = self._errors = -1
 
     def note_exit(self, status: ExitStatus) -> None:
         """The program has ended. A later one with the same process id is another one."""

@@ -16,35 +16,24 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
 
 if sys.platform == "win32":
     raise ImportError("there are no supervisors on Windows")
 
+if TYPE_CHECKING or __package__:
+    from tools.execution import messages
+else:
+    # By its path, as the broker is.
+    import messages
+
 if TYPE_CHECKING:
     from tools.execution.followed import Followed
-
-FRAME = struct.Struct("=BI")
-"""What every message between server and supervisor begins with: its kind, and the bytes that follow."""
-
-NUMBER = struct.Struct("=I")
-"""A number in a message."""
-
-RUN, END, LIST = 1, 2, 3
-"""From the server. RUN: see `spawn`; with it come the descriptors of the output and of the attachments.
-END: the grace in milliseconds. LIST: nothing."""
-
-STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
-"""To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
-GONE: nothing is left, the next one may come. LISTED: the ids of what runs."""
-
-MOST_DESCRIPTORS = 253
-"""As many does Linux pass with one message (SCM_MAX_FD)."""
 
 LEAVE_GRACE_SECONDS = 0.2
 """So long have programs to end by themselves once the server is gone."""
@@ -69,26 +58,24 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     """Start a program, in a session of its own.
 
     Args:
-        body: Of RUN: strings with NUL between them. The first has numbers: how many arguments there are, the limits
-            (bytes of a file, processes, bytes of a core dump; -1 leaves one as it is), and what numbers the attachments
-            are to have. Then come the folder, the arguments, and names and values of the environment by turns.
+        body: Of RUN.
         descriptors: What came with it. Copies are added, all are to be closed by the caller.
 
     Raises:
         OSError: It cannot be started.
     """
-    head, folder, *strings = body.split(b"\0")
-    count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
+    argv, folder, environment, limits, group, numbers = messages.unpacked(body)
     if len(descriptors) != 1 + len(numbers):
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    _limit(file_bytes, processes, core_bytes)
+    _limit(*limits)
+    if group:
+        _join(group)
     os.chdir(folder)
     output, *attached = _above(max(numbers), descriptors) if numbers else descriptors
-    pairs = iter(strings[count:])
     return os.posix_spawn(
-        strings[0],
-        strings[:count],
-        dict(zip(pairs, pairs, strict=True)),
+        argv[0],
+        argv,
+        environment,
         file_actions=[
             (os.POSIX_SPAWN_DUP2, source, target)
             for source, target in ((output, 1), (output, 2), *zip(attached, numbers, strict=True))
@@ -121,6 +108,16 @@ def _limit(file_bytes: int, processes: int, core_bytes: int) -> None:
         if most >= 0:
             least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
             resource.setrlimit(what, (least, least))
+
+
+@cache
+def _join(group: bytes) -> None:
+    """Join a control group, and with this process all that it starts. Once: the kernel takes milliseconds for it."""
+    descriptor = os.open(group, os.O_WRONLY)
+    try:
+        os.write(descriptor, b"0")
+    finally:
+        os.close(descriptor)
 
 
 def _note(_number: int, _frame: object) -> None:
@@ -197,19 +194,19 @@ class Supervisor:
     def _listen(self) -> bool:
         """Do what the server asks now; whether it is still there."""
         try:
-            head, descriptors, _, _ = socket.recv_fds(self._channel, FRAME.size, MOST_DESCRIPTORS)
+            head, descriptors, _, _ = socket.recv_fds(self._channel, messages.FRAME.size, messages.MOST_DESCRIPTORS)
             if not head:
                 return False
-            kind, size = FRAME.unpack(head + self._receive(FRAME.size - len(head)))
+            kind, size = messages.FRAME.unpack(head + self._receive(messages.FRAME.size - len(head)))
             body = self._receive(size)
         except OSError:
             return False
-        if kind == RUN:
+        if kind == messages.RUN:
             self._run(body, descriptors)
-        elif kind == END:
-            self._end(NUMBER.unpack(body)[0] / 1000)
+        elif kind == messages.END:
+            self._end(messages.NUMBER.unpack(body)[0] / 1000)
         else:
-            self._tell(LISTED, *self._list())
+            self._tell(messages.LISTED, *self._list())
         return True
 
     def _list(self) -> list[int]:
@@ -233,7 +230,7 @@ class Supervisor:
     def _tell(self, kind: int, *numbers: int) -> None:
         # If nobody listens any more, the next look at the socket tells.
         with suppress(OSError):
-            self._channel.sendall(message(kind, *numbers))
+            self._channel.sendall(messages.framed(kind, *numbers))
 
     def _run(self, body: bytes, descriptors: list[int]) -> None:
         for descriptor in descriptors:
@@ -241,14 +238,14 @@ class Supervisor:
         try:
             self._program = spawn(body, descriptors)
         except OSError as error:
-            self._tell(FAILED, error.errno or 0)
+            self._tell(messages.FAILED, error.errno or 0)
             return
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
             os.chdir("/")  # so that no folder of the user's is kept busy
         self._followed = self._follow(self._program)
-        self._tell(STARTED, self._program, os.getpid())
+        self._tell(messages.STARTED, self._program, os.getpid())
 
     def _reap(self) -> None:
         """Take note of what has ended."""
@@ -260,13 +257,13 @@ class Supervisor:
                 if self._followed.is_left():
                     self._look_at = monotonic() + GROUP_PAUSE_SECONDS
                     break
-                told += message(GONE)
+                told += messages.framed(messages.GONE)
                 self._followed = self._look_at = self._kill_at = None
                 break
             if pid == 0:
                 break
             if pid == self._program:
-                told += message(EXITED, status)
+                told += messages.framed(messages.EXITED, status)
         if told:
             with suppress(OSError):
                 self._channel.sendall(told)
@@ -285,8 +282,3 @@ class Supervisor:
         self._waiting.forget(self._channel.fileno())
         self._waiting.forget(self._broker)
         self._end(LEAVE_GRACE_SECONDS)
-
-
-def message(kind: int, *numbers: int) -> bytes:
-    """A message of numbers."""
-    return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
-from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.blocking import run_blocking
+from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.context import ToolContext
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult

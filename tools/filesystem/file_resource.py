@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
-from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.blocking import run_blocking
+from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import sendable_name

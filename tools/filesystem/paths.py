@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tools.contract.errors import InvalidToolParamsError, ToolError
@@ -78,3 +78,18 @@ def shown(path: str, workspace: Workspace) -> str:
 def _shortened(start: str, end: str) -> str:
     half = (MAX_BRIEF_CHARS - 3) // 2
     return f"{start[:half]}...{end[-half:]}"
+
+
+def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
+    """What a search is to permission rules: where it begins. What it finds there, rules hide.
+
+    Args:
+        workspace: Whose roots count.
+        path: The folder or file that was named; `None` or blank for all roots.
+
+    Raises:
+        ToolError: The path leads to nowhere in the workspace.
+    """
+    if path is None or not path.strip():
+        return path_subjects(workspace, workspace.roots, Access.READ)
+    return (path_subject(workspace, path, Access.READ),)

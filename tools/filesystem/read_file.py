@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from tools.contract.base import READS, Kind
-from tools.contract.builtin_tool import BuiltinTool, run_blocking
+from tools.contract.blocking import run_blocking
+from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.ledger import SeenFile
-from tools.contract.names import sendable_name
 from tools.contract.parameters import ToolParams, coerce
-from tools.contract.result import Part, TextPart, ToolResult
+from tools.contract.result import ToolResult
 from tools.contract.subject import Access, Subject
-from tools.filesystem.ignore import refuse_hidden
 from tools.filesystem.paths import check_spelling, path_subject, shown
-from tools.filesystem.reading.content import read
-from tools.filesystem.reading.media import FileKind
-from tools.filesystem.reading.outcome import Reading
-from tools.filesystem.reading.pdf import ALL_PAGES, Pages
-from tools.filesystem.workspace import Location
+
+if TYPE_CHECKING:
+    from tools.filesystem.reading.file_reader import FileReader
 
 _ALIASES = {"file_path": "absolute_path", "path": "absolute_path"}
 _INTEGER = {"type": "integer"}
-
-
-_AS_TEXT = {
-    FileKind.NOTEBOOK: "Read notebook",
-    FileKind.SVG: "Read SVG as text",
-    FileKind.PDF: "Read PDF as text",
-}
-"""What a person is told of a file that is shown as another text than it holds."""
 
 
 class ReadFileParams(ToolParams):
@@ -98,12 +87,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what its spelling promises, and the pages are a run of pages."""
         check_spelling(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
-        try:
-            _pages(params)
-        except ValueError:
-            raise InvalidToolParamsError(
-                self.name, f"'pages' must be like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
-            ) from None
+        self._reader.check(params)
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         """For example `Read src/app.py (lines 11-20)`."""
@@ -123,73 +107,10 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop, and remember what was seen."""
-        return await run_blocking(context.signal, lambda: _read(params, context))
+        return await run_blocking(context.signal, lambda: self._reader.read(params, context))
 
+    @cached_property
+    def _reader(self) -> FileReader:
+        from tools.filesystem.reading.file_reader import FileReader  # noqa: PLC0415 - with the first call
 
-def _read(params: ReadFileParams, context: ToolContext) -> ToolResult:
-    location = context.workspace.locate(params.absolute_path)
-    refuse_hidden(context.workspace, location, "read")
-    with context.workspace.open_file(location) as opened:
-        reading = read(
-            opened,
-            location,
-            offset=params.offset,
-            limit=params.limit,
-            limits=context.limits,
-            media=context.media,
-            signal=context.signal,
-            pages=_pages(params),
-        )
-        identity = opened.identity
-    if context.client.reads is not None:
-        context.client.reads.record(location.path, SeenFile(identity, reading.sha256))
-    parts: list[Part] = list(reading.parts)
-    if reading.kind is FileKind.PDF and not reading.is_text and (params.pages or "").strip():
-        parts.append(
-            TextPart("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
-        )
-    return ToolResult(llm_content=parts, return_display=_display(reading, location), facts=_facts(reading, location))
-
-
-def _pages(params: ReadFileParams) -> Pages:
-    """The pages that are asked for; a blank text asks for all (as in Qwen Code).
-
-    Raises:
-        ValueError: It is no run of pages.
-    """
-    wanted = (params.pages or "").strip()
-    return Pages.parse(wanted) if wanted else ALL_PAGES
-
-
-def _facts(reading: Reading, location: Location) -> dict[str, Any]:
-    known: dict[str, Any] = {"path": sendable_name(location.path), "kind": reading.kind.value, "sha256": reading.sha256}
-    if reading.is_text:
-        known |= {
-            "start": reading.start,
-            "end": reading.end,
-            "total": reading.total,
-            "encoding": reading.encoding,
-            "encoding_is_guess": reading.is_guess or None,
-            "eol": reading.eol,
-            "truncated": reading.truncated or reading.shortened,
-            "next_offset": reading.next_offset,
-            "pages": reading.pages,
-        }
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _display(reading: Reading, location: Location) -> str:
-    """One line for a person; nothing for a text that is shown whole."""
-    name = location.relative
-    if reading.kind is FileKind.BINARY:
-        return f"Skipped binary file: {name}"
-    if not reading.is_text:
-        return f"Read {reading.kind.value} file: {name}"
-    if reading.kind in _AS_TEXT:
-        return f"{_AS_TEXT[reading.kind]}: {name}"
-    if not reading.truncated and reading.start in {0, 1} and not reading.shortened:
-        return ""
-    total = f" of {reading.total}" if reading.total is not None else ""
-    lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
-    notes = (" (truncated)" if reading.truncated else "") + (" (some lines shortened)" if reading.shortened else "")
-    return f"Read lines {lines}{total} from {name}{notes}"
+        return FileReader(self.name)

@@ -179,19 +179,20 @@ class Workspace:
         """The real path of what is meant."""
         literal = os.path.join(base, spelled)
         real = real_path(literal)
-        if not self._is_inside(real) or os.path.lexists(literal):
+        if not self.holds(real) or os.path.lexists(literal):
             return real
         readings = list(other_readings(base, spelled))
         for path in readings:
             other = real_path(path)
-            if self._is_inside(other) and os.path.lexists(other):
+            if self.holds(other) and os.path.lexists(other):
                 return other
         if not os.path.lexists(os.path.join(base, first_name(spelled))):
             refuse_what_is_no_path(spelled)
         # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
         return real_path(readings[0])
 
-    def _is_inside(self, real: str) -> bool:
+    def holds(self, real: str) -> bool:
+        """Whether a real path lies in a root, or in a folder that may be read."""
         return any(contains(root, real) for root in (*self.roots, *self._readable))
 
     def root_locations(self) -> list[Location]:
@@ -253,7 +254,7 @@ class Workspace:
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = real_path(above)
-            if not self._is_inside(real):
+            if not self.holds(real):
                 return False
             look(os.path.join(real, name))
         except (OSError, ValueError):

@@ -1,19 +1,28 @@
-"""Which answers a question offers: those that can take effect, each with what it covers."""
+"""Which rules would allow a call from now on, and which answers a question offers because of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from tools.contract.base import BaseTool, Kind
-from tools.contract.confirmation import DENY, ONCE, Choice, ConfirmationDetails, Decision, McpConfirmation
-from tools.contract.subject import Access, HostSubject, PathSubject, Subject
+from tools.contract.confirmation import (
+    DENY,
+    ONCE,
+    AskUserConfirmation,
+    Choice,
+    ConfirmationDetails,
+    Decision,
+    McpConfirmation,
+    PlanConfirmation,
+)
+from tools.contract.context import ClientState
+from tools.contract.subject import Access, AgentSubject, HostSubject, PathSubject, Subject
 from tools.filesystem.workspace import Workspace
-from tools.permissions.permission import Permission
-from tools.permissions.specifiers import literal_path
+from tools.permissions.permission import Grant, Permission
+from tools.permissions.specifiers import ANYTHING, literal_path
 
-MAX_TITLE_RULES = 4
+MAX_GRANTS = 4
 """Rules that a title names; where more would be needed, nothing is offered for always."""
 
 PLAN_CHOICES = (
@@ -22,65 +31,78 @@ PLAN_CHOICES = (
     Choice(Decision.DENY, "Keep planning"),
 )
 
-_COMMAND_RULE = re.compile(r"Bash\((.+) \*\)")
 
-
-def choices(rules: Sequence[str], *, remembers: bool, saves: bool, server: str | None = None) -> tuple[Choice, ...]:
-    """The answers to a question.
-
-    Args:
-        rules: What would allow such calls from now on; empty where nothing could.
-        remembers: Whether this client can be told from others, so that something can be remembered for it.
-        saves: Whether there is a settings file of the user to save to.
-        server: The alias of the upstream server whose tool is called.
-    """
-    if not rules or len(rules) > MAX_TITLE_RULES:
-        return ONCE, DENY
-    offered = [ONCE]
-    covered = ", ".join(map(_shown, rules))
-    if remembers:
-        offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} in this session", tuple(rules)))
-        if server is not None:
-            title = f"Always allow every tool of {server} in this session"
-            offered.append(Choice(Decision.ALWAYS_SERVER, title, (f"{server}__*",)))
-    if saves:
-        offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", tuple(rules)))
-    return (*offered, DENY)
-
-
-def rules_for(
+def grants_for(
     tool: BaseTool[Any],
     details: ConfirmationDetails | None,
     permission: Permission,
     subjects: Sequence[Subject],
     workspace: Workspace,
-) -> tuple[str, ...]:
-    """The rules that would allow such a call from now on; empty where none could take effect."""
-    if permission.is_explicit or permission.is_final:
+) -> tuple[Grant, ...]:
+    """What would allow such a call from now on; empty where no rule could, or more than a person would read.
+
+    Args:
+        tool: The tool.
+        details: What the tool itself would ask, or `None`.
+        permission: The verdict, which is to ask.
+        subjects: What the call touches.
+        workspace: Where it may act.
+    """
+    if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
-        return permission.grants
-    if isinstance(details, McpConfirmation):
-        return (tool.name,)
-    if tool.kind is Kind.EDIT:
-        return _of_edits(subjects, workspace)
-    hosts = [subject.host for subject in subjects if isinstance(subject, HostSubject)]
-    return tuple(f"WebFetch(domain:{host})" for host in hosts) if hosts else (tool.name,)
+        found = permission.grants
+    elif tool.kind is Kind.EDIT:
+        found = _of_edits(subjects, workspace)
+    else:
+        agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
+        if any(ANYTHING in name for name in agents):
+            return ()  # the rule would be about other agents too
+        hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
+        rules = [f"Task({name})" for name in agents] or [f"WebFetch(domain:{host})" for host in hosts] or [tool.name]
+        found = tuple(Grant(rule, rule) for rule in rules)
+    return found if len(found) <= MAX_GRANTS else ()
 
 
-def _of_edits(subjects: Sequence[Subject], workspace: Workspace) -> tuple[str, ...]:
-    """Edits anywhere in the same workspace folder."""
+def choices_for(
+    details: ConfirmationDetails | None, grants: Sequence[Grant], client: ClientState, *, saves: bool
+) -> tuple[Choice, ...]:
+    """The answers that are offered for a call.
+
+    Args:
+        details: What the tool itself would ask, or `None`.
+        grants: What would allow such calls from now on.
+        client: Whose call it is. Nothing is remembered for a client that cannot be told from others.
+        saves: Whether there is a place to save rules to.
+    """
+    if isinstance(details, PlanConfirmation):
+        return PLAN_CHOICES
+    if isinstance(details, AskUserConfirmation):
+        return ()
+    if not grants:
+        return ONCE, DENY
+    offered = [ONCE]
+    rules = tuple(grant.rule for grant in grants)
+    covered = ", ".join(grant.title for grant in grants)
+    if client.grants is not None:
+        offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} in this session", rules))
+        if isinstance(details, McpConfirmation):
+            title = f"Always allow every tool of {details.server_name} in this session"
+            offered.append(Choice(Decision.ALWAYS_SERVER, title, (f"{details.server_name}__*",)))
+    if saves:
+        offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
+    return (*offered, DENY)
+
+
+def _of_edits(subjects: Sequence[Subject], workspace: Workspace) -> tuple[Grant, ...]:
+    """Edits anywhere in the same workspace folder; of a file outside of it, only of this very file."""
     written = [s.path for s in subjects if isinstance(s, PathSubject) and s.access is Access.WRITE]
-    roots = {workspace.at(path).root for path in written}
-    literal = [literal_path(root) for root in sorted(roots)]
-    return tuple(f"Edit({path})" for path in literal if path is not None) if None not in literal else ()
+    titles = {_place(path, workspace): f"edits {'in' if workspace.holds(path) else 'of'}" for path in written}
+    literal = {place: literal_path(place) for place in sorted(titles)}
+    if None in literal.values():
+        return ()
+    return tuple(Grant(f"Edit({rule})", f"{titles[place]} {place}") for place, rule in literal.items())
 
 
-def _shown(rule: str) -> str:
-    """A rule in a title: a command as it is typed, edits by their folder."""
-    command = _COMMAND_RULE.fullmatch(rule)
-    if command is not None:
-        return f"'{command[1]} ...'"
-    if rule.startswith("Edit(/"):
-        return f"edits in {rule[6:-1]}"
-    return rule
+def _place(path: str, workspace: Workspace) -> str:
+    return workspace.at(path).root if workspace.holds(path) else path

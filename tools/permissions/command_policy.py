@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
 from tools.contract.subject import Access, CommandSubject
 from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
-from tools.filesystem.link_free import real_path
-from tools.filesystem.workspace import Workspace, contains
-from tools.permissions.permission import Part, Permission, Verdict, strictest
-from tools.permissions.protected import is_protected
+from tools.filesystem.workspace import Workspace
+from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.permission import Grant, Part, Permission, Verdict, summed
 from tools.permissions.rule import Rule
-from tools.permissions.rules import Rules
-from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
-from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed, possible_reads
-from tools.permissions.specifiers import literal_path
-
-HARMLESS_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"})
-"""Reading or writing these touches no file."""
+from tools.permissions.rules import CORE, Rules
+from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
+from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed
+from tools.permissions.specifiers import ANYTHING, CommandSpecifier, literal_path
+from tools.permissions.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,56 +30,60 @@ class CommandPolicy:
         mode: The client's approval mode.
         workspace: The folders of the workspace.
         home: The user's home folder.
+        guarded: The server's own settings.
     """
 
     rules: Rules
     mode: ApprovalMode
     workspace: Workspace
     home: str
+    guarded: GuardedPaths = field(default_factory=GuardedPaths)
 
     def judge(self, subject: CommandSubject, analysis: Analysis) -> Permission:
         """The verdict on a whole command."""
-        parts = [Part("", self._of_the_unknown(), doubt) for doubt in analysis.doubts]
-        parts += [self._of_command(command, subject.directory) for command in analysis.commands]
+        parts = [Part("", self._verdict_on_doubt(), doubt) for doubt in analysis.doubts]
+        around = Surroundings(self.workspace, self.home, subject.directory, self.guarded)
+        around.note_links(analysis.commands)
+        parts += [self._part_of_command(command, around) for command in analysis.commands]
         if not parts:
             parts.append(Part("", Verdict.ASK, "nothing in it was recognised as a command"))
-        verdict = strictest(parts).verdict
-        deciding = [part for part in parts if part.verdict is verdict]
+        whole = summed("", parts)
         return Permission(
-            verdict,
-            "; ".join(dict.fromkeys(part.reason for part in deciding)),
-            grants=_grants(deciding) if verdict is Verdict.ASK else (),
-            is_explicit=any(part.is_explicit for part in deciding),
+            whole.verdict,
+            whole.reason,
+            grants=whole.grants,
+            setting=whole.setting,
+            is_explicit=whole.verdict is Verdict.ASK and bool(whole.setting),
             parts=tuple(parts),
         )
 
-    def _of_command(self, command: SubCommand, directory: str) -> Part:
+    def _part_of_command(self, command: SubCommand, around: Surroundings) -> Part:
         """The strictest of what is said of the command itself and of all that it touches."""
-        said = [self._of_words(command)]
+        said = [self._part_of_words(command)]
         for effect in command.effects:
-            said += self._of_effect(effect, command, directory)
-        said += self._of_possible_reads(command, directory)
-        verdict = strictest(said).verdict
-        deciding = [part for part in said if part.verdict is verdict]
-        reason = "; ".join(dict.fromkeys(part.reason for part in deciding))
-        grants = _grants(deciding) if verdict is Verdict.ASK else ()
-        return Part(command.source, verdict, reason, grants, any(part.is_explicit for part in deciding))
+            said += self._parts_of_effect(effect, command, around)
+        if may_read_unnamed(command):
+            said += self._parts_of_unknown_reading(command)
+        for effect in command.possible:
+            said += self._parts_of_possible(effect, command, around)
+        return summed(command.source, said)
 
-    def _of_words(self, command: SubCommand) -> Part:
+    def _part_of_words(self, command: SubCommand) -> Part:
         source, text = command.source, command.text
-        # A program by any path is still that program to a rule that forbids it.
-        plain = " ".join((os.path.basename(command.words[0]), *command.words[1:])) if command.words else text
         for rule in (*self.rules.deny, *self.rules.ask):
-            if rule.fits_command(text) or rule.fits_command(plain):
+            if any(rule.fits_command(called) for called in (text, *command.spellings)):
                 return _by_rule(rule, source)
+        for rule in (*self.rules.deny, *self.rules.ask):
+            if _may_fit(rule, command.open_beginnings):
+                return Part(source, Verdict.ASK, f"it is not known whether it is what the {rule} is about")
         core = self.rules.core_commands()
         if core and not any(rule.fits_command(text) for rule in core):
-            return Part(source, Verdict.DENY, f"'{text}' is not among the commands of tools.core")
+            return Part(source, Verdict.DENY, f"'{text}' is not among the commands of {CORE}", setting=CORE)
         if command.doubts:
-            return Part(source, self._of_the_unknown(), "; ".join(command.doubts))
-        return self._of_the_known(command)
+            return Part(source, self._verdict_on_doubt(), "; ".join(command.doubts))
+        return self._part_of_known(command)
 
-    def _of_the_known(self, command: SubCommand) -> Part:
+    def _part_of_known(self, command: SubCommand) -> Part:
         """What is said of a command that no rule forbids, and that is understood."""
         source, text = command.source, command.text
         rule = self._allowed_by(command)
@@ -93,87 +93,166 @@ class CommandPolicy:
             return Part(source, Verdict.ALLOW, "it only reads")
         if self.mode is ApprovalMode.YOLO:
             return Part(source, Verdict.ALLOW, "approval mode yolo")
-        grants = (f"Bash({command.root} *)",) if _LASTING.fullmatch(command.root) else ()
+        scope = command.scope
+        grants = (Grant(f"Bash({scope} *)", f"'{scope} ...'"),) if scope else ()
         return Part(source, Verdict.ASK, f"'{text}' may change something", grants)
 
     def _allowed_by(self, command: SubCommand) -> Rule | None:
         return next((rule for rule in self.rules.allow if rule.fits_command(command.text)), None)
 
-    def _of_effect(self, effect: Effect, command: SubCommand, directory: str) -> Iterator[Part]:
+    def _parts_of_effect(self, effect: Effect, command: SubCommand, around: Surroundings) -> Iterator[Part]:
         """What is said of one thing that a command touches."""
-        source = command.source
-        rules = [rule for rule in (*self.rules.deny, *self.rules.ask) if rule.governs(effect.access)]
+        source, rules = command.source, self._rules_about(effect.access)
         if effect.access is Access.FETCH:
-            yield from self._of_host(effect.target, rules, source)
+            yield from self._parts_of_host(effect.target, rules, source)
             return
-        paths = self._paths(effect, directory)
+        paths = around.paths(effect)
         if not paths:
-            yield from self._of_unknown_path(effect, rules, command)
+            yield from self._parts_of_unknown_path(effect, rules, command)
+            if effect.access is Access.WRITE and (why := around.why_unknown_protected(effect)) is not None:
+                yield Part(source, Verdict.ASK, f"it is not known which file it will write: {why}")
+            yield from self._parts_of_beginning(effect, source, around)
         elif paths[0] not in HARMLESS_FILES:
-            yield from self._of_path(effect, paths, rules, command)
+            yield from self._parts_of_path(effect, paths, rules, command, around)
+            yield from self._parts_of_links(effect, paths, rules, command, around)
 
-    def _of_host(self, host: str | None, rules: Sequence[Rule], source: str) -> Iterator[Part]:
+    def _rules_about(self, access: Access) -> list[Rule]:
+        return [rule for rule in (*self.rules.deny, *self.rules.ask) if rule.governs(access)]
+
+    def _parts_of_host(self, host: str | None, rules: Sequence[Rule], source: str) -> Iterator[Part]:
         if host is None:
-            yield from self._of_unknown_target(rules, source, "which hosts it will reach")
+            yield from self._parts_of_unknown_target(rules, source, "which hosts it will reach")
         else:
             yield from (_by_rule(rule, source) for rule in rules if rule.fits_host(host))
 
-    def _of_unknown_path(self, effect: Effect, rules: Sequence[Rule], command: SubCommand) -> Iterator[Part]:
-        yield from self._of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+    def _parts_of_unknown_path(self, effect: Effect, rules: Sequence[Rule], command: SubCommand) -> Iterator[Part]:
+        yield from self._parts_of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+        if effect.access is Access.WRITE and (effect.is_open or effect.target is not None):
+            yield from self._parts_of_writing_outside(effect, command, "what is not known, and may lie", ())
         if effect.is_redirection:
-            yield Part(command.source, self._of_consent(), f"it is not known which file it will {effect.access}")
+            yield Part(command.source, self._ask_unless_yolo(), f"it is not known which file it will {effect.access}")
         elif effect.access is Access.READ and not lists_names(command):
-            yield from self._of_unknown_reading(command)
+            yield from self._parts_of_unknown_reading(command)
 
-    def _of_path(
-        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand
+    def _parts_of_beginning(self, effect: Effect, source: str, around: Surroundings) -> Iterator[Part]:
+        """What is said of something that is not known, in a folder that is."""
+        if around.is_of_a_process(effect):
+            yield Part(source, self._verdict_on_writing(effect), f"it {effect.access}s what a process has open")
+        if effect.access is Access.WRITE and (why := around.why_ending_protected(effect)) is not None:
+            yield Part(source, Verdict.ASK, f"it writes {effect.ending}: {why}")
+        if effect.access is Access.WRITE and (folder := around.beginning(effect)) is not None:
+            folder = os.path.normpath(folder)
+            if (why := around.why_protected_in(folder)) is not None:
+                yield Part(source, Verdict.ASK, f"it writes in {folder}: {why}")
+
+    def _verdict_on_writing(self, effect: Effect) -> Verdict:
+        return Verdict.ASK if effect.access is Access.WRITE else self._ask_unless_yolo()
+
+    def _parts_of_links(
+        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
+    ) -> Iterator[Part]:
+        """What is said of a path through a link that another part of the whole may make."""
+        links = around.links_on_the_way(paths[0], command)
+        if links is Links.NONE:
+            return
+        said = f"where {paths[0]} leads is not known, as another part may make a link on the way"
+        yield from self._parts_of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+        if effect.access is Access.WRITE:
+            yield Part(command.source, Verdict.ASK if links is Links.MADE else self._ask_unless_yolo(), said)
+        elif not lists_names(command) and self._allowed_by(command) is None:
+            yield Part(command.source, self._ask_unless_yolo(), said)
+
+    def _parts_of_path(
+        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
     ) -> Iterator[Part]:
         source = command.source
         yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
-        if os.path.isdir(paths[-1]) and not lists_names(command):
-            yield from self._of_unknown_target(rules, source, f"which files in {paths[-1]} it will {effect.access}")
+        if (
+            (not effect.is_source or command.links is Links.MADE)
+            and os.path.isdir(paths[-1])
+            and not lists_names(command)
+        ):
+            what = f"which files in {paths[-1]} it will {effect.access}"
+            yield from self._parts_of_unknown_target(rules, source, what)
         # No rule that allows opens what is hidden from agents, or what steers other programs.
-        yield from self._of_what_is_guarded(effect, command, paths)
+        yield from self._parts_of_guarded(effect, command, paths, around)
+        if effect.is_source:
+            return
         allowing = (rule for rule in self.rules.allow if rule.governs(effect.access))
         if any(rule.fits_path(paths[-1:], self.workspace.roots) for rule in allowing):
             return
         if effect.access is Access.READ:
-            yield from self._of_reading(command, paths)
+            yield from self._parts_of_reading(command, paths, around)
         elif effect.is_redirection:
-            yield from self._of_writing(source, paths)
+            yield from self._parts_of_writing(source, paths, around)
+        elif not around.is_inside(paths[-1]):
+            grants = _grant_about("Edit", "edits of", paths[-1])
+            yield from self._parts_of_writing_outside(effect, command, paths[0], grants)
 
-    def _of_what_is_guarded(self, effect: Effect, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
-        if effect.access is Access.READ and self._is_inside(paths[-1]):
+    def _parts_of_guarded(
+        self, effect: Effect, command: SubCommand, paths: Sequence[str], around: Surroundings
+    ) -> Iterator[Part]:
+        if effect.access is Access.READ and around.is_inside(paths[-1]):
             if (why := self._hidden(command, paths[-1])) is not None:
-                yield Part(command.source, self._of_consent(), f"it reads {paths[0]}, {why}")
-        elif effect.access is Access.WRITE and (why := self._protected(paths)) is not None:
+                yield Part(command.source, self._ask_unless_yolo(), f"it reads {paths[0]}, {why}")
+        elif effect.access is Access.WRITE and (why := around.why_protected(paths)) is not None:
             yield Part(command.source, Verdict.ASK, f"it writes {paths[0]}: {why}")
 
-    def _of_possible_reads(self, command: SubCommand, directory: str) -> Iterator[Part]:
-        """What is said of files that the command may read beyond what it is known to."""
-        if may_read_unnamed(command):
-            yield from self._of_unknown_reading(command)
-        for effect in possible_reads(command):
-            paths = self._paths(effect, directory)
-            if not paths or os.path.lexists(paths[0]):
-                yield from self._of_effect(effect, command, directory)
+    def _parts_of_possible(self, effect: Effect, command: SubCommand, around: Surroundings) -> Iterator[Part]:
+        """What is said of something that a word of a command may name.
 
-    def _of_unknown_reading(self, command: SubCommand) -> Iterator[Part]:
+        A word may as well be none of it. So a file counts that is there, and one that a rule or a list is about.
+        """
+        rules, source = self._rules_about(effect.access), command.source
+        if effect.access is Access.FETCH:
+            yield from self._parts_of_host(effect.target, rules, source)
+            return
+        paths = around.paths(effect)
+        is_there = bool(paths) and os.path.lexists(paths[0])
+        if effect.access is Access.WRITE:
+            yield from self._parts_of_beginning(effect, source, around)
+            yield from self._parts_of_possible_writing(paths or around.places(effect), rules, command, around)
+        elif command.is_read_only:
+            if is_there or not paths:
+                yield from self._parts_of_effect(effect, command, around)
+        elif not paths:
+            yield from self._parts_by_narrow_rules(around.places(effect), rules, command, "read")
+        elif is_there:
+            yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
+            if not os.path.isdir(paths[-1]):
+                yield from self._parts_of_guarded(effect, command, paths, around)
+
+    def _parts_of_possible_writing(
+        self, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
+    ) -> Iterator[Part]:
+        yield from self._parts_by_narrow_rules(paths, rules, command, "write")
+        if paths and (why := around.why_protected(paths, by_name=True)) is not None:
+            yield Part(command.source, Verdict.ASK, f"it may write {paths[0]}: {why}")
+
+    def _parts_by_narrow_rules(
+        self, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, what: str
+    ) -> Iterator[Part]:
+        for rule in rules if paths else ():
+            if rule.specifier is not None and rule.fits_path(paths, self.workspace.roots):
+                said = f"it may {what} {paths[0]}, and there is the {rule}"
+                yield Part(command.source, Verdict.ASK, said, setting=rule.source)
+
+    def _parts_of_unknown_reading(self, command: SubCommand) -> Iterator[Part]:
         if self._allowed_by(command) is None:
-            yield Part(command.source, self._of_consent(), "it is not known which files it will read")
+            yield Part(command.source, self._ask_unless_yolo(), "it is not known which files it will read")
 
-    def _of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
+    def _parts_of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
         """What cannot be known may be what a rule is about."""
         narrow = next((rule for rule in rules if rule.specifier is not None), None)
         if narrow is not None:
             yield Part(source, Verdict.ASK, f"it is not known {what}, and there is the {narrow}")
 
-    def _of_reading(self, command: SubCommand, paths: Sequence[str]) -> Iterator[Part]:
+    def _parts_of_reading(self, command: SubCommand, paths: Sequence[str], around: Surroundings) -> Iterator[Part]:
         if self._allowed_by(command) is not None:
             return
-        if not self._is_inside(paths[-1]):
+        if not around.is_inside(paths[-1]):
             said = f"it reads {paths[0]}, which lies outside the workspace"
-            yield Part(command.source, self._of_consent(), said, _rule_about("Read", paths[-1]))
+            yield Part(command.source, self._ask_unless_yolo(), said, _grant_about("Read", "reading", paths[-1]))
 
     def _hidden(self, command: SubCommand, path: str) -> str | None:
         """Why a file is, or a folder may hold, what agents are not to see."""
@@ -189,71 +268,53 @@ class CommandPolicy:
         names = [name for name in AGENT_IGNORE_FILES if os.path.lexists(os.path.join(location.root, name))]
         return f"which may hold files that {names[0]} hides from agents" if names else None
 
-    def _of_writing(self, source: str, paths: Sequence[str]) -> Iterator[Part]:
+    def _parts_of_writing(self, source: str, paths: Sequence[str], around: Surroundings) -> Iterator[Part]:
         """What is said of a file that the shell itself writes, and that no rule speaks of."""
-        if not self._is_inside(paths[-1]) and self.mode is not ApprovalMode.YOLO:
+        grants = _grant_about("Edit", "edits of", paths[-1])
+        if not around.is_inside(paths[-1]) and self.mode is not ApprovalMode.YOLO:
             said = f"its output would be written to {paths[0]}, outside the workspace"
-            yield Part(source, Verdict.DENY, said)
+            yield Part(source, Verdict.DENY, said, grants)
         elif self.mode is not ApprovalMode.AUTO_EDIT:
-            yield Part(source, self._of_consent(), f"it writes {paths[0]}", _rule_about("Edit", paths[-1]))
+            yield Part(source, self._ask_unless_yolo(), f"it writes {paths[0]}", grants)
 
-    def _protected(self, paths: Sequence[str]) -> str | None:
-        inside = (self.workspace.at(path).relative for path in paths if self._is_inside(path))
-        return next((why for relative in inside if (why := is_protected(relative)) is not None), None)
-
-    def _is_inside(self, path: str) -> bool:
-        return any(contains(root, path) for root in self.workspace.roots)
-
-    def _paths(self, effect: Effect, directory: str) -> tuple[str, ...]:
-        """The absolute path of what is touched, as named and with links resolved; empty if it is not known."""
+    def _parts_of_writing_outside(
+        self, effect: Effect, command: SubCommand, what: str, grants: tuple[Grant, ...]
+    ) -> Iterator[Part]:
+        """A rule that allows a program is about the workspace, unless it names the very file."""
+        if self.mode is ApprovalMode.YOLO or (rule := self._allowed_by(command)) is None:
+            return
+        named = rule.specifier.pattern.split() if isinstance(rule.specifier, CommandSpecifier) else ()
         target = effect.target
-        if target is None:
-            return ()
-        for prefix in ("~", "$HOME", "${HOME}"):
-            if target == prefix or target.startswith(f"{prefix}/"):
-                target = self.home + target[len(prefix) :]
-                break
-        if not os.path.isabs(target):
-            if effect.folder is None:
-                return ()
-            target = os.path.join(directory, effect.folder, target)
-        named = os.path.normpath(target)
-        try:
-            return named, real_path(target)
-        except (OSError, ValueError):
-            return (named,)
+        if target is None or not {target, os.path.dirname(target)} & set(named):
+            yield Part(command.source, Verdict.ASK, f"it writes {what} outside the workspace", grants)
 
-    def _of_consent(self) -> Verdict:
+    def _ask_unless_yolo(self) -> Verdict:
         """What needs consent runs all the same where the operator has switched questions off."""
         return Verdict.ALLOW if self.mode is ApprovalMode.YOLO else Verdict.ASK
 
-    def _of_the_unknown(self) -> Verdict:
+    def _verdict_on_doubt(self) -> Verdict:
         """What is not understood may be what a rule forbids, and then no mode lets it pass."""
         rules = (*self.rules.deny, *self.rules.ask)
         is_open = self.mode is ApprovalMode.YOLO and all(rule.specifier is None for rule in rules)
         return Verdict.ALLOW if is_open else Verdict.ASK
 
 
-_LASTING = re.compile(
-    r"(?!(?:\S*/)?(?:python|pypy|node|ruby|perl|php|lua)[a-z0-9.]*\b)[\w./:@%+,=-]+(?: [\w./:@%+,=-]+)*"
-)
-"""Beginnings of commands that an answer may allow for good: no stars, and no interpreter, which runs any text."""
+def _may_fit(rule: Rule, beginnings: Sequence[str]) -> bool:
+    """Whether a rule may be about a command of which only the beginning is known."""
+    if not isinstance(rule.specifier, CommandSpecifier):
+        return False
+    fixed, star, behind = rule.specifier.pattern.partition(ANYTHING)
+    return any(
+        fixed.startswith(beginning) or (bool(star and behind) and beginning.startswith(fixed))
+        for beginning in beginnings
+    )
 
 
-def _rule_about(name: str, path: str) -> tuple[str, ...]:
+def _grant_about(name: str, what: str, path: str) -> tuple[Grant, ...]:
     """A rule that is about one path, if it can be written."""
     literal = literal_path(path)
-    return (f"{name}({literal})",) if literal is not None else ()
+    return (Grant(f"{name}({literal})", f"{what} {path}"),) if literal is not None else ()
 
 
 def _by_rule(rule: Rule, source: str) -> Part:
-    if rule.verdict is Verdict.DENY:
-        return Part(source, Verdict.DENY, str(rule))
-    return Part(source, Verdict.ASK, str(rule), is_explicit=True)
-
-
-def _grants(parts: Sequence[Part]) -> tuple[str, ...]:
-    """What would allow all of these parts; empty if one of them cannot be allowed by a rule."""
-    if not all(part.grants for part in parts):
-        return ()
-    return tuple(dict.fromkeys(rule for part in parts for rule in part.grants))
+    return Part(source, rule.verdict, str(rule), setting=rule.source)

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tools.contract.base import BaseTool, Kind
 from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.context import ApprovalMode, ClientState
-from tools.contract.subject import Access, CommandSubject, HostSubject, PathSubject, Subject
+from tools.contract.subject import Access, AgentSubject, CommandSubject, HostSubject, PathSubject, Subject
 from tools.filesystem.workspace import Workspace
 from tools.permissions.command_policy import CommandPolicy
+from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission import Permission, Verdict
-from tools.permissions.protected import is_protected
 from tools.permissions.rule import SESSION, Rule, parse_rule
 from tools.permissions.rules import CORE, Rules
-from tools.permissions.shell.analysis import analyse
+from tools.permissions.steering_files import why_protected
 
-PLAN_MODE = (
-    "Plan mode is on: only reading and searching are possible, so nothing was done. Present your plan with "
-    "exit_plan_mode; where that is not offered, the operator starts the server with another approval mode."
+_PLAN_MODE = Permission(
+    Verdict.DENY,
+    "plan mode is on, and only reading and searching are possible",
+    way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
+    "another approval mode.",
 )
 
 
@@ -36,61 +38,58 @@ class PermissionPolicy:
     """Decides by rules and by the client's approval mode.
 
     A call is judged in up to three steps, so that a refusal reveals nothing and what is allowed anyway costs nothing:
-    `settle` looks at nothing, `judge` at what the call touches, `decide` at what the tool itself would ask.
+    by its tool alone, by its subjects, and by the details of what the tool itself would ask.
 
     Args:
         rules: What the operator has said.
         canonical: The wire name for another name of a built-in tool.
         home: The user's home folder.
+        guarded: The server's own settings.
     """
 
     rules: Rules = field(default_factory=Rules)
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
+    guarded: GuardedPaths = field(default_factory=GuardedPaths)
 
     def allow(self, texts: Iterable[str], source: str) -> None:
         """Add rules that a person has saved, for every client."""
         self.rules = self.rules.with_allowed(self._granted(texts, source))
 
-    def grant(self, client: ClientState, texts: Iterable[str]) -> None:
-        """Remember what a person has allowed one client from now on."""
-        if client.grants is not None:
-            client.grants.extend(self._granted(texts, SESSION))
-
     def _granted(self, texts: Iterable[str], source: str) -> list[Rule]:
         return [parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts]
 
-    def why_not_offered(self, tool: BaseTool[Any]) -> str | None:
-        """Why a tool is not there at all, or `None` if it is."""
+    def why_not_offered(self, tool: BaseTool[Any]) -> Permission | None:
+        """The verdict on a tool that is not there at all, or `None` if it is."""
         core = self.rules.core
         if core and isinstance(tool, BuiltinTool) and not any(rule.names(tool.rule_names) for rule in core):
-            return f"{tool.name} is switched off: {CORE} does not name it."
+            return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
         rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(tool.rule_names)), None)
-        return f"{tool.name} is switched off by the {rule}." if rule is not None else None
+        if rule is None:
+            return None
+        return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
 
-    def settle(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
-        """A verdict for which nothing has to be looked at, or `None`."""
+    def judge_tool(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
+        """A verdict for which nothing of the call has to be looked at, or `None`."""
         why_not = self.why_not_offered(tool)
-        if why_not is not None:
-            return Permission(Verdict.DENY, f"{why_not} Nothing was done; do not try it again.")
-        if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool) and tool.kind is not Kind.EXECUTE:
-            return Permission(Verdict.DENY, PLAN_MODE)
-        return None
+        if why_not is None and mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
+            return _PLAN_MODE if tool.kind is not Kind.EXECUTE else None
+        return why_not
 
-    def looks_closer(self, tool: BaseTool[Any], client: ClientState) -> bool:
-        """Whether `judge` needs to know what a call touches."""
-        if tool.kind in (Kind.EDIT, Kind.EXECUTE):
+    def needs_subjects(self, tool: BaseTool[Any], client: ClientState) -> bool:
+        """Whether `judge_subjects`, or what an answer would cover, needs to know what a call touches."""
+        if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH):
             return True
         return any(rule.names(tool.rule_names) for rule in self._rules_for(client).of_calls)
 
-    def judge(
+    def judge_subjects(
         self, tool: BaseTool[Any], subjects: Sequence[Subject], client: ClientState, workspace: Workspace
     ) -> Permission | None:
         """A verdict for which the tool need not be asked, or `None`. Blocking, where there are subjects.
 
         Args:
             tool: The tool.
-            subjects: What the call touches; not needed where `looks_closer` says so.
+            subjects: What the call touches; not needed where `needs_subjects` says so.
             client: Whose call it is.
             workspace: Where it may act.
         """
@@ -113,40 +112,55 @@ class PermissionPolicy:
         about = [rule for rule in named if _is_about_any(rule, subjects, workspace)]
         yield from (_by_rule(rule) for rule in about if rule.verdict is Verdict.DENY)
         if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
-            yield Permission(Verdict.DENY, PLAN_MODE)
+            yield _PLAN_MODE
         yield from (_by_rule(rule) for rule in about)
-        protected = _protected(subjects, workspace)
+        protected = self._protected(subjects, workspace)
         if protected is not None:
-            yield Permission(Verdict.ASK, protected, is_final=True)
+            yield Permission(Verdict.ASK, protected, no_rule_allows=True)
+        if tool.kind is Kind.COMMUNICATE:
+            return  # no rule and no mode answers in a person's place
         for rule in rules.allow:
             if rule.names(tool.rule_names) and _is_about_all(rule, subjects, workspace):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
-        if mode is ApprovalMode.AUTO_EDIT and tool.kind is Kind.EDIT:
+        if mode is ApprovalMode.AUTO_EDIT and _runs_in_auto_edit(tool, subjects, workspace):
             yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
-    def decide(self, tool: BaseTool[Any], details: ConfirmationDetails | None, mode: ApprovalMode) -> Permission:
+    def _protected(self, subjects: Sequence[Subject], workspace: Workspace) -> str | None:
+        """Why no rule and no mode stands for a person's consent to what is written, or `None`."""
+        for subject in subjects:
+            if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
+                continue
+            is_inside = workspace.holds(subject.path)
+            shown = workspace.at(subject.path).relative if is_inside else subject.path
+            why = self.guarded.why((subject.path, subject.named))
+            if why is None and is_inside:
+                why = why_protected(shown)
+            if why is not None:
+                return f"'{shown}' is changed only with consent: {why}"
+        return None
+
+    def judge_details(self, tool: BaseTool[Any], details: ConfirmationDetails | None, mode: ApprovalMode) -> Permission:
         """The decision on a call of which nobody but the tool itself has something to say."""
         if details is None:
             return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
         # Leaving plan mode is a person's to decide, never a dialog's that nobody may have seen.
         is_explicit = details.type == "plan"
-        return Permission(Verdict.ASK, f"{details.type} needs consent in approval mode {mode}", is_explicit=is_explicit)
+        return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}", is_explicit=is_explicit)
 
     def _rules_for(self, client: ClientState) -> Rules:
-        return self.rules.with_allowed(client.grants) if client.grants else self.rules
+        return self.rules.with_allowed(self._granted(client.grants, SESSION)) if client.grants else self.rules
 
     def _judge_command(
         self, command: CommandSubject, rules: Rules, mode: ApprovalMode, workspace: Workspace
     ) -> Permission:
+        from tools.permissions.shell.analyser import analyse  # noqa: PLC0415 - tables load at the first command
+
         analysis = analyse(command.command)
-        permission = CommandPolicy(rules, mode, workspace, self.home).judge(command, analysis)
-        if permission.verdict is Verdict.DENY:
-            said = f"The command is refused: {permission.reason}. Nothing was run; do not try it in another form."
-            return Permission(Verdict.DENY, said, parts=permission.parts)
-        if mode is ApprovalMode.PLAN and not analysis.is_read_only:
-            return Permission(Verdict.DENY, PLAN_MODE, parts=permission.parts)
+        permission = CommandPolicy(rules, mode, workspace, self.home, self.guarded).judge(command, analysis)
+        if mode is ApprovalMode.PLAN and permission.verdict is not Verdict.DENY and not analysis.is_read_only:
+            return replace(_PLAN_MODE, parts=permission.parts)
         return permission
 
 
@@ -155,12 +169,16 @@ def _runs_in_plan_mode(tool: BaseTool[Any]) -> bool:
     return tool.behaviour.read_only or tool.kind is Kind.THINK
 
 
+def _runs_in_auto_edit(tool: BaseTool[Any], subjects: Sequence[Subject], workspace: Workspace) -> bool:
+    """Whether nobody is asked in auto-edit: about what is changed in the workspace, and about the web."""
+    if tool.kind is Kind.EDIT:
+        return not any(_outside(subjects, workspace))
+    return tool.kind in (Kind.FETCH, Kind.SEARCH)
+
+
 def _by_rule(rule: Rule) -> Permission:
-    if rule.verdict is Verdict.DENY:
-        return Permission(
-            Verdict.DENY, f"The call is refused by the {rule}. Nothing was done; do not try it in another way."
-        )
-    return Permission(Verdict.ASK, str(rule), is_explicit=True)
+    is_explicit = rule.verdict is Verdict.ASK
+    return Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=is_explicit)
 
 
 def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
@@ -170,6 +188,8 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
             return rule.fits_path(paths, workspace.roots)
         case HostSubject(host=host):
             return rule.fits_host(host)
+        case AgentSubject(name=name):
+            return rule.fits_agent(name)
         case CommandSubject():
             return False  # judged by its parts
 
@@ -184,11 +204,8 @@ def _is_about_all(rule: Rule, subjects: Sequence[Subject], workspace: Workspace)
     return bool(subjects) and all(_is_about(rule, subject, workspace) for subject in subjects)
 
 
-def _protected(subjects: Sequence[Subject], workspace: Workspace) -> str | None:
+def _outside(subjects: Sequence[Subject], workspace: Workspace) -> Iterator[PathSubject]:
+    """What is written outside the workspace: the user's own memory, which speaks to every other project."""
     for subject in subjects:
-        if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
-            location = workspace.at(subject.path)
-            why = is_protected(location.relative)
-            if why is not None:
-                return f"'{location.relative}' is changed only with consent: {why}"
-    return None
+        if isinstance(subject, PathSubject) and not workspace.holds(subject.path):
+            yield subject

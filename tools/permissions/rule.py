@@ -9,6 +9,7 @@ from tools.contract.subject import Access
 from tools.permissions.permission import Verdict
 from tools.permissions.specifiers import (
     ANYTHING,
+    AgentSpecifier,
     CommandSpecifier,
     HostSpecifier,
     PathSpecifier,
@@ -18,14 +19,14 @@ from tools.permissions.specifiers import (
     host_specifier,
     path_specifier,
 )
-from tools.permissions.tool_names import GROUPS, READING, SHELL, WRITING, access_of
+from tools.permissions.tool_names import DELEGATING, EDITING, GROUPS, READING, SHELL, access_of
 
 SESSION = "this session"
 """The source of rules that a person gave as an answer."""
 
 
 class MalformedRuleError(ValueError):
-    """A rule cannot be read; the text says why."""
+    """A rule cannot be read; the text says why, and how to write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,10 @@ class Rule:
         """Whether it is about a host."""
         return self.specifier is None or (isinstance(self.specifier, HostSpecifier) and self.specifier.fits(host))
 
+    def fits_agent(self, name: str) -> bool:
+        """Whether it is about an agent."""
+        return self.specifier is None or (isinstance(self.specifier, AgentSpecifier) and self.specifier.fits(name))
+
 
 def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
     """Read one rule.
@@ -106,9 +111,9 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()
     if not name or any(character.isspace() for character in name):
-        raise MalformedRuleError("a rule is Name or Name(specifier)")
+        raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
     if parenthesis and not rest.endswith(")"):
-        raise MalformedRuleError("its parenthesis is not closed at the end")
+        raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
     tools = _tools_called(name, canonical)
     written = rest[:-1].strip() if parenthesis else ""
     if written in ("", ANYTHING):
@@ -126,8 +131,10 @@ def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
 def _specifier(written: str, tools: frozenset[str], verdict: Verdict, home: str) -> Specifier:
     if SHELL in tools:
         return command_specifier(written)
-    if tools & (READING | WRITING):
+    if tools & (READING | EDITING):
         return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
     if Access.FETCH in access_of(tools):
         return host_specifier(written)
+    if DELEGATING in tools:
+        return AgentSpecifier(written.casefold())
     raise MalformedRuleError("this tool takes no specifier; give the name alone")

@@ -10,7 +10,6 @@ from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
 from tools.permissions.specifiers import ANYTHING, CommandSpecifier
 
 CORE = "tools.core"
-EXCLUDE = "tools.exclude"
 
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
@@ -18,10 +17,10 @@ VERDICTS: Mapping[str, Verdict] = {
     "permissions.deny": Verdict.DENY,
     "tools.allowed": Verdict.ALLOW,
     "tools.confirmationRequired": Verdict.ASK,
-    EXCLUDE: Verdict.DENY,
+    "tools.exclude": Verdict.DENY,
     CORE: Verdict.ALLOW,
 }
-"""The settings that hold rules, and what each does."""
+"""The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,13 @@ class RuleReader:
         every call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens
         what somebody meant to close.
         """
-        found: dict[str, tuple[Rule, ...]] = {key: tuple(self._read(key, lists.get(key, ()))) for key in VERDICTS}
-        return Rules(
-            deny=found["permissions.deny"] + found[EXCLUDE],
-            ask=found["permissions.ask"] + found["tools.confirmationRequired"],
-            allow=found["permissions.allow"] + found["tools.allowed"],
-            core=found[CORE],
-        )
+        found = [rule for key in VERDICTS for rule in self._read(key, lists.get(key, ()))]
+        said = {
+            verdict: tuple(rule for rule in found if rule.verdict is verdict and rule.source != CORE)
+            for verdict in Verdict
+        }
+        core = tuple(rule for rule in found if rule.source == CORE)
+        return Rules(said[Verdict.DENY], said[Verdict.ASK], said[Verdict.ALLOW], core)
 
     def _read(self, key: str, texts: Sequence[str]) -> Iterator[Rule]:
         verdict = VERDICTS[key]

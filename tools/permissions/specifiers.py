@@ -1,4 +1,4 @@
-"""The part of a rule in parentheses: which commands, paths or hosts it is about."""
+"""The part of a rule in parentheses: which commands, paths, hosts or agents it is about."""
 
 from __future__ import annotations
 
@@ -156,4 +156,19 @@ def host_specifier(written: str) -> HostSpecifier:
     return HostSpecifier(ANYTHING if host == ANYTHING else host.removeprefix("*.").rstrip("."))
 
 
-Specifier = CommandSpecifier | PathSpecifier | HostSpecifier
+@dataclass(frozen=True, slots=True)
+class AgentSpecifier:
+    """Which agents a rule is about, whatever case their names are written in; a star stands for anything.
+
+    Args:
+        pattern: In folded case.
+    """
+
+    pattern: str
+
+    def fits(self, name: str) -> bool:
+        """Whether it is about an agent."""
+        return fits_wildcards(self.pattern, name.casefold())
+
+
+Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier

@@ -12,15 +12,19 @@ from tools.contract.subject import Access
 
 SHELL = "run_shell_command"
 FETCHING = "web_fetch"
+DELEGATING = "task"
 
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file"})
 
+EDITING = WRITING | {"save_memory"}
+"""What a rule about edits is about. Saving a memory is no way to write any file, so it says nothing of commands."""
+
 GROUPS: Mapping[str, frozenset[str]] = {
     "Read": READING,
-    "Edit": WRITING,
-    "Write": WRITING,
-    "MultiEdit": WRITING,
+    "Edit": EDITING,
+    "Write": EDITING,
+    "MultiEdit": EDITING,
     "Bash": frozenset({SHELL}),
     "Shell": frozenset({SHELL}),
     "Grep": frozenset({"grep_search"}),
@@ -28,10 +32,11 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "LS": frozenset({"list_directory"}),
     "WebFetch": frozenset({FETCHING}),
     "WebSearch": frozenset({"web_search"}),
-    "Task": frozenset({"task"}),
-    "Agent": frozenset({"task"}),
+    "Task": frozenset({DELEGATING}),
+    "Agent": frozenset({DELEGATING}),
     "TodoWrite": frozenset({"todo_write"}),
     "ExitPlanMode": frozenset({"exit_plan_mode"}),
+    "AskUserQuestion": frozenset({"ask_user_question"}),
 }
 """A name in a rule, and the tools it stands for."""
 

@@ -93,7 +93,7 @@ def _refuse_outside(context: ToolContext) -> None:
     """Plan mode belongs to a client that can be told from others; elsewhere there is nothing to leave."""
     if context.client.approval_mode is not ApprovalMode.PLAN:
         raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave: go on.")
-    if context.client.grants is None:
+    if context.client.is_anonymous:
         raise ToolError(
             ToolErrorType.EXECUTION_DENIED,
             "Plan mode cannot be left here: this client sends no session or token, so no mode can be kept for it. "

@@ -54,7 +54,9 @@ def test_a_saved_answer_stands_in_the_users_settings_and_counts_after_a_restart(
         assert snapshot(place) == before
         assert settings.read_text() == OWN
         call.answer(asked, SAVE)
-        assert call.done().code is None
+        done = call.done()
+        assert done.code is None
+        assert not any("only" in text for text in done.more)
         assert action.times(place) == 1
         assert runs_unasked(client, action, servers)
     saved = settings.read_text()
@@ -115,14 +117,45 @@ def test_without_a_settings_file_nothing_is_saved_and_none_is_made(
     assert not (tmp_path / "config").exists()
 
 
-@pytest.mark.requirement("consent.save")
-def test_an_answer_that_cannot_be_saved_counts_in_this_session(settings: Path, servers: Servers, place: Path) -> None:
+@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_answer_that_cannot_be_saved_counts_in_this_session_and_the_result_says_so(
+    revision: str, settings: Path, servers: Servers, place: Path
+) -> None:
     environ = settings_environment(settings.parent.parent)
-    with stdio_server(servers.root, None, environ) as wire, introduced(wire, "2025-11-25") as client:
+    with stdio_server(servers.root, None, environ) as wire, introduced(wire, revision) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
         asked = call.asked()
         settings.write_text("{ not settings")
         call.answer(asked, SAVE)
-        assert call.done().code is None
+        done = call.done()
+        assert done.code is None
+        (note,) = (text for text in done.more if "only" in text)
+        assert note.startswith(f"Allowed for this session only: Edit(/{servers.root}).")
+        assert "because it cannot be read as settings" in note
+        assert str(settings) not in note
+        assert "\n" not in note
         assert runs_unasked(client, EDIT, servers)
     assert settings.read_text() == "{ not settings"
+
+
+@pytest.mark.requirement("consent.not_saved")
+def test_an_answer_that_cannot_be_saved_for_an_unknown_client_counts_for_the_call(
+    settings: Path, servers: Servers, place: Path
+) -> None:
+    with (
+        http_server(servers.root, None, settings_environment(settings.parent.parent)) as url,
+        introduced(reach(url, "http"), REVISIONS[-1]) as client,
+    ):
+        call = client.call(EDIT.tool, EDIT.arguments(place))
+        asked = call.asked()
+        settings.write_text("{ not settings")
+        call.answer(asked, SAVE)
+        done = call.done()
+        assert done.code is None
+        assert any(text.startswith("Allowed for this call only: ") for text in done.more)
+        assert EDIT.times(place) == 1
+        again = client.call(EDIT.tool, EDIT.arguments(place))
+        again.answer(again.asked(), accepted(decision="deny"))
+        assert again.done().code == "execution_denied"
+        assert EDIT.times(place) == 1

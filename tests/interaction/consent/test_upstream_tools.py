@@ -107,6 +107,25 @@ def test_all_five_answers_stand_in_their_order(servers: Servers, tmp_path: Path)
         assert is_asked(client, "demo__picture")
 
 
+@pytest.mark.requirement("consent.not_saved")
+def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
+    servers: Servers, tmp_path: Path
+) -> None:
+    settings = tmp_path / "coretools-mcp" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text("{}")
+    served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
+    with served as wire, introduced(wire, "2025-11-25") as client:
+        call = client.call("demo__echo", {"text": "x"})
+        asked = call.asked()
+        settings.write_text("[]")
+        call.answer(asked, accepted(decision="save"))
+        done = call.done()
+        assert (done.text, done.code) == ("x", None)
+        assert [text.partition(". ")[0] for text in done.more] == ["Allowed for this session only: demo__echo"]
+        assert not is_asked(client, "demo__echo")
+
+
 @pytest.mark.requirement("consent.upstream")
 @by_route(NETWORK_ROUTES)
 def test_a_client_that_cannot_be_asked_gets_no_upstream_over_the_network(route: Route, servers: Servers) -> None:

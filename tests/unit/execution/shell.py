@@ -11,13 +11,14 @@ from typing import Any
 
 import anyio
 
+from tests.processes import Plain
 from tools.contract.base import BaseTool
 from tools.contract.context import ClientState, Limits, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import FileDataPart, TextPart, ToolResult
 from tools.contract.services import Services
-from tools.execution.broker_client import ProcessBroker
-from tools.execution.confinement import Confinement, Plain
+from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.confinement import Confinement
 from tools.execution.jobs import Job, JobTable
 from tools.execution.list_background_jobs import ListJobsTool
 from tools.execution.process import Process, ProcessSpec
@@ -79,7 +80,7 @@ class RecordingStarter:
 
     def __init__(self) -> None:
         self.started: list[Process] = []
-        self._starter = ProcessBroker()
+        self._starter = BrokeredStarter()
 
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program."""
@@ -158,7 +159,7 @@ class Shell:
 
     def anonymous(self) -> Shell:
         """The same runner for a client that cannot be told from others."""
-        return replace(self, context=replace(self.context, client=ClientState("", reads=None)))
+        return replace(self, context=replace(self.context, client=ClientState("")))
 
     def running(self) -> list[int]:
         """All processes that run of what was started."""

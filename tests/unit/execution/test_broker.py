@@ -30,7 +30,7 @@ from tests.processes import (
     run,
     until_none_carries,
 )
-from tools.execution.broker_client import ProcessBroker
+from tools.execution.brokered_starter import BrokeredStarter
 from tools.execution.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
 from tools.execution.supervisor_pool import MOST_IDLE
 
@@ -40,9 +40,9 @@ WAYS = [pytest.param(False, id="descendants"), pytest.param(True, id="group")]
 
 
 @pytest.fixture(params=WAYS)
-async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[ProcessBroker]:
+async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStarter]:
     """A broker of its own, which follows what it starts in either way."""
-    started = ProcessBroker(by_group=request.param)
+    started = BrokeredStarter(by_group=request.param)
     yield started
     await started.aclose()
 
@@ -59,12 +59,12 @@ async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[ProcessBroker
         ("kill -40 $$", ExitStatus(None, "SIG40")),
     ],
 )
-async def test_the_exit_code_or_the_signal_is_told(broker: ProcessBroker, command: str, expected: ExitStatus) -> None:
+async def test_the_exit_code_or_the_signal_is_told(broker: BrokeredStarter, command: str, expected: ExitStatus) -> None:
     assert await run(broker, bash(command)) == (expected, "")
 
 
 @pytest.mark.requirement("process.exit")
-async def test_the_end_can_be_waited_for_again_and_by_several(broker: ProcessBroker) -> None:
+async def test_the_end_can_be_waited_for_again_and_by_several(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("read; exit 3"))
     with anyio.fail_after(CEILING):
         first, second = await asyncio.gather(process.wait(), process.wait())
@@ -77,14 +77,14 @@ async def test_the_end_can_be_waited_for_again_and_by_several(broker: ProcessBro
 
 
 @pytest.mark.requirement("process.output")
-async def test_both_streams_come_in_the_order_of_writing(broker: ProcessBroker) -> None:
+async def test_both_streams_come_in_the_order_of_writing(broker: BrokeredStarter) -> None:
     command = "for n in 1 2 3; do echo out $n; echo err $n >&2; done"
     expected = "".join(f"out {n}\nerr {n}\n" for n in (1, 2, 3))
     assert await run(broker, bash(command)) == (ExitStatus(0, None), expected)
 
 
 @pytest.mark.requirement("process.output")
-async def test_a_program_that_prints_after_its_output_was_closed_gets_sigpipe(broker: ProcessBroker) -> None:
+async def test_a_program_that_prints_after_its_output_was_closed_gets_sigpipe(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("exec yes"))
     assert await read_line(process) == "y"
     process.close()
@@ -93,7 +93,7 @@ async def test_a_program_that_prints_after_its_output_was_closed_gets_sigpipe(br
 
 
 @pytest.mark.requirement("process.environment")
-async def test_the_environment_is_exactly_the_given_one(broker: ProcessBroker) -> None:
+async def test_the_environment_is_exactly_the_given_one(broker: BrokeredStarter) -> None:
     environment = {"EMPTY": "", "LINES": "a\nb=c", "NAME": "wört", "RAW": "\udcff"}
     spec = ProcessSpec(("/usr/bin/env", "-0"), "/", environment)
     process = await broker.start(spec)
@@ -106,14 +106,14 @@ async def test_the_environment_is_exactly_the_given_one(broker: ProcessBroker) -
 
 
 @pytest.mark.requirement("process.environment")
-async def test_the_arguments_arrive_as_they_are(broker: ProcessBroker) -> None:
+async def test_the_arguments_arrive_as_they_are(broker: BrokeredStarter) -> None:
     arguments = ("", "two words", "new\nline", "*", "ü", "-x")
     spec = ProcessSpec(("/usr/bin/printf", "[%s]", *arguments), "/", ENVIRONMENT)
     assert (await run(broker, spec))[1] == "".join(f"[{argument}]" for argument in arguments)
 
 
 @pytest.mark.requirement("process.environment")
-async def test_it_runs_in_the_given_folder_and_keeps_it_no_longer(broker: ProcessBroker, tmp_path: Path) -> None:
+async def test_it_runs_in_the_given_folder_and_keeps_it_no_longer(broker: BrokeredStarter, tmp_path: Path) -> None:
     folder = tmp_path.resolve() / "here"
     folder.mkdir()
     assert (await run(broker, bash("pwd -P", folder)))[1] == f"{folder}\n"
@@ -137,7 +137,7 @@ async def test_it_runs_in_the_given_folder_and_keeps_it_no_longer(broker: Proces
     ],
 )
 async def test_what_cannot_be_started_says_why(
-    broker: ProcessBroker, argv: tuple[str, ...], folder: str, number: int
+    broker: BrokeredStarter, argv: tuple[str, ...], folder: str, number: int
 ) -> None:
     with pytest.raises(StartFailedError) as caught:
         await broker.start(ProcessSpec(argv, folder, ENVIRONMENT))
@@ -147,7 +147,7 @@ async def test_what_cannot_be_started_says_why(
 
 @pytest.mark.requirement("process.start-failed")
 @pytest.mark.parametrize(("name", "value"), [("A=B", ""), ("", "B"), ("A\0", ""), ("A", "\0")])
-async def test_an_environment_that_cannot_be_passed_is_refused(broker: ProcessBroker, name: str, value: str) -> None:
+async def test_an_environment_that_cannot_be_passed_is_refused(broker: BrokeredStarter, name: str, value: str) -> None:
     with pytest.raises(StartFailedError) as caught:
         await broker.start(bash("true", environment={name: value}))
     assert caught.value.number == errno.EINVAL
@@ -162,7 +162,7 @@ async def test_an_environment_that_cannot_be_passed_is_refused(broker: ProcessBr
         ProcessSpec((BASH,), "/", ENVIRONMENT, attachments={1: b"x"}),
     ],
 )
-async def test_limits_and_attachments_that_cannot_be_are_refused(broker: ProcessBroker, spec: ProcessSpec) -> None:
+async def test_limits_and_attachments_that_cannot_be_are_refused(broker: BrokeredStarter, spec: ProcessSpec) -> None:
     with pytest.raises(StartFailedError) as caught:
         await broker.start(spec)
     assert caught.value.number == errno.EINVAL
@@ -170,7 +170,7 @@ async def test_limits_and_attachments_that_cannot_be_are_refused(broker: Process
 
 @needs_proc
 @pytest.mark.requirement("process.start-failed")
-async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: ProcessBroker) -> None:
+async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: BrokeredStarter) -> None:
     await run(broker, bash("true"))
     busy = await broker.start(bash("exec sleep 600"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -192,7 +192,7 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Pr
 
 
 @pytest.mark.requirement("process.start-failed")
-async def test_a_script_that_is_not_executable_is_refused(broker: ProcessBroker, tmp_path: Path) -> None:
+async def test_a_script_that_is_not_executable_is_refused(broker: BrokeredStarter, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\necho ran\n")
     spec = ProcessSpec((str(script),), "/", ENVIRONMENT)
@@ -204,7 +204,7 @@ async def test_a_script_that_is_not_executable_is_refused(broker: ProcessBroker,
 
 
 @pytest.mark.requirement("process.start-failed")
-async def test_after_closing_nothing_is_started(broker: ProcessBroker) -> None:
+async def test_after_closing_nothing_is_started(broker: BrokeredStarter) -> None:
     await broker.aclose()
     with pytest.raises(StartFailedError):
         await broker.start(bash("true"))
@@ -212,7 +212,7 @@ async def test_after_closing_nothing_is_started(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.attachments")
-async def test_attachments_are_read_from_their_descriptors(broker: ProcessBroker) -> None:
+async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStarter) -> None:
     large = os.urandom(500_000).hex().encode()
     # The supervisor itself has descriptors of these numbers.
     attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large}
@@ -222,7 +222,7 @@ async def test_attachments_are_read_from_their_descriptors(broker: ProcessBroker
 
 
 @pytest.mark.requirement("process.large-request")
-async def test_a_request_larger_than_the_buffer_of_a_socket_arrives(broker: ProcessBroker) -> None:
+async def test_a_request_larger_than_the_buffer_of_a_socket_arrives(broker: BrokeredStarter) -> None:
     environment = {f"V{number}": str(number % 10) * 100_000 for number in range(12)}
     spec = bash('for n in {0..11}; do v=V$n; echo "${#v} ${!v:0:3} ${#V0}"; done', environment=environment)
     assert (await run(broker, spec))[1].splitlines()[11] == "3 111 100000"
@@ -243,7 +243,7 @@ def inherited_descriptors() -> Generator[None]:
 
 @needs_proc
 @pytest.mark.requirement("process.descriptors")
-async def test_no_other_descriptor_is_passed_on(broker: ProcessBroker) -> None:
+async def test_no_other_descriptor_is_passed_on(broker: BrokeredStarter) -> None:
     spec = ProcessSpec(("/bin/ls", "/proc/self/fd"), "/", ENVIRONMENT)
     with inherited_descriptors():
         others = [await broker.start(bash("sleep 600")) for _ in range(3)]
@@ -257,13 +257,13 @@ async def test_no_other_descriptor_is_passed_on(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.descriptors")
-async def test_it_has_nothing_to_read_and_no_terminal(broker: ProcessBroker) -> None:
+async def test_it_has_nothing_to_read_and_no_terminal(broker: BrokeredStarter) -> None:
     assert await run(broker, bash("cat; (: < /dev/tty) 2>/dev/null || echo none")) == (ExitStatus(0, None), "none\n")
 
 
 @needs_proc
 @pytest.mark.requirement("process.signals")
-async def test_no_signal_is_ignored_or_blocked(broker: ProcessBroker) -> None:
+async def test_no_signal_is_ignored_or_blocked(broker: BrokeredStarter) -> None:
     spec = ProcessSpec(("/bin/grep", "^Sig[BI]", "/proc/self/status"), "/", ENVIRONMENT)
     lines = (await run(broker, spec))[1].splitlines()
     # 32 and 33 belong to the C library, which ignores them in what it spawns.
@@ -273,7 +273,7 @@ async def test_no_signal_is_ignored_or_blocked(broker: ProcessBroker) -> None:
 
 @needs_proc
 @pytest.mark.requirement("process.session")
-async def test_it_leads_a_session_of_its_own(broker: ProcessBroker) -> None:
+async def test_it_leads_a_session_of_its_own(broker: BrokeredStarter) -> None:
     process = await broker.start(ProcessSpec(("/bin/cat", "/proc/self/stat"), "/", ENVIRONMENT))
     fields = (await read_line(process)).rpartition(")")[2].split()
     process.close()
@@ -281,7 +281,7 @@ async def test_it_leads_a_session_of_its_own(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.session")
-async def test_the_umask_is_that_of_the_server(broker: ProcessBroker) -> None:
+async def test_the_umask_is_that_of_the_server(broker: BrokeredStarter) -> None:
     previous = os.umask(0o027)
     try:
         assert (await run(broker, bash("umask")))[1] == "0027\n"
@@ -290,7 +290,7 @@ async def test_the_umask_is_that_of_the_server(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.limits")
-async def test_limits_hold_and_cannot_be_widened(broker: ProcessBroker) -> None:
+async def test_limits_hold_and_cannot_be_widened(broker: BrokeredStarter) -> None:
     command = "for kind in f u c; do ulimit -S$kind; ulimit -H$kind; done; ulimit -c"
     narrow = ResourceLimits(file_bytes=1 << 20, processes=5000, core_bytes=0)
     assert (await run(broker, bash(command, limits=narrow)))[1].split() == ["1024"] * 2 + ["5000"] * 2 + ["0"] * 3
@@ -300,14 +300,14 @@ async def test_limits_hold_and_cannot_be_widened(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.limits")
-async def test_a_file_that_grows_too_large_ends_its_writer(broker: ProcessBroker, tmp_path: Path) -> None:
+async def test_a_file_that_grows_too_large_ends_its_writer(broker: BrokeredStarter, tmp_path: Path) -> None:
     spec = bash("exec head -c 100000 /dev/zero > file", tmp_path, limits=ResourceLimits(file_bytes=1000))
     assert (await run(broker, spec))[0] == ExitStatus(None, "SIGXFSZ")
     assert (tmp_path / "file").stat().st_size == 1000
 
 
 @pytest.mark.requirement("process.left-running")
-async def test_what_a_shell_leaves_running_is_known_and_ended(broker: ProcessBroker) -> None:
+async def test_what_a_shell_leaves_running_is_known_and_ended(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("sleep 600 & echo $!"))
     sleeper = int(await read_line(process))
     with anyio.fail_after(CEILING):
@@ -326,7 +326,7 @@ async def test_what_a_shell_leaves_running_is_known_and_ended(broker: ProcessBro
 
 
 @pytest.mark.requirement("process.left-running")
-async def test_a_running_program_counts_itself(broker: ProcessBroker) -> None:
+async def test_a_running_program_counts_itself(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("exec sleep 600"))
     assert await process.left_running() == (process.pid,)
     await process.end(5.0)
@@ -335,7 +335,7 @@ async def test_a_running_program_counts_itself(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.cancellation")
-async def test_who_stops_waiting_stops_nothing(broker: ProcessBroker) -> None:
+async def test_who_stops_waiting_stops_nothing(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("echo up; exec sleep 600"))
     await read_line(process)
     with anyio.move_on_after(0.01) as waiting:
@@ -348,7 +348,7 @@ async def test_who_stops_waiting_stops_nothing(broker: ProcessBroker) -> None:
 
 
 @pytest.mark.requirement("process.cancellation")
-async def test_ending_goes_on_when_it_is_cancelled(broker: ProcessBroker) -> None:
+async def test_ending_goes_on_when_it_is_cancelled(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
     await read_line(process)
     with anyio.move_on_after(0):
@@ -361,7 +361,7 @@ async def test_ending_goes_on_when_it_is_cancelled(broker: ProcessBroker) -> Non
 @needs_proc
 @pytest.mark.requirement("process.cancellation")
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_start_that_is_cancelled_leaves_nothing(broker: ProcessBroker, turns: int) -> None:
+async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter, turns: int) -> None:
     await run(broker, bash("true"))
     before = len(os.listdir("/proc/self/fd"))
     mark = uuid4().hex
@@ -386,7 +386,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: ProcessBroker, t
 @pytest.mark.requirement("process.many")
 async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     commands = [bash(f"echo {number}; exit {number % 7}") for number in range(200)]
     results = await asyncio.gather(*(run(broker, command) for command in commands))
     assert results == [(ExitStatus(number % 7, None), f"{number}\n") for number in range(200)]
@@ -403,7 +403,7 @@ async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> 
 @needs_proc
 @pytest.mark.requirement("process.lazy")
 async def test_one_broker_is_started_with_the_first_program() -> None:
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     assert brokers_of(os.getpid()) == []
     for _ in range(3):
         await run(broker, bash("true"))
@@ -417,7 +417,7 @@ async def test_one_broker_is_started_with_the_first_program() -> None:
 @needs_proc
 @pytest.mark.requirement("process.close")
 async def test_closing_ends_everything_in_order() -> None:
-    broker = ProcessBroker()
+    broker = BrokeredStarter()
     obeying = await broker.start(bash("exec sleep 600"))
     stubborn = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
     await read_line(stubborn)
@@ -432,7 +432,7 @@ async def test_closing_ends_everything_in_order() -> None:
 
 
 @pytest.mark.requirement("process.start-failed")
-async def test_without_a_python_to_run_the_broker_starting_fails(broker: ProcessBroker) -> None:
+async def test_without_a_python_to_run_the_broker_starting_fails(broker: BrokeredStarter) -> None:
     python = sys.executable
     try:
         sys.executable = "/nowhere/python"
@@ -445,7 +445,7 @@ async def test_without_a_python_to_run_the_broker_starting_fails(broker: Process
 
 
 @pytest.mark.requirement("process.many")
-async def test_many_short_programs_at_once_all_start(broker: ProcessBroker) -> None:
+async def test_many_short_programs_at_once_all_start(broker: BrokeredStarter) -> None:
     places = anyio.Semaphore(8)
     codes: list[int | None] = []
 

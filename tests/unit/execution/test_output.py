@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.execution.command import OUTPUT_CHARS
-from tools.execution.live_output import last_lines
+from tools.execution.live_output import newest_text
 from tools.execution.output import CUT_MARK, HEAD_BYTES, SNIFFED_BYTES, TAIL_BYTES, Output
 from tools.execution.spill_store import SpillStore
 from tools.execution.terminal_text import plain_text
@@ -146,13 +146,13 @@ def test_a_nul_later_on_is_a_character_like_others() -> None:
 @pytest.mark.requirement("shell.live")
 def test_what_is_told_while_it_runs_is_the_last_whole_lines() -> None:
     short = filled(None, b"one\n\x1b[1mtwo\x1b[0m\n10%\r20%")
-    assert last_lines(short) == "one\ntwo\n20%"
-    long = last_lines(filled(None, b"".join(b"line %d\n" % n for n in range(10_000))))
+    assert newest_text(short) == "one\ntwo\n20%"
+    long = newest_text(filled(None, b"".join(b"line %d\n" % n for n in range(10_000))))
     assert len(long) <= 1_000
     assert long.startswith("line ")
     assert long.endswith("line 9999")
-    assert len(last_lines(filled(None, b"x" * 10_000))) == 1_000
-    assert last_lines(filled(None, b"\0" * 10_000)) == "(binary output, 10,000 bytes so far)"
+    assert len(newest_text(filled(None, b"x" * 10_000))) == 1_000
+    assert newest_text(filled(None, b"\0" * 10_000)) == "(binary output, 10,000 bytes so far)"
 
 
 @pytest.mark.requirement("shell.output.memory")

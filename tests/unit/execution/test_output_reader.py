@@ -20,6 +20,22 @@ pytestmark = pytest.mark.anyio
 SIZE = 20_000_000
 
 
+class LargeFolder:
+    """A folder that is there, and has room."""
+
+    def make(self) -> None:
+        pass
+
+    def reserve(self, count: int) -> bool:
+        return count > 0
+
+    def complete(self, spill: Spill) -> None:
+        pass
+
+    def discard(self, spill: Spill) -> None:
+        pass
+
+
 @pytest.fixture
 def pipe() -> tuple[int, int]:
     reading, writing = os.pipe()
@@ -44,7 +60,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     writer.submit(disk_works.wait)
     data = os.urandom(1000) * (SIZE // 1000)
     command = threading.Thread(target=print_all, args=(writing, data))
-    spill = Spill(str(tmp_path / "file"), SIZE, writer, lambda: None, lambda _count: True)
+    spill = Spill(str(tmp_path / "file"), SIZE, writer, LargeFolder())
     output = Output(lambda: spill)
     reader = OutputReader(reading, output)
     try:

@@ -14,8 +14,8 @@ from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceErro
 from tools.contract.subject import CommandSubject
 from tools.execution.command import OUTPUT_CHARS
 from tools.execution.output import CUT_MARK
+from tools.execution.report_text import DISPLAY_CHARS
 from tools.execution.run_shell_command import ShellTool
-from tools.execution.shell_report import DISPLAY_CHARS
 
 pytestmark = pytest.mark.anyio
 
@@ -272,7 +272,7 @@ async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -
 async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shell) -> None:
     result = await shell.anonymous().run("seq 1 20000; seq 1 100000")
     assert link_of(result) is None
-    assert "The rest is not kept." in text_of(result)
+    assert "The rest is not kept: print less, or write it to a file" in text_of(result)
     assert output_of(result).endswith("\n100000")
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.processes import Plain, is_running
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of, until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import CommandRequest
-from tools.execution.confinement import Confined, Plain
+from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec, StartFailedError
 from tools.execution.runner import CommandRunner, ShellOptions
 from tools.execution.spill_store import SpillStore
@@ -22,15 +23,6 @@ from tools.execution.spill_store import SpillStore
 pytestmark = pytest.mark.anyio
 
 IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 @pytest.mark.requirement("shell.limit.time")
@@ -117,6 +109,17 @@ async def test_a_command_that_cannot_be_started_is_a_failure_with_the_reason(she
 
 
 @pytest.mark.requirement("shell.start")
+async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write_instead(
+    root: Path, tmp_path: Path
+) -> None:
+    async with shell_in(root, tmp_path, environment={"ODD": "a\0b"}) as shell:
+        error = await shell.error_of("true")
+    assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
+    assert error.message.startswith("The command was not started: it, its folder or a variable")
+    assert "write such a character as an escape" in error.message
+
+
+@pytest.mark.requirement("shell.start")
 async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
     class Broken(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
@@ -137,10 +140,11 @@ class Held(Confined):
     released: list[str] = field(default_factory=list[str])
     is_over: Callable[[], bool] = lambda: True
 
-    async def release(self) -> tuple[str, ...]:
+    async def release(self) -> SteeringChanges:
         assert self.is_over()
         self.released.append(self.spec.folder)
-        return (f"{self.spec.folder}/.envrc",)
+        new, aside = (f"{self.spec.folder}/{name}" for name in ("x.untrusted.code-workspace", "commondir.untrusted"))
+        return SteeringChanges((new,), (aside,), (f"{self.spec.folder}/.envrc",), uncovered=7)
 
 
 @pytest.mark.requirement("shell.confined")
@@ -157,13 +161,16 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 
     class Holding(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
-            return Held(spec, "bwrap", "none", released, lambda: not shells[0].running())
+            return Held(spec, "bwrap", NetworkAccess.NONE, released, lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=Holding()) as shell:
         shells.append(shell)
         if said is not None:
             text = text_of(await shell.run(command))
-            assert f"{said} the sandbox: {root}/.envrc. Tell the user." in text
+            assert f"{said} the sandbox: {root}/x.untrusted.code-workspace. Tell the user." in text
+            assert f"git does not obey it: {root}/commondir.untrusted. Tell the user." in text
+            assert f"gone since the command began, and obeyed by programs outside the sandbox: {root}/.envrc." in text
+            assert "Note: 7 of the files and folders" in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]
@@ -178,7 +185,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
-            return Confined(spec, "bwrap", "none")
+            return Confined(spec, "bwrap", NetworkAccess.NONE)
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         failed = text_of(await shell.run("exit 1"))
@@ -192,7 +199,9 @@ async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> No
         async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
             assert workspace_roots == (str(root),)
             return Confined(
-                ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment), "bwrap", "none"
+                ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment),
+                "bwrap",
+                NetworkAccess.NONE,
             )
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
@@ -258,12 +267,12 @@ async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(she
     job = shell.job
     assert f"Background Jobs: {job.id} (PIDs {pid}), left running by the command." in text_of(result)
     assert result.facts["jobId"] == job.id
-    assert is_alive(pid)
+    assert is_running(pid)
     listed = await shell.list()
     assert listed.structured is not None
     assert listed.structured["jobs"][0]["job_id"] == job.id
     await shell.stop(job)
-    assert not is_alive(pid)
+    assert not is_running(pid)
 
 
 @pytest.mark.requirement("shell.leftover")
@@ -309,8 +318,8 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
 @pytest.mark.requirement("shell.leftover")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
-    assert "They were ended: no background job can be made of them." in text_of(result)
-    assert not is_alive(int(output_of(result)))
+    assert "They were ended, since this client can have no background jobs" in text_of(result)
+    assert not is_running(int(output_of(result)))
 
 
 @pytest.mark.requirement("shell.live")

@@ -193,7 +193,7 @@ async def test_a_read_is_remembered_for_its_client(twenty: Path, context: ToolCo
 
 @pytest.mark.requirement("read.ledger")
 async def test_a_client_that_cannot_be_told_from_others_can_read(twenty: Path, context: ToolContext) -> None:
-    anonymous = replace(context, client=ClientState(key="", reads=None))
+    anonymous = replace(context, client=ClientState(key=""))
     assert text_of(await call(anonymous, absolute_path=str(twenty))) == twenty.read_text()
 
 

@@ -14,8 +14,9 @@ import pytest
 from tools.contract.context import AbortSignal, Limits, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
-from tools.filesystem.read_many_files import END_MARKER, ReadManyFilesTool
+from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.reading import batch
+from tools.filesystem.reading.several_files import END_MARKER
 from tools.filesystem.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

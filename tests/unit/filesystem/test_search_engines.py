@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.processes import is_running
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.child import Child, Watch
@@ -225,15 +226,6 @@ def test_a_child_and_its_own_children_are_gone_when_nobody_waits_any_more(root: 
             return
         threading.Event().wait(0.01)
     pytest.fail("the grandchild still runs")
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process works: one that is dead but not yet reaped by its parent does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.requirement("grep.child_ended")

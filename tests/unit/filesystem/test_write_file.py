@@ -268,7 +268,7 @@ async def test_a_file_never_read_and_one_just_written_may_be_overwritten(root: P
 
 @pytest.mark.requirement("write.expected_sha256")
 async def test_an_expected_digest_decides(root: Path, context: ToolContext) -> None:
-    anonymous = replace(context, client=ClientState(key="", reads=None))
+    anonymous = replace(context, client=ClientState(key=""))
     path = root / "a.txt"
     path.write_text("old\n")
     digest = hashlib.sha256(b"old\n").hexdigest()
@@ -424,7 +424,7 @@ async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, con
     path = root / "a.pin"
     path.write_text("4711")
     tool = WriteFileTool()
-    for client in (context, replace(context, client=ClientState(key="", reads=None))):
+    for client in (context, replace(context, client=ClientState(key=""))):
         answers: set[tuple[ToolErrorType, str]] = set()
         for guess in (b"4710", b"4711", b"4712", b""):
             arguments = {"file_path": "a.pin", "content": "x", "expected_sha256": hashlib.sha256(guess).hexdigest()}

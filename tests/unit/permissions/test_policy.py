@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.people import Keeper, Person
 from tools.builtins import builtin_tools
-from tools.contract.confirmation import Answer, Channel, Decision, Pending, Question, Unavailable
+from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
 from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolErrorType
 from tools.contract.result import FunctionCall, ToolResult
@@ -23,18 +24,6 @@ from tools.registry import ToolRegistry
 pytestmark = pytest.mark.anyio
 
 WRITE = {"file_path": "src/a.txt", "content": "new\n"}
-
-
-class Person:
-    """Gives one outcome to every question, and keeps the questions."""
-
-    def __init__(self, outcome: Answer | Pending | Unavailable) -> None:
-        self.outcome = outcome
-        self.questions: list[Question] = []
-
-    async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        self.questions.append(question)
-        return self.outcome
 
 
 NOBODY = Person(Unavailable(client_decides=True, way_out=""))
@@ -159,21 +148,10 @@ async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_
 
 @pytest.mark.requirement("policy.always")
 async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_remember(context: ToolContext) -> None:
-    nameless = replace(context, client=ClientState("", reads=None, grants=None))
+    nameless = replace(context, client=ClientState(""))
     person = Person(Answer(Decision.DENY, Channel.FORM))
     await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), nameless, person)
     assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
-
-
-class Keeper:
-    """Keeps rules in memory."""
-
-    def __init__(self) -> None:
-        self.kept: list[str] = []
-
-    async def keep(self, rules: Sequence[str]) -> str:
-        self.kept += rules
-        return "permissions.allow"
 
 
 @pytest.mark.requirement("policy.save")

@@ -13,10 +13,18 @@ import pytest
 from pydantic import ValidationError
 
 from server.settings import Settings, SettingsError, load_settings
+from server.settings.explaining import Described
 from server.settings.models import HttpSettings
-from server.settings.reference import Described
-from tests.settings_cases import at, every_key, load, refusal, write
+from tests.settings_cases import at, every_key, load, refusal, sources, write
 from tools.contract.context import ApprovalMode, Limits, MediaHandling
+
+SEARCH: Mapping[str, Any] = {
+    "default": None,
+    "tavily": {"apiKey": None, "url": None},
+    "brave": {"apiKey": None, "url": None},
+    "google": {"apiKey": None, "searchEngineId": None, "url": None},
+    "searxng": {"url": None},
+}
 
 DEFAULTS: Mapping[str, Any] = {
     "mcp": {"serverCommand": None, "allowed": None, "excluded": []},
@@ -28,6 +36,9 @@ DEFAULTS: Mapping[str, Any] = {
     "tools": {
         "discoveryCommand": None,
         "callCommand": None,
+        "discoveryTimeout": 60000,
+        "callTimeout": 600000,
+        "strict": False,
         "core": [],
         "allowed": [],
         "exclude": [],
@@ -51,8 +62,8 @@ DEFAULTS: Mapping[str, Any] = {
         "env": {},
         "maxConcurrent": 8,
     },
-    "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": {}},
-    "memory": {},
+    "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": SEARCH},
+    "memory": {"fileName": ["AGENTS.md"], "globalFolder": None, "section": "Added Memories"},
     "agents": {},
     "http": {
         "host": "127.0.0.1",
@@ -96,8 +107,7 @@ ENTRY_DEFAULTS: Mapping[str, Any] = {
 def test_without_any_settings_every_default_is_the_documented_one(environ: dict[str, str]) -> None:
     report = load_settings([], {}, environ)
     assert report.settings.model_dump(mode="json", by_alias=True) == {"mcpServers": {}, **DEFAULTS}
-    assert (report.sources, report.warnings, report.entries, report.files) == ({}, (), (), ())
-    assert report.source_of("http.port") == "default"
+    assert (sources(report), report.warnings, report.entries, report.files) == ({}, (), (), ())
 
 
 @pytest.mark.requirement("settings.defaults")
@@ -143,7 +153,7 @@ def test_a_later_layer_wins_and_every_value_names_its_source(environ: dict[str, 
     http = report.settings.http
     assert (http.host, http.port, http.session_idle, http.allowed_hosts) == ("user", 2, 4, ())
     assert report.files == (user, first, second)
-    assert report.sources == {
+    assert sources(report) == {
         "http.host": user,
         "http.port": first,
         "http.sessionIdle": "command line",
@@ -180,7 +190,7 @@ def test_a_later_entry_replaces_an_earlier_one_with_the_same_alias_as_a_whole(
         ("z", "z", one),
         ("new", "new", two),
     ]
-    assert report.sources == {
+    assert sources(report) == {
         "mcpServers.a-b.command": two,
         "mcpServers.z.command": one,
         "mcpServers.new.command": two,
@@ -194,7 +204,7 @@ def test_an_empty_section_is_no_source_of_what_a_later_file_puts_into_it(
     one = write(tmp_path / "1.json", {"http": {}, "mcpServers": {}})
     two = write(tmp_path / "2.json", {"http": {"port": 1}, "mcpServers": {"a": {"command": "x"}}})
     report = load_settings([one, two], {}, environ)
-    assert report.sources == {"http.port": two, "mcpServers.a.command": two}
+    assert sources(report) == {"http.port": two, "mcpServers.a.command": two}
 
 
 @pytest.mark.requirement("settings.merge")
@@ -272,6 +282,11 @@ SPELLINGS: list[tuple[dict[str, Any], str]] = [
     ({"allowedTools": ["x"]}, "tools.allowed"),
     ({"excludeTools": []}, "tools.exclude"),
     ({"tools": {"approvalMode": "plan"}}, "approvalMode"),
+    ({"webSearch": {"provider": [{"type": "tavily", "apiKey": "x"}]}}, "web.search.tavily.apiKey"),
+    ({"tavilyApiKey": "x"}, "web.search.tavily.apiKey"),
+    ({"advanced": {"tavilyApiKey": "x"}}, "web.search.tavily.apiKey"),
+    ({"contextFileName": "X.md"}, "memory.fileName"),
+    ({"context": {"fileName": ["X.md"]}}, "memory.fileName"),
 ]
 
 
@@ -281,7 +296,8 @@ def test_other_spellings_mean_the_same_key(
     environ: dict[str, str], file: Path, content: dict[str, Any], canonical: str
 ) -> None:
     report = load(file, content, environ)
-    assert report.sources == {canonical: str(file)}
+    made = {"mcpServers.mcp.command", "mcpServers.mcp.args"} if canonical == "mcp.serverCommand" else set[str]()
+    assert sources(report) == dict.fromkeys({canonical, *made}, str(file))
     assert not any("not a known key" in warning for warning in report.warnings)
 
 
@@ -332,6 +348,14 @@ def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> Non
     assert settings.log.level == "info"
 
 
+@pytest.mark.requirement("settings.bad-values.together")
+def test_a_wrong_value_and_a_key_that_cannot_be_enforced_are_told_together(environ: dict[str, str], file: Path) -> None:
+    content = {"limits": {"readLines": "many"}, "http": {"tokens": {"one": {"env": "TOKEN"}}}}
+    wrong, restricting = refusal(file, content, environ).splitlines()
+    assert "limits.readLines is" in wrong
+    assert "http.tokens restricts what may happen" in restricting
+
+
 @pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
@@ -341,7 +365,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     said = refusal(file, at(key, wrong), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
     shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
-    if key.path in ("mcpServers", "http.tokens"):
+    if key.path in ("mcpServers", "http.tokens", "agents"):
         shown = "a number"
     assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
 

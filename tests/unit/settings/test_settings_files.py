@@ -9,7 +9,7 @@ import pytest
 
 from server.settings import SettingsError, load_settings
 from server.settings.files import MAX_FILE_BYTES, user_file
-from tests.settings_cases import load, refusal, write
+from tests.settings_cases import load, refusal, sources, write
 from tools.contract.context import MediaHandling
 
 
@@ -38,7 +38,7 @@ def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path:
     path = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"http": {"port": 1}})
     report = load_settings([], {}, environ)
     assert report.settings.http.port == 1
-    assert report.sources == {"http.port": path}
+    assert sources(report) == {"http.port": path}
     assert report.files == (path,)
 
 

@@ -35,7 +35,10 @@ SECRETS = [
     {"shell": {"env": {"K": {"x": "hunter2"}}}},
     {"agents": "hunter2"},
     {"memory": "hunter2"},
-    {"tools": {"callCommand": ["hunter2"]}},
+    {"tools": {"callCommand": {"x": "hunter2"}}},
+    {"tools": {"callCommand": "'hunter2"}},
+    {"web": {"search": {"tavily": {"apiKey": ["hunter2"]}}}},
+    {"agents": {"a": {"args": ["hunter2"]}}},
 ]
 
 
@@ -62,7 +65,7 @@ def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ:
     }
     report = load(file, content, {**environ, "SECRET": "hunter2"})
     assert report.settings.mcp_servers["b"].headers == {"A": "hunter2"}
-    assert len(report.warnings) == 4
+    assert len(report.warnings) == 3
     assert "hunter2" not in repr(report)
     assert "hunter2" not in str(report.settings)
 
@@ -75,14 +78,6 @@ NOT_USED: Mapping[str, Any] = {
     "mcpServers.NAME.maxConcurrent": 1,
     "mcpServers.NAME.prefix": "none",
     "mcpServers.NAME.rename": {"a": "b"},
-    "mcp.serverCommand": "run",
-    "tools.discoveryCommand": "run",
-    "tools.callCommand": "run",
-    "web.allowPrivateHosts": ["localhost"],
-    "web.allowedPorts": [8080],
-    "web.search": {"provider": "x"},
-    "memory": {"file": "x"},
-    "agents": {"command": "x"},
     "proxy.nameBudget": 60,
 }
 

@@ -1,17 +1,18 @@
 """What a command sees, said as arguments for bubblewrap. Nothing here looks at the machine.
 
-Later mounts lie over earlier ones: first all of the machine read-only, then what is private, then what is hidden and
-what is writable in the order of depth (a workspace below a hidden folder is seen, a hidden folder in a workspace is
-not), last what stays as it is in the workspace.
+Later mounts lie over earlier ones: first all of the machine read-only, then what is private, then what is hidden
+outside of the workspace and what is writable in the order of depth (a workspace below a hidden folder is seen), then
+what stays where it is or as it is in the workspace, last what is hidden in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.checked import checked
-from tools.execution.sandbox.paths import depth
+from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
 """Size of each private folder. They are held in memory, so a disk cannot be filled through them."""
@@ -35,8 +36,8 @@ class View:
         hidden_files: Files that cannot be opened.
         pinned: Writable folders that cannot be renamed or removed.
         read_only: Files and folders of the roots that stay as they are.
-        sources: What each that is pinned or read-only is (`MountTable.source`).
-        shares_network: Whether it reaches what this machine reaches.
+        records: What the mount table says of each that is pinned or read-only (`MountTable.records`).
+        network: What it reaches.
     """
 
     roots: tuple[str, ...]
@@ -46,8 +47,8 @@ class View:
     hidden_files: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict[str, str])
-    shares_network: bool = False
+    records: Mapping[str, str] = field(default_factory=dict[str, str])
+    network: NetworkAccess = NetworkAccess.NONE
 
 
 def bubblewrap_arguments(
@@ -63,22 +64,29 @@ def bubblewrap_arguments(
     """
     return (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-        *(() if view.shares_network else ("--unshare-net",)),
+        *(("--unshare-net",) if view.network is NetworkAccess.NONE else ()),
         *("--new-session", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *_each("--ro-bind-try", TUNING),
         *_private(view.private),
         *_each("--ro-bind-try", view.readable),
         *_by_depth(view),
-        *(argument for path in view.hidden_folders for argument in ("--remount-ro", path)),
-        # Nothing may be mounted after these: `checked` counts on it.
+        # Nothing may be mounted between these: `checked` counts on it.
         *_each("--bind-try", view.pinned),
         *_each("--ro-bind-try", view.read_only),
+        # After these, which show what is really in the folders that they mount.
+        *_steps(step for step in _hidden(view) if _is_in_root(view, step.path)),
+        *(argument for path in view.hidden_folders for argument in ("--remount-ro", path)),
         *("--chdir", folder),
         *(() if filter_descriptor is None else ("--seccomp", str(filter_descriptor))),
         "--",
-        *checked(argv, (*view.pinned, *view.read_only), view.sources),
+        *checked(argv, (*view.pinned, *view.read_only), view.records),
     )
+
+
+def depth(path: str) -> int:
+    """How many folders deep an absolute path is."""
+    return 0 if path == "/" else path.rstrip("/").count("/")
 
 
 def _private(folders: tuple[str, ...]) -> Iterator[str]:
@@ -87,16 +95,33 @@ def _private(folders: tuple[str, ...]) -> Iterator[str]:
         yield from ("--perms", mode, "--size", str(PRIVATE_BYTES), "--tmpfs", folder)
 
 
-def _by_depth(view: View) -> Iterator[str]:
-    # A root that is itself hidden was named by the operator, so it comes second.
-    steps = [
-        *((depth(path), 0, ("--perms", "0755", "--size", "4096", "--tmpfs", path)) for path in view.hidden_folders),
+@dataclass(frozen=True, slots=True)
+class _Step:
+    path: str
+    arguments: tuple[str, ...]
+
+
+def _hidden(view: View) -> Iterator[_Step]:
+    for path in view.hidden_folders:
+        yield _Step(path, ("--perms", "0755", "--size", "4096", "--tmpfs", path))
+    for path in view.hidden_files:
         # A device on a mount without devices: opening it is refused, whoever asks.
-        *((depth(path), 0, ("--ro-bind-try", "/dev/null", path)) for path in view.hidden_files),
-        *((depth(path), 1, ("--bind", path, path)) for path in view.roots),
-    ]
-    for _, _, step in sorted(steps, key=lambda step: step[:2]):
-        yield from step
+        yield _Step(path, ("--ro-bind-try", "/dev/null", path))
+
+
+def _is_in_root(view: View, path: str) -> bool:
+    return any(contains(root, path) and path != root for root in view.roots)
+
+
+def _by_depth(view: View) -> Iterator[str]:
+    outside = (step for step in _hidden(view) if not _is_in_root(view, step.path))
+    # A root that is itself hidden was named by the operator, so it comes second.
+    return _steps((*outside, *(_Step(path, ("--bind", path, path)) for path in view.roots)))
+
+
+def _steps(steps: Iterable[_Step]) -> Iterator[str]:
+    for step in sorted(steps, key=lambda step: depth(step.path)):
+        yield from step.arguments
 
 
 def _each(option: str, paths: tuple[str, ...]) -> Iterator[str]:

@@ -22,21 +22,21 @@ from anyio import CancelScope, Lock, to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
-from tools.execution.confinement import Confined
+from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.arguments import bubblewrap_arguments
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
-from tools.execution.sandbox.paths import is_beneath
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
 from tools.execution.sandbox.seccomp import seccomp_program
 from tools.execution.sandbox.steering import SteeringLookout, is_diverted_repository
 from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad
+from tools.filesystem.programs import is_outside
 
 FILTER_DESCRIPTOR = 9
 """From which bubblewrap reads the filter of system calls, above what a shell command uses by number."""
 
 SET_ASIDE = ".untrusted"
-"""Ending of a file that a command must not have made and that no program makes there."""
+"""Stands behind the name of a file that a command must not have made."""
 
 
 class SandboxMode(StrEnum):
@@ -47,30 +47,19 @@ class SandboxMode(StrEnum):
     REQUIRED = "required"
 
 
-class NetworkAccess(StrEnum):
-    """What commands in the sandbox reach (`shell.network`)."""
-
-    NONE = "none"
-    HOST = "host"
-
-
 @dataclass(frozen=True, slots=True)
 class Sandboxed(Confined):
     """A command in the sandbox, with what is held for it."""
 
     prepared: Prepared | None = field(default=None, repr=False)
 
-    async def release(self) -> tuple[str, ...]:
-        """Give back what is held, once everything of the command has ended.
-
-        Returns:
-            Paths of files that steer programs outside, new since the command began, whoever made them.
-        """
-        new: tuple[str, ...] = ()
+    async def release(self) -> SteeringChanges:
+        """Give back what is held, once everything of the command has ended."""
+        changes = SteeringChanges()
         if self.prepared is not None:
             with CancelScope(shield=True):
-                new = await to_thread.run_sync(_finish, self.prepared)
-        return new
+                changes = await to_thread.run_sync(_finish, self.prepared)
+        return changes
 
 
 class BubblewrapConfinement:
@@ -93,7 +82,7 @@ class BubblewrapConfinement:
         program: str | None = None,
     ) -> None:
         self._mode = mode
-        self._site = replace(site, shares_network=network is NetworkAccess.HOST)
+        self._site = site
         self._network = network
         self._search_path = search_path
         self._program = program
@@ -137,7 +126,7 @@ class BubblewrapConfinement:
         program = self._program or find_bubblewrap(self._search_path, roots)
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
-        if self._mode is SandboxMode.REQUIRED and is_root() and self._group.join(()) is None:
+        if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
                 "this server runs as root, whose number of processes only a control group limits, and none can be "
@@ -148,13 +137,13 @@ class BubblewrapConfinement:
 
         @contextmanager
         def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], descriptor: int) -> Generator[ProcessSpec]:
-            prepared = prepare(self._site, self._lookout, [root], readable)
+            prepared = prepare(self._site, self._network, self._lookout, [root], readable)
             try:
                 yield self._wrapped(program, spec, prepared, descriptor)
             finally:
                 prepared.placeholders.release()
 
-        return probe(program, self._site.home, self._site.shares_network, wrap)
+        return probe(program, self._site.home, self._network, wrap)
 
     def _unfit(self, status: SandboxStatus, roots: Sequence[str]) -> str | None:
         """Why this command cannot have the sandbox, although it works."""
@@ -164,23 +153,22 @@ class BubblewrapConfinement:
                 f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined"
             )
         program = status.program
-        if program is not None and any(is_beneath(os.path.realpath(program), root) for root in roots):
+        if program is not None and not is_outside(program, roots):
             return "the program bubblewrap lies in the workspace, where commands can replace it"
         return None
 
     def _confined(self, program: str, spec: ProcessSpec, roots: Sequence[str]) -> Confined:
-        prepared = prepare(self._site, self._lookout, roots)
+        prepared = prepare(self._site, self._network, self._lookout, roots)
         wrapped = self._wrapped(program, spec, prepared, FILTER_DESCRIPTOR)
-        return Sandboxed(wrapped, sandbox="bwrap", network=str(self._network), prepared=prepared)
+        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, prepared=prepared)
 
     def _wrapped(self, program: str, spec: ProcessSpec, prepared: Prepared, descriptor: int) -> ProcessSpec:
         calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
         arguments = bubblewrap_arguments(prepared.view, spec.folder, spec.argv, None if calls is None else descriptor)
-        argv = (program, *arguments)
-        joined = self._group.join(argv) if is_root() else None
         return replace(
             spec,
-            argv=argv if joined is None else joined,
+            argv=(program, *arguments),
+            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
             environment=sandbox_environment(spec.environment, prepared.view.roots),
             attachments=dict(spec.attachments) | ({} if calls is None else {descriptor: calls}),
         )
@@ -191,14 +179,29 @@ def _unavailable(failure: str | None) -> ToolError:
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. "
         "Nothing is run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without "
-        "a sandbox where there is none; 'coretools-mcp doctor' tells what works.",
+        "a sandbox where there is none. Until then use the file tools, or ask the user to run it.",
     )
 
 
-def _finish(prepared: Prepared) -> tuple[str, ...]:
-    new = prepared.finish()
-    for path in filter(is_diverted_repository, new):
+def _finish(prepared: Prepared) -> SteeringChanges:
+    new: list[str] = []
+    set_aside: list[str] = []
+    changed = prepared.changed()
+    for path in prepared.finish():
         # git would take hooks and commands from wherever it points, and nobody but an attacker puts it there.
+        aside = _set_aside(path) if is_diverted_repository(path) else None
+        if aside is None:
+            new.append(path)
+        else:
+            set_aside.append(aside)
+    return SteeringChanges(tuple(new), tuple(set_aside), changed, prepared.uncovered)
+
+
+def _set_aside(path: str) -> str | None:
+    """Give a file a name that no program obeys; where it is now, or `None` where it cannot be renamed."""
+    # The first name may be taken, by a folder that the command has made there.
+    for aside in (path + SET_ASIDE, f"{path}{SET_ASIDE}-{os.urandom(8).hex()}"):
         with suppress(OSError):
-            os.rename(path, path + SET_ASIDE)
-    return new
+            os.rename(path, aside)
+            return aside
+    return None

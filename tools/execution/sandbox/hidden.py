@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tools.secrets import has_secret
+from tools.permissions.steering_files import AGENT_FOLDERS
+from tools.secrets import has_secret_setting
 
 HOME_FOLDERS = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".aliyun", ".terraform.d", ".password-store"),
@@ -45,7 +46,7 @@ HOME_FOLDERS = (
         "snap/chromium",
     ),
     *(".var/app", ".config/Signal", ".config/Slack", ".config/discord", ".local/share/TelegramDesktop"),
-    *(".claude", ".codex", ".gemini", ".qwen", ".cursor", ".coretools", ".config/opencode", ".continue", ".aider"),
+    *(*sorted(AGENT_FOLDERS), ".config/opencode", ".aider"),
     *(".lima", ".colima", ".rd", ".minikube", ".vagrant.d"),
 )
 HOME_FILES = (
@@ -109,8 +110,6 @@ SYSTEM_FOLDERS = (
 READ_BYTES = 64 * 1024
 """How much of a settings file is looked through."""
 
-_SECRET_KEYS = ("_authtoken", "_auth=", "_password", "<password>", "npmauthtoken", "password=", "-u ")
-
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
@@ -120,7 +119,7 @@ class Hidden:
     files: tuple[str, ...]
 
 
-def hidden_paths(home: str, more: Iterable[str] = ()) -> Hidden:
+def secret_places(home: str, more: Iterable[str] = ()) -> Hidden:
     """What has to be hidden on this machine now.
 
     Args:
@@ -152,4 +151,4 @@ def _holds_secret(path: str) -> bool:
         return False
     finally:
         os.close(descriptor)
-    return any(key in text.lower() for key in _SECRET_KEYS) or has_secret(text)
+    return has_secret_setting(text)

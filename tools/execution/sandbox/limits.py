@@ -27,7 +27,6 @@ GROUP_PROCESSES = 1_024
 
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
-_JOIN = 'echo 0 > "$1" && shift && exec "$@"'
 
 
 def default_limits() -> ResourceLimits:
@@ -75,14 +74,14 @@ class ProcessGroupLimit:
         # Also when the object is lost, and at the end of the program.
         self._finalizer = weakref.finalize(self, _remove, self._groups)
 
-    def join(self, argv: tuple[str, ...]) -> tuple[str, ...] | None:
-        """A command that joins the group before it becomes what it is, `None` where there is no group."""
+    def entrance(self) -> str | None:
+        """The file by which a process joins the group (`ResourceLimits.group`), `None` where there is no group."""
         if not self._groups or not os.path.isdir(self._groups[0]):
             made = _make_group()
             self._groups[:] = [made] if made is not None else []
         if not self._groups:
             return None
-        return ("/bin/sh", "-c", _JOIN, "sh", os.path.join(self._groups[0], "cgroup.procs"), *argv)
+        return os.path.join(self._groups[0], "cgroup.procs")
 
     def close(self) -> None:
         """Remove the group, which must be empty by now."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
+from tools.execution.confinement import NetworkAccess
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.checked import CHANGED_CODE
 from tools.execution.sandbox.probe_program import FIRST_CODE
@@ -79,13 +80,13 @@ class Wrap(Protocol):
         ...
 
 
-def probe(program: str, home: str, shares_network: bool, wrap: Wrap) -> SandboxStatus:
+def probe(program: str, home: str, network: NetworkAccess, wrap: Wrap) -> SandboxStatus:
     """Try a sandbox. Blocks.
 
     Args:
         program: The absolute path of bubblewrap.
         home: The home folder, in which the attempt tries to write.
-        shares_network: Whether commands reach what this machine reaches.
+        network: What commands reach.
         wrap: Puts a command into the sandbox.
     """
     if sys.platform != "linux":
@@ -98,7 +99,7 @@ def probe(program: str, home: str, shares_network: bool, wrap: Wrap) -> SandboxS
     failure: str | None = None
     try:
         for _ in range(ATTEMPTS):
-            failure = _attempt(folder, marker, "host" if shares_network else "none", wrap)
+            failure = _attempt(folder, marker, network.value, wrap)
             if failure != _TOO_SLOW:
                 break
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -116,10 +117,12 @@ def _attempt(folder: str, marker: str, network: str, wrap: Wrap) -> str | None:
     root = tempfile.mkdtemp(dir=folder)
     os.makedirs(os.path.join(root, ".git", "hooks"))
     abstract = os.path.basename(folder) + os.path.basename(root)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe_program.py")
+    # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
+    script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
+    python = os.path.realpath(sys.executable)
     namespace = os.readlink("/proc/self/ns/pid")
-    spec = ProcessSpec((sys.executable, "-P", "-S", script, root, marker, abstract, namespace, network), root, {})
-    needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(sys.executable))
+    spec = ProcessSpec((python, "-P", "-S", script, root, marker, abstract, namespace, network), root, {})
+    needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(python))
     with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as nameless:
         for server, address in ((named, os.path.join(root, "socket")), (nameless, "\0" + abstract)):
             server.bind(address)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.execution.sandbox.paths import is_beneath
+from tools.filesystem.programs import find_program
 
-PREFERRED = "/usr/bin/bwrap"
-"""AppArmor on Ubuntu lets the program make user namespaces at this path only."""
+USUAL_FOLDER = "/usr/bin"
+"""AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
 
 NOT_LINUX = "there is none for this system, only for Linux"
 """A failure that nobody mends."""
@@ -29,10 +29,5 @@ class SandboxStatus:
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:
-    """The program: at its usual place, else from an absolute entry of the search path outside all workspace roots."""
-    folders = (folder for folder in search_path.split(os.pathsep) if os.path.isabs(folder))
-    for path in (PREFERRED, *(os.path.join(folder, "bwrap") for folder in folders)):
-        real = os.path.realpath(path)
-        if not any(is_beneath(real, root) for root in roots) and os.path.isfile(real) and os.access(real, os.X_OK):
-            return path
-    return None
+    """The program outside all workspace roots: in its usual folder, else from the search path."""
+    return find_program("bwrap", f"{USUAL_FOLDER}{os.pathsep}{search_path}", roots)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tools.execution.sandbox.placeholders import is_placeholder
-from tools.permissions.protected import (
+from tools.permissions.steering_files import (
     ABSENT_FILES,
     ABSENT_FOLDERS,
     REPOSITORY,
@@ -85,25 +85,44 @@ class SteeringLookout:
 
     def __init__(self) -> None:
         self._known: dict[str, _Folder] = {}
+        # For each root, the folders in which something was found.
+        self._holding: dict[str, set[str]] = {}
 
     def look(self, root: str) -> Steering:
-        """Look through a root, the folders near its top first."""
+        """Look through a root, the folders near its top first, and once more where something was found before.
+
+        So a command cannot hide what the next one is to leave alone behind very many new folders.
+        """
         steering = Steering()
         for name in (*ABSENT_FOLDERS, *ABSENT_FILES):
             path = os.path.join(root, name)
             if not os.path.lexists(path) or is_placeholder(path):
                 steering.absent.append(path)
         waiting = deque([(root, 0)])
-        for _ in range(FOLDERS):
-            if not waiting:
-                break
+        looked: set[str] = set()
+        holding: set[str] = set()
+        while waiting and len(looked) < FOLDERS:
             path, depth = waiting.popleft()
-            folder = self._folder(path)
-            for entry in folder.steering if folder else ():
-                _take(steering, entry, is_top=depth == 0)
-            if folder and depth < DEPTH:
-                waiting.extend((below, depth + 1) for below in folder.below)
+            looked.add(path)
+            below = self._take_from(path, steering, holding, is_top=depth == 0)
+            if depth < DEPTH:
+                waiting.extend((folder, depth + 1) for folder in below)
+        for path in sorted(self._holding.get(root, set()) - looked):
+            if os.path.realpath(path) == path:
+                self._take_from(path, steering, holding, is_top=False)
+        self._holding[root] = holding
         return steering
+
+    def _take_from(self, path: str, steering: Steering, holding: set[str], *, is_top: bool) -> tuple[str, ...]:
+        """Take what steers in a folder, and tell the folders to go on with."""
+        folder = self._folder(path)
+        if folder is None:
+            return ()
+        if folder.steering:
+            holding.add(path)
+        for entry in folder.steering:
+            _take(steering, entry, is_top=is_top)
+        return folder.below
 
     def _folder(self, path: str) -> _Folder | None:
         try:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from tools.execution.sandbox.arguments import View
-from tools.execution.sandbox.checked import MountTable
-from tools.execution.sandbox.hidden import hidden_paths
-from tools.execution.sandbox.paths import depth, is_beneath
+from tools.execution.confinement import NetworkAccess
+from tools.execution.sandbox.arguments import View, depth
+from tools.execution.sandbox.fingerprint import Fingerprint, fingerprint
+from tools.execution.sandbox.hidden import secret_places
+from tools.execution.sandbox.kept import Kept, by_depth
 from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
 from tools.execution.sandbox.steering import Steering, SteeringLookout
+from tools.filesystem.workspace import contains
 
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
 """Folders where programs leave sockets, and files for others. Each command has its own, in memory. `/dev/shm` is part
@@ -44,9 +44,6 @@ SYSTEM_ROOTS = (
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")
 """Where the programs of NixOS are found."""
 
-KEPT = 200
-"""How many paths of the workspaces are kept as they are, of each kind: those nearest to the top. Each costs a mount."""
-
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
 """Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones
 would be run by others. What tools have already fetched is readable where it is."""
@@ -64,24 +61,31 @@ class Site:
 
     Args:
         home: The home folder.
-        hidden: Further folders and files to hide: state and settings of the server.
+        hidden: Further folders and files to hide: state and settings of the server. Not made either where absent.
         read_only: Files that stay as they are even inside a root, also where absent: settings of the server.
-        shares_network: Whether commands reach what this machine reaches.
     """
 
     home: str
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    shares_network: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A view, with what is held for as long as it is in use."""
+    """A view, with what is held for as long as it is in use.
+
+    Args:
+        view: What the command sees.
+        placeholders: Names that are kept free.
+        found: For each root, every path in it that steered programs before, and what was there.
+        uncovered: How many of these, links left aside, the view does not keep as they are.
+        lookout: Looks through the roots again.
+    """
 
     view: View
     placeholders: Placeholders
-    found: Mapping[str, frozenset[str]]
+    found: Mapping[str, Mapping[str, Fingerprint | None]]
+    uncovered: int
     lookout: SteeringLookout
 
     def finish(self) -> tuple[str, ...]:
@@ -89,8 +93,13 @@ class Prepared:
         self.placeholders.release()
         new: list[str] = []
         for root, before in self.found.items():
-            new += (path for path in self.lookout.look(root).found - before if not is_placeholder(path))
+            new += (path for path in self.lookout.look(root).found - before.keys() if not is_placeholder(path))
         return tuple(sorted(set(new)))
+
+    def changed(self) -> tuple[str, ...]:
+        """Paths of steering files that were there before and are gone now, or something else."""
+        found = (state for before in self.found.values() for state in before.items())
+        return tuple(sorted({path for path, before in found if fingerprint(path) != before}))
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
@@ -98,11 +107,14 @@ def too_broad(roots: Sequence[str]) -> str | None:
     return next((root for root in roots if (root.rstrip("/") or "/") in SYSTEM_ROOTS), None)
 
 
-def prepare(site: Site, lookout: SteeringLookout, roots: Sequence[str], readable: Sequence[str] = ()) -> Prepared:
+def prepare(
+    site: Site, network: NetworkAccess, lookout: SteeringLookout, roots: Sequence[str], readable: Sequence[str] = ()
+) -> Prepared:
     """Look at the machine and hold what has to be held.
 
     Args:
         site: What matters to every command.
+        network: What the command reaches.
         lookout: Looks through the roots.
         roots: Folders that the command may change.
         readable: What it has to see wherever it lies.
@@ -110,27 +122,32 @@ def prepare(site: Site, lookout: SteeringLookout, roots: Sequence[str], readable
     present = _outermost(root for root in map(_real, roots) if os.path.isdir(root))
     steering = {root: lookout.look(root) for root in present}
     settings = [path for path in map(_real, site.read_only) if _is_inside(path, present)]
-    hidden = hidden_paths(site.home, site.hidden)
-    placeholders = Placeholders(_absent(steering.values(), settings))
+    own = [path for path in map(_real, site.hidden) if _is_inside(path, present)]
+    hidden = secret_places(site.home, site.hidden)
+    placeholders = Placeholders(_absent(steering.values(), (*settings, *own), present))
     private = _private()
-    kept = (*settings, *placeholders.paths, *(path for found in steering.values() for path in found.read_only))
     seen = partial(_is_seen, roots=present, hidden=(*hidden.folders, *hidden.files))
-    mounts = MountTable()
-    pinned = _sources(mounts, filter(seen, (path for found in steering.values() for path in found.pinned)))
-    read_only = _sources(mounts, filter(seen, kept))
+    kept = Kept(present, seen)
+    kept.pin_ways((*hidden.folders, *hidden.files))
+    kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
+    steers = by_depth(path for found in steering.values() for path in found.read_only)
+    kept.protect((*settings, *placeholders.paths, *steers))
     view = View(
         roots=present,
         private=private,
         readable=_readable((*readable, site.home), private, present),
         hidden_folders=tuple(path for path in hidden.folders if path not in present),
         hidden_files=hidden.files,
-        pinned=tuple(sorted(pinned, key=depth)),
-        read_only=tuple(sorted(read_only, key=depth)),
-        sources=pinned | read_only,
-        shares_network=site.shares_network,
+        pinned=by_depth(kept.pinned),
+        read_only=by_depth(kept.read_only),
+        records=kept.pinned | kept.read_only,
+        network=network,
     )
-    before = {root: frozenset(found.found) for root, found in steering.items()}
-    return Prepared(view, placeholders, before, lookout)
+    before = {
+        root: {path: fingerprint(path) for path in (*found.found, *(path for path in settings if contains(root, path)))}
+        for root, found in steering.items()
+    }
+    return Prepared(view, placeholders, before, kept.uncovered, lookout)
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) -> dict[str, str]:
@@ -145,10 +162,23 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) ->
     return changed
 
 
-def _absent(steering: Iterable[Steering], settings: Iterable[str]) -> list[str]:
+def _absent(steering: Iterable[Steering], own: Iterable[str], roots: Sequence[str]) -> list[str]:
     """Names to be kept free; a folder that stays as it is keeps what is in it."""
     named = [path for found in steering for path in found.absent]
-    return [*named, *(path for path in settings if not os.path.lexists(path))]
+    return [*named, *(_first_absent(path, roots) for path in own if _is_free(path))]
+
+
+def _first_absent(path: str, roots: Sequence[str]) -> str:
+    """The first of the folders that would have to be made for what belongs in a root, or that itself."""
+    folder = os.path.dirname(path)
+    while _is_inside(folder, roots) and _is_free(folder):
+        path, folder = folder, os.path.dirname(folder)
+    return path
+
+
+def _is_free(path: str) -> bool:
+    """Whether nothing is there but what keeps the name free, for another command too."""
+    return not os.path.lexists(path) or is_placeholder(path)
 
 
 def _private() -> tuple[str, ...]:
@@ -182,27 +212,15 @@ def _outermost(roots: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _sources(mounts: MountTable, paths: Iterable[str]) -> dict[str, str]:
-    """What those paths are that are there and no links."""
-    sources: dict[str, str] = {}
-    for path in paths:
-        if len(sources) == KEPT:
-            break
-        with suppress(OSError):
-            if not stat.S_ISLNK(os.lstat(path).st_mode):
-                sources[path] = mounts.source(path)
-    return sources
-
-
 def _is_seen(path: str, roots: Sequence[str], hidden: Sequence[str]) -> bool:
     """Whether a path lies in a root and is not hidden there: what lies nearer to it decides.
 
     What lies elsewhere is read-only already, or hidden; a mount of it, which a link in a workspace can ask for, would
     show it.
     """
-    nearest = max((len(root) for root in roots if is_beneath(path, root) and path != root), default=-1)
-    return nearest >= 0 and nearest >= max((len(folder) for folder in hidden if is_beneath(path, folder)), default=-1)
+    nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
+    return nearest >= 0 and nearest >= max((len(folder) for folder in hidden if contains(folder, path)), default=-1)
 
 
 def _is_inside(path: str, folders: Sequence[str]) -> bool:
-    return any(is_beneath(path, folder) for folder in folders)
+    return any(contains(folder, path) for folder in folders)

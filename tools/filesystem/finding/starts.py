@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.subject import Access, Subject
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.filesystem.ignore import refuse_hidden
-from tools.filesystem.paths import path_subject, path_subjects
 from tools.filesystem.workspace import Location, Workspace
 
 
@@ -59,21 +57,6 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
     if agent:
         refuse_hidden(workspace, location, "searched")
     return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
-
-
-def start_subjects(workspace: Workspace, path: str | None) -> Sequence[Subject]:
-    """What a search is to permission rules: where it begins. What it finds there, rules hide.
-
-    Args:
-        workspace: Whose roots count.
-        path: As for `search_starts`.
-
-    Raises:
-        ToolError: The path leads to nowhere in the workspace.
-    """
-    if path is None or not path.strip():
-        return path_subjects(workspace, workspace.roots, Access.READ)
-    return (path_subject(workspace, path, Access.READ),)
 
 
 def excluded_folders(

@@ -1,6 +1,6 @@
 """The text of a PDF, page by page: run as a script, in a process that can be killed at any time.
 
-It imports nothing of ours, since it is started by its path and without the import path of the server. Standard input
+It is started by its path and without the import path of the server; of ours it imports only its limits. Standard input
 is the file itself, open for reading, so no path is opened here. Arguments: the first page and the last one (from 1;
 0 is the end), bytes of memory, seconds. Each line on standard output is one JSON object:
 
@@ -33,7 +33,12 @@ _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 
 def main(first: int, last: int, memory: int, seconds: int) -> None:
     """Write the pages, and why no more of them come."""
-    _limit(memory, seconds)
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+    from tools.filesystem.child_limits import limit_this_process  # noqa: PLC0415 - the path has to be known first
+
+    if sys.platform != "win32":
+        os.nice(NICENESS)
+    limit_this_process(memory, seconds)
     try:
         end = _extract(first, last)
     except MemoryError:
@@ -90,22 +95,6 @@ def _say(message: dict[str, Any]) -> None:
         sys.stdout.buffer.flush()
     except OSError:
         os._exit(1)  # nobody listens any more
-
-
-def _limit(memory: int, seconds: int) -> None:
-    """Keep this process small and short, also where nobody is left to kill it. Only POSIX systems can."""
-    if sys.platform == "win32":
-        return
-    import resource  # noqa: PLC0415 - not everywhere
-    import signal  # noqa: PLC0415 - only here
-
-    os.nice(NICENESS)
-    signal.alarm(seconds + 1)
-    limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
-    for what, most in limits:
-        # macOS knows the limit of memory but does not take it.
-        with suppress(OSError, ValueError):
-            resource.setrlimit(what, (most, most))
 
 
 def _forbid_writing() -> None:

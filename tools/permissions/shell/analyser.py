@@ -7,21 +7,28 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tools.contract.subject import Access
 from tools.display import visible
-from tools.permissions.shell import second_reading
 from tools.permissions.shell.analysis import Analysis, SubCommand
-from tools.permissions.shell.effects import effects_of, redirection_effects
-from tools.permissions.shell.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.git import doubts_of_git
-from tools.permissions.shell.lexis import ASSIGNMENT, LINE_CONTINUED_IN_WORD
-from tools.permissions.shell.read_only import is_read_only
-from tools.permissions.shell.reader import read
-from tools.permissions.shell.reading import Found, Reading, Redirection
-from tools.permissions.shell.roots import root_of
+from tools.permissions.shell.effects import effects_of, possible_accesses, redirection_effects
+from tools.permissions.shell.knowledge.doubtful import doubts_of_program
+from tools.permissions.shell.knowledge.families import family_of
+from tools.permissions.shell.knowledge.git import without_harmless_options
+from tools.permissions.shell.knowledge.links import follows_links, links_left
+from tools.permissions.shell.knowledge.read_only import is_read_only
+from tools.permissions.shell.knowledge.variables import changes_only_looks, doubts_of, is_sensitive
+from tools.permissions.shell.knowledge.wrappers import wrapper_called
+from tools.permissions.shell.names import names
+from tools.permissions.shell.possible_reads import WITHOUT_FILES, possible_effects
+from tools.permissions.shell.scope import scope_of
+from tools.permissions.shell.spellings import bare_name, has_hidden_verb, open_beginnings_of, rule_name, spellings_of
+from tools.permissions.shell.syntax import second_reading
+from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
+from tools.permissions.shell.syntax.lexis import ASSIGNMENT, LINE_CONTINUED_IN_WORD
+from tools.permissions.shell.syntax.reader import read
+from tools.permissions.shell.syntax.reading import Found, Reading, Redirection
+from tools.permissions.shell.syntax.words import Word, literal
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
-from tools.permissions.shell.variables import doubts_of, is_sensitive
-from tools.permissions.shell.words import Word, literal
-from tools.permissions.shell.wrappers import WRAPPERS
 
 MAX_READ_CHARS = 131_072
 """Linux starts no program with a longer argument, so a longer command is none that `bash -c` could be given."""
@@ -38,15 +45,13 @@ TOO_LONG = f"it is longer than {second_reading.MAX_CHARS:,} characters or {secon
 UNREAD = f"it is longer than {MAX_READ_CHARS:,} characters and is not read"
 CONTINUED = "a line is continued within a word"
 GUESSED = "it is only guessed to be a command"
+TOO_MANY_OPTIONS = "so many options hide what it is told to do"
 TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
 
 _LONG_RUN = re.compile(r"\s{200,}")
-_STANDARD = re.compile(r"/(?:usr/(?:local/)?)?s?bin/(?=[^/]+\Z)|/opt/homebrew/bin/(?=[^/]+\Z)")
 _PIECE = re.compile(r"[^\s;&|()<>`{}!][^;&|()<>`{}\n]*")
 _WRAPPED = re.compile(r"-|\d|[A-Za-z_]\w*=", re.ASCII)
-_KEYWORDS = frozenset(
-    ["if", "then", "elif", "else", "while", "until", "do", "time", "coproc", "in", "case", "for", "select", "function"]
-)
+_KEYWORDS = names("if then elif else while until do time coproc in case for select function")
 _TEXT_DOUBTS = {"alias": "it defines an alias", "trap": "it runs something at another time"}
 
 
@@ -75,8 +80,11 @@ class _Command:
     is_candidate: bool = False
 
 
-def analyse_command(command: str) -> Analysis:
-    """Tell what a command would run."""
+def analyse(command: str) -> Analysis:
+    """Tell what a command would run. Nothing is run or looked at, and no text is an error.
+
+    The cost is linear in the length of the command.
+    """
     analyser = _Analyser(command)
     return analyser.run()
 
@@ -170,12 +178,14 @@ class _Analyser:
         depth = outer.depth + 1
         if depth > MAX_NESTED:
             self._doubts[TOO_NESTED] = None
-            for script in unwrapped.scripts:
+            for script in (*unwrapped.scripts, *unwrapped.documents):
                 self._found.extend(_skimmed(script))
             self._found.extend(_last_of(words) for words in unwrapped.commands[:1])
             return []
         for script in unwrapped.scripts:
             self._texts.append(_Text(script, unwrapped.folders, depth=depth))
+        for document in unwrapped.documents:
+            self._texts.append(_Text(document, unwrapped.folders, is_document=True, depth=depth))
         if outer.is_candidate:
             # Whatever it could run is a candidate itself already.
             return []
@@ -220,71 +230,96 @@ def _guessed(text: str) -> Iterator[list[str]]:
 def _skimmed(text: str) -> Iterator[SubCommand]:
     """The same of a text that is too long to be judged in detail; wrappers are passed over by their names."""
     for words in _guessed(text):
-        places = (at for at, word in enumerate(words) if rule_name(word) not in WRAPPERS and not _WRAPPED.match(word))
+        places = (at for at, word in enumerate(words) if not _is_passed_over(word))
         place = next(places, 0)
         for begin in {0, place}:
             part = (rule_name(words[begin]), *words[begin + 1 :])
             spelled = " ".join(part)
-            yield SubCommand(part, spelled, spelled, "", False, False, doubts=(GUESSED,))
+            yield SubCommand(words=part, text=spelled, source=spelled, doubts=(GUESSED,))
+
+
+def _is_passed_over(word: str) -> bool:
+    return wrapper_called(family_of(bare_name(word))) is not None or _WRAPPED.match(word) is not None
 
 
 def _last_of(words: Sequence[Word]) -> SubCommand:
     """The first word that is no wrapper, with all that is behind it."""
-    place = next((at for at, word in enumerate(words) if unwrap(word.text, (), START) is None), 0)
+    place = next((at for at, word in enumerate(words) if wrapper_called(family_of(bare_name(word.text))) is None), 0)
     rest = words[place:]
     text = " ".join(word.text for word in rest)
-    return SubCommand(tuple(word.text for word in rest), text, text, "", False, False, doubts=(TOO_NESTED,))
+    return SubCommand(words=tuple(word.text for word in rest), text=text, source=text, doubts=(TOO_NESTED,))
 
 
 def _command_of(found: Found, depth: int) -> _Command:
     return _Command(found.words, found.source, found.folders, found.assignments, found.redirections, depth=depth)
 
 
-def rule_name(name: str) -> str:
-    """A name as rules see it: without a standard folder for programs."""
-    return _STANDARD.sub("", name, count=1) if name.startswith("/") else name
-
-
 def _judge(command: _Command) -> tuple[SubCommand, Unwrapped | None]:
     words, folders = command.words, command.folders
     effects, doubts = redirection_effects(command.redirections, folders)
     doubts = [*command.doubts, *doubts, *doubts_of(command.assignments)]
+    assignments = command.assignments
     if not words:
-        sub = SubCommand((), "", command.source, "", True, not doubts, tuple(effects), tuple(doubts))
+        sub = SubCommand(
+            words=(),
+            text="",
+            source=command.source,
+            is_literal=True,
+            is_read_only=not doubts,
+            effects=tuple(effects),
+            doubts=tuple(doubts),
+        )
         return sub, None
-    name = rule_name(words[0].text)
-    arguments = words[1:]
+    # Only a program of a standard folder is vouched for; what one by another path may do is looked for all the same.
+    name, program, arguments = rule_name(words[0].text), family_of(bare_name(words[0].text)), words[1:]
     doubts += _doubts_of_name(words[0])
-    unwrapped = unwrap(name, arguments, folders) if words[0].is_literal else None
+    unwrapped = unwrap(program, arguments, folders)
     if unwrapped is not None:
         doubts += unwrapped.doubts + doubts_of(unwrapped.assignments)
-    if name == "git":
-        doubts += doubts_of_git(arguments)
-    doubts += _DOUBTFUL.get(name, ())
-    effects += effects_of(name, arguments, folders)
-    changes_nothing = is_read_only(name, arguments) if unwrapped is None or name == "find" else unwrapped.is_transparent
-    texts = tuple(word.text for word in words)
+        assignments = (*assignments, *unwrapped.assignments)
+    doubts += doubts_of_program(program, arguments)
+    if has_hidden_verb(arguments):
+        doubts.append(TOO_MANY_OPTIONS)
+    effects += effects_of(program, arguments, folders)
+    is_reading = (
+        not doubts
+        and all(changes_only_looks(word) for word in assignments)
+        and _changes_nothing(family_of(name), arguments, unwrapped)
+    )
+    accesses = _accesses(family_of(name), unwrapped, is_reading=is_reading, is_plain=not doubts)
+    possible = possible_effects(arguments, assignments, accesses, folders)
     sub = SubCommand(
-        words=texts,
-        text=" ".join((name, *texts[1:])),
+        words=tuple(word.text for word in words),
+        text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),
         source=command.source,
-        root="" if doubts else root_of(name, words),
+        scope="" if doubts else scope_of(name, words),
         is_literal=all(word.is_literal for word in words),
-        is_read_only=changes_nothing and not doubts,
-        effects=tuple(effects),
+        is_read_only=is_reading,
+        effects=tuple(dict.fromkeys(effects)),
         doubts=tuple(dict.fromkeys(doubts)),
+        spellings=spellings_of(words),
+        open_beginnings=open_beginnings_of(words),
+        possible=tuple(dict.fromkeys(possible)),
+        links=links_left(program, arguments),
+        follows_links=follows_links(program, arguments),
     )
     return sub, unwrapped
 
 
-_DOUBTFUL = {
-    "source": ("it runs the commands of a file",),
-    ".": ("it runs the commands of a file",),
-    "alias": ("it gives a name another meaning",),
-    "enable": ("it gives a name another meaning",),
-    "hash": ("it gives a name another meaning",),
-    "shopt": ("it changes how commands are read",),
-}
+def _accesses(name: str, unwrapped: Unwrapped | None, *, is_reading: bool, is_plain: bool) -> tuple[Access, ...]:
+    """What the words of a command may be touched for beyond what the tables know."""
+    if unwrapped is not None and unwrapped.is_transparent and name != "find":
+        # What it runs is held to its own words.
+        return ()
+    if is_reading:
+        return () if name in WITHOUT_FILES else (Access.READ,)
+    return possible_accesses(name, is_plain=is_plain)
+
+
+def _changes_nothing(name: str, arguments: Sequence[Word], unwrapped: Unwrapped | None) -> bool:
+    if unwrapped is None or name == "find":
+        return is_read_only(name, arguments)
+    return unwrapped.is_transparent and wrapper_called(name) is not None
 
 
 def _doubts_of_name(word: Word) -> list[str]:

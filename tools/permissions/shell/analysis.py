@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.contract.subject import Access
+from tools.permissions.shell.knowledge.links import Links
 
-__all__ = ["Access", "Analysis", "Effect", "SubCommand", "analyse"]
+HARMLESS_FILES = frozenset(
+    {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}
+)
+"""Reading or writing these touches no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +28,23 @@ class Effect:
         folder: Where a relative path starts from: a folder relative to the one the command starts in, `""` for that
             one itself, or an absolute one. `None` if it cannot be known.
         is_redirection: Whether the shell itself opens the file.
+        beginning: Where it lies for certain although it is not known: `.git/hooks` for `.git/hooks/$X`.
+        ending: What it ends with for certain: `.bashrc` for `$X/.bashrc`.
+        is_open: It is not known, and may be anywhere.
+        is_source: It is written only in that it gets another name, through which it can be.
     """
 
     access: Access
     target: str | None
     folder: str | None = ""
     is_redirection: bool = False
+    beginning: str = ""
+    ending: str = ""
+    is_open: bool = False
+    is_source: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubCommand:
     """One simple command, wherever it stands: in a list, a pipeline, a substitution, a function, behind a wrapper.
 
@@ -41,24 +53,35 @@ class SubCommand:
 
     Args:
         words: The name and the arguments, decoded. A word that is not literal is kept as it is written.
-        text: What rules are matched against: the words joined by blanks, the name without a standard folder.
+        text: What rules that allow are matched against: the words joined by blanks, the name without a standard
+            folder, git without options of its own that change nothing.
         source: As it stands in the command.
-        root: What a lasting permission may cover, as the beginning of `text`; empty if there can be none.
+        scope: What a lasting permission may cover, as the beginning of `text`; empty if there can be none.
         is_literal: Whether every word is known.
         is_read_only: Whether it is known to change nothing, by its name and its arguments. What the shell itself writes
             for it, by a redirection, is among its effects.
         effects: What it touches, as far as its arguments and redirections tell.
         doubts: Why it is not fully understood, a short phrase each.
+        spellings: What rules that forbid are matched against: `text`, and whatever else it could be called.
+        possible: What its words and variables may name beyond `effects`, as no table knows all options of all programs.
+        links: What it may leave where it writes.
+        follows_links: Whether it goes through the links that it finds.
+        open_beginnings: What is known of it before a word that is not; such a word may be what a rule is about.
     """
 
     words: tuple[str, ...]
     text: str
     source: str
-    root: str
-    is_literal: bool
-    is_read_only: bool
+    scope: str = ""
+    is_literal: bool = False
+    is_read_only: bool = False
     effects: tuple[Effect, ...] = ()
     doubts: tuple[str, ...] = ()
+    spellings: tuple[str, ...] = ()
+    open_beginnings: tuple[str, ...] = ()
+    possible: tuple[Effect, ...] = ()
+    links: Links = Links.NONE
+    follows_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +100,3 @@ class Analysis:
             and all(effect.access is not Access.WRITE for effect in command.effects)
             for command in self.commands
         )
-
-
-def analyse(command: str) -> Analysis:
-    """Tell what a command would run. Nothing is run or looked at, and no text is an error.
-
-    The cost is linear in the length of the command.
-    """
-    from tools.permissions.shell.analyser import analyse_command  # noqa: PLC0415 - tables load at the first command
-
-    return analyse_command(command)

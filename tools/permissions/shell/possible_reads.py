@@ -1,62 +1,138 @@
-"""What a command that only reads may read, beyond what its own options are known to name.
+"""What a command may touch beyond what the tables know of it.
 
-No table knows all options of all programs. So each word of such a command counts as a file that it may read, and so
-does what is attached to an option.
+No table knows all options of all programs. So each word of a command that only reads, or that no table knows, counts as
+a file that it may read or write, and so do the parts of a word: what is attached to an option, what stands behind `=`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from tools.contract.subject import Access
 from tools.permissions.shell.analysis import Effect, SubCommand
+from tools.permissions.shell.knowledge.variables import value_of
+from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.folders import UNKNOWN, Folders
+from tools.permissions.shell.syntax.words import Word, read_word
 
-WITHOUT_FILES = frozenset(
-    {":", "[", "[[", "basename", "dirname", "echo", "expr", "false", "printf", "pwd", "seq", "test", "true"}
-)
+WITHOUT_FILES = names(": [ [[ basename dirname echo expr false printf pwd seq test true")
 """Commands whose words are no files that they show."""
 
-LISTING = frozenset({"cd", "du", "find", "ls", "pushd", "pwd", "readlink", "realpath", "stat", "test", "tree", "["})
+LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
 """Commands that see the names of files in a folder, not what is in them."""
 
 FOUND = "{}"
 """Where `find` and the like put what they have found into another command."""
 
+MAX_PATH_CHARS = 4_096
+"""Linux opens no longer path."""
+
+MAX_PIECES = 64
+MAX_LETTERS = 16
+"""Parts of a word that are looked at, and letters of options that a value may be attached to."""
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
+_URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
+_PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
+_BETWEEN = re.compile(r"[=:,;@<>]+")
+_BETWEEN_NAMES = re.compile(r"[=:,;@<>'\"()\s]+")
+
 
 def lists_names(command: SubCommand) -> bool:
-    """Whether a command sees names only."""
-    return bool(command.words) and command.words[0] in LISTING
+    """Whether a command sees names only, of files that its words tell."""
+    return bool(command.words) and command.words[0] in LISTING and not command.follows_links
 
 
 def may_read_unnamed(command: SubCommand) -> bool:
-    """Whether a command may read files that its words do not tell."""
-    if _reads_nothing(command) or command.is_literal:
+    """Whether a command that only reads may read files that its words do not tell."""
+    if not command.is_read_only or (bool(command.words) and command.words[0] in WITHOUT_FILES):
         return False
-    return not lists_names(command) or FOUND in command.words
+    if command.follows_links:
+        return True
+    return not command.is_literal and (not lists_names(command) or FOUND in command.words)
 
 
-def possible_reads(command: SubCommand) -> Iterator[Effect]:
-    """The files that the words of a command may name and that are not among its effects."""
-    if _reads_nothing(command):
+def possible_effects(
+    words: Sequence[Word], assignments: Sequence[Word], accesses: Sequence[Access], folders: Folders
+) -> Iterator[Effect]:
+    """What the words of a command, and the variables that it is given, may name.
+
+    Args:
+        words: Its arguments.
+        assignments: Such as `X=y` before it.
+        accesses: What its words may be touched for. The value of a variable counts in any case.
+        folders: Where it may run.
+    """
+    values = [literal for word in assignments if (literal := value_of(word)) is not None]
+    for access in dict.fromkeys((*accesses, Access.READ)):
+        if access is Access.FETCH:
+            yield from (Effect(access, host) for word in (*words, *assignments) for host in _hosts_in(word))
+            continue
+        named = [path for word in words for path in _paths_in(word)] if access in accesses else []
+        named += [piece for value in values for piece in _pieces(value)]
+        if access is Access.WRITE:
+            # A word of several words may be a program. What it reads is in doubt anyway.
+            named += [piece for word in words for piece in islice(_BETWEEN_NAMES.split(word.text), MAX_PIECES) if piece]
+        for path in dict.fromkeys(named):
+            yield from (Effect(access, path, folder) for folder in folders)
+        if access in accesses:
+            unknown = (word for word in words if word.path is None and (word.beginning or word.ending))
+            yield from (effect for word in unknown for effect in unknown_effects(access, word, folders))
+    # No table tells the value of an option that is not literal.
+    for path in dict.fromkeys(path for word in words if not word.is_literal for path in _values_in(word)):
+        yield Effect(Access.WRITE, path, folders[0])
+
+
+def unknown_effects(
+    access: Access, word: Word | None, folders: Folders, *, is_redirection: bool = False
+) -> Iterator[Effect]:
+    """What a word is touched for that stands for a path which is not known, but for its beginning or its end."""
+    beginning, ending = (word.beginning, word.ending) if word is not None else ("", "")
+    for folder in folders if beginning else UNKNOWN:
+        is_open = access is Access.WRITE and word is not None and word.is_open
+        yield Effect(access, None, folder, is_redirection, beginning, ending, is_open)
+
+
+def _hosts_in(word: Word) -> Iterator[str | None]:
+    """The hosts of addresses in a word; `None` for one that is not plain."""
+    for found in islice(_URL.finditer(word.text), MAX_PIECES):
+        if found[0].lower().endswith("file://"):
+            continue
+        host = _URL_HOST.match(word.text, found.end())
+        name = host[1] if host else ""
+        yield name.strip("[]").lower() if _PLAIN_HOST.fullmatch(name) else None
+
+
+def _paths_in(word: Word) -> Iterator[str]:
+    """The paths that an argument may name: itself, its parts, what is attached to the letters of options."""
+    path = word.path if word.path is not None else word.text
+    if len(path) > MAX_PATH_CHARS or "\0" in path:
         return
-    known = {(effect.target, effect.folder) for effect in command.effects if effect.access is Access.READ}
-    for folder in {effect.folder for effect in command.effects} or {""}:
-        for word in command.words[1:]:
-            for path in _paths_in(word):
-                if (path, folder) not in known:
-                    yield Effect(Access.READ, path, folder)
+    if path.startswith("-") and not path.startswith("--"):
+        yield from (path[place:] for place in range(2, min(len(path), MAX_LETTERS)))
+    elif not path.startswith("-") and not _URL.search(path):
+        yield path
+    if not word.is_literal:
+        yield from _values_in(word)
+    yield from _pieces(path)
 
 
-def _reads_nothing(command: SubCommand) -> bool:
-    return not command.is_read_only or (bool(command.words) and command.words[0] in WITHOUT_FILES)
+def _values_in(word: Word) -> Iterator[str]:
+    """The paths in a word that is not literal: behind `=`, and attached to an option."""
+    for source in (word.source.partition("=")[2], word.source[2:] if word.source.startswith("-") else ""):
+        if source and (path := read_word(source).path) is not None:
+            yield path
 
 
-def _paths_in(word: str) -> Iterator[str]:
-    """The paths that an argument may name: itself, what follows `=`, what is attached to a letter."""
-    if not word.startswith("-"):
-        yield word
-    _, equals, value = word.partition("=")
-    if equals and value:
+def _pieces(path: str) -> Iterator[str]:
+    """A text, what follows its first `=`, and what stands between marks such as colons."""
+    if _URL.search(path) and not path.lower().startswith("file:"):
+        return
+    if len(path) <= MAX_PATH_CHARS and not path.startswith("-"):
+        yield path
+    value = path.partition("=")[2]
+    if value:
         yield value
-    if len(word) > len("-x") and word[0] == "-" and word[1] != "-":
-        yield word[2:]
+    yield from (piece for piece in islice(_BETWEEN.split(path), MAX_PIECES) if piece and not piece.startswith("-"))

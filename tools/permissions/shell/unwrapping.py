@@ -7,17 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tools.permissions.shell.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.lexis import ASSIGNMENT
-from tools.permissions.shell.words import Word, literal
-from tools.permissions.shell.wrappers import SHELLS, WRAPPERS, Wrapper
+from tools.permissions.shell.knowledge.evaluation import evaluated_texts, texts_run
+from tools.permissions.shell.knowledge.running_options import texts_of_options
+from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
+from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
+from tools.permissions.shell.syntax.lexis import ASSIGNMENT
+from tools.permissions.shell.syntax.words import Word, literal
 
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""
 
-_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+MAX_FIND_RUNS = 64
+MAX_FIND_WORDS = 4_096
+"""How many commands of one `find` are looked at, and how many words that stand in several of them."""
+
+_FIND_RUNS_MANY = names("-exec -execdir")
+_FIND_RUNS = _FIND_RUNS_MANY | names("-ok -okdir")
+_ENDLESS = "it is not known where a command of find ends"
 _UNCLEAR = "it is not known where the command begins that it runs"
-_LOGIN = frozenset({"l", "i", "login", "interactive", "rcfile", "init-file"})
+_LOGIN = names("l i login interactive rcfile init-file")
 
 
 @dataclass(slots=True)
@@ -27,6 +36,7 @@ class Unwrapped:
     Args:
         commands: Commands, as words.
         scripts: Texts that a shell reads.
+        documents: Texts of which a shell only expands what is in them.
         assignments: What it sets for them.
         doubts: What is not understood.
         folders: Where they run.
@@ -37,6 +47,7 @@ class Unwrapped:
     folders: Folders
     commands: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
     scripts: list[str] = field(default_factory=list[str])
+    documents: list[str] = field(default_factory=list[str])
     assignments: list[Word] = field(default_factory=list[Word])
     doubts: list[str] = field(default_factory=list[str])
     is_transparent: bool = False
@@ -44,16 +55,30 @@ class Unwrapped:
 
 
 def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:
-    """What a command runs in turn; `None` if it is no wrapper.
+    """What a command runs in turn; `None` if it runs nothing.
 
     Args:
-        name: Its name, without a folder.
+        name: Its family, without a folder.
         arguments: The words behind it.
         folders: Where it runs.
     """
-    if name == "find":
-        return _unwrap_find(arguments, folders)
-    wrapper = WRAPPERS.get(name)
+    result = _unwrap_find(arguments, folders) if name == "find" else _unwrap_wrapper(name, arguments, folders)
+    texts = texts_of_options(name, arguments)
+    scripts, documents = texts_run(name, arguments), evaluated_texts(name, arguments)
+    if not (texts or scripts or documents):
+        return result
+    result = result or Unwrapped(folders)
+    result.is_transparent = False
+    if not all(text.is_literal for text in texts):
+        result.doubts.append(f"a text that {name} runs is not literal")
+    # What is not literal is read as well as it can be.
+    result.scripts += [text.text for text in texts] + scripts
+    result.documents += documents
+    return result
+
+
+def _unwrap_wrapper(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:
+    wrapper = wrapper_called(name)
     if wrapper is None:
         return None
     result = Unwrapped(UNKNOWN if wrapper.loses_folder else folders, is_transparent=wrapper.is_transparent)
@@ -76,29 +101,51 @@ class _Unwrapping:
         self._is_query = False
 
     def run(self) -> None:
+        if self._wrapper.is_loose:
+            if self._words:
+                self._unclear()
+            return
         while self._at < len(self._words):
             word = self._words[self._at]
-            if not word.may_be_option and self._wrapper.operands < 0:
+            if self._name in SHELLS and word.text.startswith("+"):
+                self._at += 2 if word.text in ("+O", "+o") else 1
+            elif word.may_be_option:
+                if not self._take_option(word):
+                    self._unclear()
+                    return
+                if word.text == "--":
+                    break
+            elif self._wrapper.operands < 0:
                 self._at += 1
-                continue
-            if not word.may_be_option:
+            else:
                 break
-            if not word.is_literal:
-                self._unclear()
-                return
-            self._at += 1
-            if word.text == "--":
-                break
-            known = self._long(word.text) if word.text.startswith("--") else self._cluster(word.text)
-            if not known:
-                self._result.doubts.append(f"{self._name} with {word.text} is not known")
-                self._unclear()
-                return
         self._run_rest()
 
+    def _take_option(self, word: Word) -> bool:
+        """Go past an option and its value; whether it is known."""
+        if not word.is_literal:
+            return False
+        self._at += 1
+        if word.text == "--":
+            return True
+        is_known = self._long(word.text) if word.text.startswith("--") else self._cluster(word.text)
+        if not is_known:
+            self._result.doubts.append(f"{self._name} with {word.text} is not known")
+        return is_known
+
     def _long(self, text: str) -> bool:
-        name, equals, value = text[2:].partition("=")
+        written, equals, value = text[2:].partition("=")
+        name = self._whole(written)
         return self._option(name, literal(value) if equals else None, is_joined=bool(equals))
+
+    def _whole(self, written: str) -> str:
+        """The only long option that begins so, or what is written."""
+        wrapper = self._wrapper
+        known = wrapper.flags | wrapper.valued | wrapper.script | wrapper.queries
+        if written in known:
+            return written
+        fitting = [name for name in known if len(name) > 1 and name.startswith(written)]
+        return fitting[0] if len(fitting) == 1 else written
 
     def _cluster(self, text: str) -> bool:
         if text == "-":
@@ -187,10 +234,10 @@ class _Unwrapping:
         rest = words[self._at + wrapper.operands :]
         if not rest:
             self._without_command()
+        elif self._name in ("flock", "sg") and rest[0].text == "-c":
+            self._add_script(rest[1] if len(rest) > 1 else None)
         elif wrapper.joins:
             self._join(rest)
-        elif self._name == "flock" and rest[0].text == "-c":
-            self._add_script(rest[1] if len(rest) > 1 else None)
         else:
             self._result.commands.append(rest)
 
@@ -230,22 +277,36 @@ class _Unwrapping:
 
 
 def _unwrap_find(arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:
-    """Each command behind `-exec` and the like, up to `;` or `+`. The found files are its further arguments."""
+    """Each command behind `-exec` and the like. The found files are its further arguments.
+
+    Such a word within another command is one as well: the first may have been the value of a test.
+    """
+    begins = [place for place, word in enumerate(arguments, start=1) if word.text in _FIND_RUNS]
+    if not begins:
+        return None
     result = Unwrapped(folders)
-    place = 0
-    while place < len(arguments):
-        name = arguments[place].text
-        place += 1
-        if name not in _FIND_RUNS:
-            continue
-        end = place
-        while end < len(arguments) and arguments[end].text not in (";", "+"):
-            end += 1
-        result.commands.append(arguments[place:end])
+    left = MAX_FIND_WORDS + len(arguments)
+    for place in begins:
+        if left < 0 or len(result.commands) == MAX_FIND_RUNS:
+            result.doubts.append(_UNCLEAR)
+            break
+        name = arguments[place - 1].text
+        end = _end_of_run(arguments, place, takes_plus=name in _FIND_RUNS_MANY)
+        command = arguments[place:end]
+        left -= len(command)
+        if end == len(arguments) or any(word.text == "+" for word in command):
+            result.doubts.append(_ENDLESS)
+        result.commands.append(command)
         if name in ("-execdir", "-okdir"):
             result.folders = UNKNOWN
-        place = end + 1
-    if not result.commands:
-        return None
-    result.is_transparent = result.folders is folders
+    result.is_transparent = result.folders is folders and not result.doubts
     return result
+
+
+def _end_of_run(arguments: Sequence[Word], place: int, *, takes_plus: bool) -> int:
+    """Where a command of `find` ends: at `;`, or at a `+` that stands directly behind `{}`."""
+    for end in range(place, len(arguments)):
+        text = arguments[end].text
+        if text == ";" or (takes_plus and text == "+" and end > place and arguments[end - 1].text == "{}"):
+            return end
+    return len(arguments)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.shell.analysis import Access, SubCommand, analyse
+from tools.contract.subject import Access
+from tools.permissions.shell.analyser import analyse
+from tools.permissions.shell.analysis import SubCommand
 
 
 def _only(command: str) -> SubCommand:
@@ -146,7 +148,7 @@ def test_a_wrapper_that_is_not_fully_understood_is_doubted(command: str) -> None
         ("cat a /b", [("read", "a", ""), ("read", "/b", "")]),
         ('cat ~/a $HOME/b "$HOME/c"', [("read", "~/a", ""), ("read", "$HOME/b", ""), ("read", "$HOME/c", "")]),
         ("cat '~/a'", [("read", "./~/a", "")]),
-        ("cat *.py $X", [("read", None, None), ("read", None, None)]),
+        ("cat *.py $X", [("read", None, None)]),
         ("grep -e a b c", [("read", "b", ""), ("read", "c", "")]),
         ("grep a b", [("read", "b", "")]),
         ("grep -r a", [("read", ".", "")]),
@@ -157,9 +159,9 @@ def test_a_wrapper_that_is_not_fully_understood_is_doubted(command: str) -> None
         ("sort -o a b", [("write", "a", ""), ("read", "b", "")]),
         ("sed -i s/a/b/ c", [("read", "c", ""), ("write", "c", "")]),
         ("sed -n 1p c", [("read", "c", "")]),
-        ("cp a b", [("read", "a", ""), ("write", "b", "")]),
-        ("cp -t d a", [("write", "d", ""), ("read", "a", "")]),
-        ("mv a b", [("write", "a", ""), ("write", "b", "")]),
+        ("cp a b", [("read", "a", ""), ("write", "b", ""), ("write", "b/a", "")]),
+        ("cp -t d a", [("write", "d", ""), ("read", "a", ""), ("write", "d/a", "")]),
+        ("mv a b", [("read", "a", ""), ("write", "a", ""), ("write", "b", ""), ("write", "b/a", "")]),
         ("chmod 600 a", [("write", "a", "")]),
         ("dd if=a of=b", [("read", "a", ""), ("write", "b", "")]),
         ("tee a", [("write", "a", "")]),
@@ -168,10 +170,10 @@ def test_a_wrapper_that_is_not_fully_understood_is_doubted(command: str) -> None
         ("find . -delete", [("read", ".", ""), ("write", None, None)]),
         ("curl https://u:p@Example.org:8/x -o f", [("write", "f", ""), ("fetch", "example.org", None)]),
         ("curl -d @f https://h/", [("fetch", "h", None), ("read", "f", "")]),
-        ("curl $X", [("fetch", None, None)]),
+        ("curl $X", [("write", None, None), ("read", None, None), ("fetch", None, None)]),
         ("git clone https://h/x d", [("fetch", "h", None), ("write", "d", "")]),
         ("git clone git@h:x", [("fetch", "h", None), ("write", None, None)]),
-        ("scp a me@h:b", [("read", "a", ""), ("write", "me@h:b", ""), ("fetch", "h", None)]),
+        ("scp a me@h:b", [("read", "a", ""), ("write", "me@h:b", ""), ("fetch", "h", None), ("write", "me@h:b/a", "")]),
     ],
 )
 def test_arguments_tell_what_is_touched(command: str, effects: list[tuple[str, str | None, str | None]]) -> None:
@@ -260,7 +262,7 @@ def test_a_path_below_the_home_folder_is_told_whole() -> None:
 
 @pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize(
-    ("command", "root"),
+    ("command", "scope"),
     [
         ("mkdir -p a", "mkdir"),
         ("/bin/mkdir a", "mkdir"),
@@ -268,11 +270,11 @@ def test_a_path_below_the_home_folder_is_told_whole() -> None:
         ("git push --force", "git push"),
         ("git -C a push", ""),
         ("git", ""),
-        ("npm run build", "npm run"),
+        ("npm run build", "npm run build"),
         ("npm --silent run", ""),
         ("cargo $X", ""),
-        ("python x.py a", "python x.py"),
-        ("python -m pytest -q", "python -m pytest"),
+        ("python x.py a", ""),
+        ("python -m pytest -q", ""),
         ("python -c 1", ""),
         ("node", ""),
         ("bash x", ""),
@@ -283,10 +285,10 @@ def test_a_path_below_the_home_folder_is_told_whole() -> None:
         ("'mkdir' a", ""),
     ],
 )
-def test_a_lasting_permission_covers_the_root_of_a_command(command: str, root: str) -> None:
+def test_a_lasting_permission_covers_the_scope_of_a_command(command: str, scope: str) -> None:
     outer = analyse(command).commands[0]
-    assert outer.root == root
-    assert outer.text.startswith(outer.root)
+    assert outer.scope == scope
+    assert outer.text.startswith(outer.scope)
 
 
 @pytest.mark.requirement("shell.analysis.hidden")

@@ -18,9 +18,9 @@ from operator import itemgetter
 
 from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.programs import find_program, is_program
 from tools.filesystem.search.engines.engine import Batch, EngineFailedError, Hits, Query, Run, Tally
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES, is_huge
-from tools.filesystem.workspace import contains
 
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 
@@ -61,21 +61,9 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     Args:
         roots: Real paths of the workspace's folders, where anybody may have put a program.
     """
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if not os.path.isabs(folder):
-            continue
-        program = os.path.join(folder, _PROGRAM)
-        if not _is_program(program):
-            continue
-        real = (os.path.realpath(folder), os.path.realpath(program))
-        if not any(contains(root, path) for root in roots for path in real):
-            return program
+    program = find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
-    return beside if sys.executable and _is_program(beside) else None
-
-
-def _is_program(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
+    return program or (beside if sys.executable and is_program(beside) else None)
 
 
 class RipgrepEngine:

@@ -1,0 +1,113 @@
+"""Write the tables of docs/configuration.md from the settings themselves. `--check` only says if they are current."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from server.settings import models, proxy_models, tool_models
+from server.settings.errors import dotted
+from server.settings.explaining import Described, described_keys
+from server.settings.section import NotEnforced, NotUsed
+from server.settings.spellings import OTHER_SPELLINGS
+
+PAGE = Path(__file__).resolve().parent / "configuration.md"
+SPELLINGS = re.compile(r"(<!-- spellings:begin[^\n]*-->\n).*?(<!-- spellings:end -->)", flags=re.DOTALL)
+KEYS = re.compile(r"(<!-- keys:begin[^\n]*-->\n).*?(<!-- keys:end -->)", flags=re.DOTALL)
+
+GENERAL = "General"
+
+TITLES: Mapping[str, str] = {
+    GENERAL: GENERAL,
+    "mcpServers": "the servers behind this one",
+    "mcp": "which servers are used",
+    "permissions": "rules for single calls",
+    "confirmation": "how a person is asked",
+    "results": "how results are shown",
+    "tools": "which tools there are",
+    "workspace": "the folders that tools may touch",
+    "limits": "how much one call may return",
+    "shell": "how commands run",
+    "web": "what may be fetched, and who searches",
+    "memory": "where memories are kept",
+    "agents": "programs that take tasks",
+    "http": "how the network transports listen",
+    "proxy": "how the tools of other servers are published",
+    "log": "what is written to stderr",
+}
+"""The sections in the order of the page. A section that is missing here is an error."""
+
+
+def main(arguments: list[str]) -> int:
+    """Bring the tables up to date, or with `--check` return 1 if they are not."""
+    before = PAGE.read_text(encoding="utf-8")
+    after = SPELLINGS.sub(lambda markers: f"{markers[1]}\n{spellings()}\n{markers[2]}", before)
+    after = KEYS.sub(lambda markers: f"{markers[1]}\n{keys()}\n{markers[2]}", after)
+    if arguments == ["--check"]:
+        return int(after != before)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+def spellings() -> str:
+    """Which other keys are read, and what each means."""
+    others: dict[str, list[str]] = {}
+    for other, ours in OTHER_SPELLINGS.items():
+        others.setdefault(dotted(ours), []).append(f"`{dotted(other)}`")
+    rows = ["| Also read | Meaning |", "| --- | --- |"]
+    rows += [f"| {', '.join(names)} | `{ours}` |" for ours, names in others.items()]
+    opposite = "the opposite of `mcpServers.NAME.enabled`; the one that leaves the server out counts"
+    rows.append(f"| `mcpServers.NAME.disabled` | {opposite} |")
+    return "".join(f"{row}\n" for row in rows)
+
+
+def keys() -> str:
+    """Every key, by its section."""
+    sentences = docstrings()
+    rows: dict[str, list[str]] = {section: [] for section in TITLES}
+    for key in described_keys():
+        section = key.path.partition(".")[0]
+        is_value = "." not in key.path and key.path not in TITLES
+        rows[GENERAL if is_value else section].append(row(key, sentences))
+    head = "| Key | Type | Default | What it does | Used |\n| --- | --- | --- | --- | --- |\n"
+    parts: list[str] = []
+    for section, title in TITLES.items():
+        heading = title if section == GENERAL else f"`{section}`: {title}"
+        parts.append(f"### {heading}\n\n{head}" + "".join(f"{line}\n" for line in rows[section]))
+    return "\n".join(parts)
+
+
+def row(key: Described, sentences: Mapping[tuple[str, str], str]) -> str:
+    """The row of one key."""
+    said = sentences[key.section.__name__, key.attribute]
+    return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} | {used(key)} |"
+
+
+def used(key: Described) -> str:
+    """Whether this version acts on a key."""
+    if isinstance(key.mark, NotEnforced):
+        return "refused"
+    return "no" if isinstance(key.mark, NotUsed) else "yes"
+
+
+def docstrings() -> dict[tuple[str, str], str]:
+    """What stands below each field of the models, on one line, by class and field."""
+    bodies = [ast.parse(inspect.getsource(module)).body for module in (models, proxy_models, tool_models)]
+    found: dict[tuple[str, str], str] = {}
+    for section in itertools.chain.from_iterable(bodies):
+        if not isinstance(section, ast.ClassDef):
+            continue
+        for statement, following in zip(section.body, section.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
+                found[section.name, ast.unparse(statement.target)] = " ".join(ast.literal_eval(following.value).split())
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""Write what the tools say of themselves: the table in README.md and all of docs/tools.md.
+
+`--check` only says whether both are current.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from tools.builtins import builtin_tools
+from tools.contract.base import BaseTool
+from tools.contract.builtin_tool import BuiltinTool
+from tools.planning.agent_command import AgentCommand
+
+DOCS = Path(__file__).resolve().parent
+README = DOCS.parent / "README.md"
+PAGE = DOCS / "tools.md"
+TABLE = re.compile(r"(<!-- tools:begin[^\n]*-->\n).*?(<!-- tools:end -->)", flags=re.DOTALL)
+
+HEAD = """# Tools
+
+<!-- Written by docs/tool_tables.py from the tools themselves. -->
+
+Each tool under the name that clients call. *Also called* are names of Qwen Code and Gemini CLI that calls and rules may
+use; they are not listed. *Other spellings* of parameters are accepted and not published. Parameters that are not known
+are ignored. A result that is cut says how to get the rest; a failure says what to do, with a stable code.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Bring both up to date, or with `--check` return 1 if they are not."""
+    before = README.read_text(encoding="utf-8")
+    after = TABLE.sub(lambda markers: f"{markers[1]}{table()}{markers[2]}", before)
+    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    if arguments == ["--check"]:
+        return int((after, page()) != (before, written))
+    README.write_text(after, encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+def tools() -> list[BaseTool[Any]]:
+    """Every built-in tool; `task` as it is with an agent of the operator's."""
+    agents = [AgentCommand(name="reviewer", command="reviewer", description="Reviews changes.")]
+    return builtin_tools(agents=agents, programs=_nobody)
+
+
+def _nobody() -> Any:
+    raise NotImplementedError("nothing is run here")
+
+
+def table() -> str:
+    """The table in Markdown: each tool, what it does in a sentence, and whether a person is asked first."""
+    rows = ["| tool | what it does | asked first |", "| --- | --- | --- |"]
+    for tool in tools():
+        sentence = _cell(re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:"))
+        rows.append(f"| `{tool.name}` | {sentence} | {'yes' if _asks(tool) else 'no'} |")
+    return "".join(f"{row}\n" for row in rows)
+
+
+def page() -> str:
+    """Every tool with its parameters, its annotations and its result."""
+    return "\n".join([HEAD, *("\n".join(_section(tool)) for tool in tools())])
+
+
+def _section(tool: BaseTool[Any]) -> Iterator[str]:
+    yield f"## `{tool.name}`\n"
+    yield f"{' '.join(tool.description.split())}\n"
+    also = ", ".join(f"`{alias}`" for alias in tool.aliases)
+    yield f"- Display name: {tool.display_name}." + (f" Also called: {also}." if also else "")
+    yield f"- {_annotations(tool)}"
+    yield (
+        "- A person is asked first, unless a rule or the approval mode says otherwise."
+        if _asks(tool)
+        else ("- Nobody is asked first, unless a rule says otherwise.")
+    )
+    spellings: Mapping[str, str] = tool.parameter_aliases if isinstance(tool, BuiltinTool) else {}
+    if spellings:
+        yield "- Other spellings: " + ", ".join(f"`{other}` for `{ours}`" for other, ours in spellings.items()) + "."
+    yield ""
+    yield from _rows(tool.parameter_schema, "parameter")
+    if tool.output_schema is not None:
+        yield "Structured result:\n"
+        yield from _rows(tool.output_schema, "field")
+
+
+def _annotations(tool: BaseTool[Any]) -> str:
+    behaviour = tool.behaviour
+    said = [
+        "Read-only" if behaviour.read_only else "Changes something",
+        *(["what it changes may be lost"] if behaviour.destructive else []),
+        *(["the same call again changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
+        *(["reaches beyond this machine"] if behaviour.open_world else []),
+    ]
+    return f"{', '.join(said)}."
+
+
+def _asks(tool: BaseTool[Any]) -> bool:
+    return type(tool).should_confirm_execute is not BaseTool[Any].should_confirm_execute
+
+
+def _rows(schema: Mapping[str, Any], what: str) -> Iterator[str]:
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    if not properties:
+        yield f"No {what}s.\n"
+        return
+    required = set(schema.get("required", ()))
+    yield f"| {what} | type | {'required' if what == 'parameter' else 'always there'} | what it is |"
+    yield "| --- | --- | --- | --- |"
+    for name, value in properties.items():
+        default = f" Default: `{value['default']}`." if value.get("default") not in (None, "", []) else ""
+        said = _cell(str(value.get("description", "")))
+        yield f"| `{name}` | {_type(value)} | {'yes' if name in required else 'no'} | {said}{default} |"
+    yield ""
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(str(each) for each in cast("list[object]", kind) if each != "null")
+    if kind == "array":
+        return f"array of {_type(schema.get('items', {}))}"
+    return str(kind)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""How the person behind a client is asked, and how an answer is read."""

@@ -1,0 +1,66 @@
+"""The sealed state that a question takes to a 2026-07-28 client and back: it binds the answer, once.
+
+The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent with the
+first answer. Nothing is kept for an open question, only which nonces were spent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+
+logger = logging.getLogger(__name__)
+
+
+class SealedStates:
+    """Seals states, and remembers which were used. The key lives and ends with the process.
+
+    Args:
+        seconds: How long a state counts.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._codec = AESGCMRequestStateCodec([os.urandom(32)])
+        self._spent: dict[str, float] = {}
+
+    def seal(self, fingerprint: str, client_key: str) -> str:
+        """A state for one action of one client.
+
+        Args:
+            fingerprint: The action, as `Question.fingerprint` has it.
+            client_key: The client; empty for one that cannot be told from others.
+        """
+        claims = {
+            "fingerprint": fingerprint,
+            "client": client_key,
+            "nonce": os.urandom(12).hex(),
+            "expires": self._clock() + self._seconds,
+        }
+        return self._codec.seal(json.dumps(claims).encode())
+
+    def redeem(self, state: str | None, fingerprint: str, client_key: str) -> bool:
+        """Use up a state. False if it is forged, replayed, late, or belongs to something else."""
+        if state is None:
+            return False
+        try:
+            claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
+        except (InvalidRequestState, ValueError):
+            logger.warning("an answer came with a state that this server did not seal")
+            return False
+        now = self._clock()
+        self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
+        if claims["expires"] <= now or claims["nonce"] in self._spent:
+            return False
+        if claims["fingerprint"] != fingerprint or claims["client"] != client_key:
+            return False
+        self._spent[claims["nonce"]] = claims["expires"]
+        return True

@@ -1,0 +1,1 @@
+"""The commands about the settings and the machine, for a person at a terminal."""

@@ -1,0 +1,107 @@
+"""A form of the server, filled in at a terminal field by field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import anyio.to_thread
+
+from tools.display import visible, visible_line
+
+DECISION = "decision"
+"""The field by which a person consents or refuses; the form's other fields are beside it."""
+
+DENY = "deny"
+REASON = "reason"
+
+Content = dict[str, Any]
+
+
+class _LeftError(Exception):
+    """Nothing comes from the terminal any more."""
+
+
+async def fill_in(message: str, schema: Mapping[str, Any]) -> Content | None:
+    """Ask for each field of a form.
+
+    Args:
+        message: What is asked, as text.
+        schema: The form's schema, flat.
+
+    Returns:
+        The content of the form, or `None` where the person has left it.
+    """
+    sys.stderr.write(f"\n{visible(message)}\n")
+    fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    required = set(cast("Sequence[str]", schema.get("required", ())))
+    try:
+        if DECISION in fields:
+            return await _decided(fields)
+        sys.stderr.write("Ctrl-D leaves it unanswered.\n")
+        given = {name: await _value(field, is_required=name in required) for name, field in fields.items()}
+    except _LeftError:
+        return None
+    return {name: value for name, value in given.items() if value not in (None, "", [None])}
+
+
+async def _decided(fields: Mapping[str, Mapping[str, Any]]) -> Content:
+    """The decision, and the reason of a refusal. Another text in place of the proposed one has no place in a line."""
+    decision = await _value(fields[DECISION], is_required=True)
+    if decision != DENY or REASON not in fields:
+        return {DECISION: decision}
+    reason = await _value(fields[REASON], is_required=False)
+    return {DECISION: decision, **({REASON: reason} if reason else {})}
+
+
+async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
+    title = visible_line(str(field.get("title", "")))
+    about = visible_line(str(field.get("description", "")))
+    sys.stderr.write(f"\n{title}: {about}\n" if about else "")
+    if field.get("type") == "boolean":
+        said = await _line(f"{title} [y/N] ", lambda line: line.lower() in ("", "y", "yes", "n", "no"))
+        return said.lower() in ("y", "yes")
+    choices = _choices(field)
+    if not choices:
+        return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
+    for number, (_, shown) in enumerate(choices, start=1):
+        sys.stderr.write(f"  {number}  {visible_line(shown)}\n")
+    several = field.get("type") == "array"
+    which = f"{title} [1-{len(choices)}{', several with commas' if several else ''}]: "
+
+    def is_taken(line: str) -> bool:
+        return _picked(line, choices, several=several) is not None or not (line or is_required)
+
+    picked = _picked(await _line(which, is_taken), choices, several=several) or [None]
+    return picked if several else picked[0]
+
+
+def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values that may be chosen, each with what a person reads; none where a text is asked for."""
+    items: Mapping[str, Any] = field.get("items", field)
+    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
+    if titled:
+        return [(each["const"], each.get("title", each["const"])) for each in titled]
+    values: Sequence[str] = items.get("enum", ())
+    return list(zip(values, items.get("enumNames", values), strict=True))
+
+
+def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
+    """What was chosen, by number or by value; `None` if it is nothing that is offered."""
+    by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
+    by_word |= {value.casefold(): value for value, _ in choices}
+    words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
+    return [by_word[word] for word in dict.fromkeys(words)] if all(word in by_word for word in words) else None
+
+
+async def _line(prompt: str, is_taken: Callable[[str], bool]) -> str:
+    """A line of the person's that is taken; the question is put again until there is one."""
+    while True:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        if not line:
+            raise _LeftError
+        if is_taken(line.strip()):
+            return line.strip()

@@ -1,0 +1,58 @@
+"""The SDK's server as every transport serves it: what it announces, and what it says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+
+from server.settings import SettingsReport
+
+INSTRUCTIONS = (
+    "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
+    "read, edit and write_file change, run_shell_command runs commands, in the background too. web_search and "
+    "web_fetch reach the web, save_memory keeps facts for later conversations, todo_write the plan of this one. Paths "
+    "may be absolute or relative to the first workspace folder. Large results are cut, and say how to get the rest. "
+    "What changes something or leaves this machine may be shown to the user for consent first; a refused call had no "
+    "effect and should not be repeated unchanged."
+)
+
+
+class CoreServer(Server[dict[str, Any]]):
+    """The SDK's server; what it announces is the same on every transport."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> types.ServerCapabilities:
+        """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
+        capabilities = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        if capabilities.prompts is not None:
+            capabilities.prompts = types.PromptsCapability(list_changed=False)
+        if capabilities.resources is not None:
+            capabilities.resources = types.ResourcesCapability(subscribe=False, list_changed=False)
+        return capabilities
+
+
+def instructions(report: SettingsReport) -> str:
+    """Our own text, and for each server behind us what the operator says it is for."""
+    lines = [f"{alias}__*: {entry.description}" for alias, entry in report.upstreams.items() if entry.description]
+    return "\n".join([INSTRUCTIONS, *(["Tools of other servers:", *lines] if lines else [])])

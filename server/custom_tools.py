@@ -1,0 +1,80 @@
+"""Custom tools, found by the operator's discovery command. Nothing of it is loaded where there is no such command."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from anyio.abc import TaskGroup
+
+from server.commands import Commands
+from server.settings import Settings
+from tools.permissions.tool_names import GROUPS
+from tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from tools.discovery.discovery import Discovery, DiscoveryState
+
+
+class CustomTools:
+    """Keeps the custom tools in the registry.
+
+    Args:
+        settings: With the commands, and where they run.
+        commands: Runs them.
+        registry: Holds the built-in tools already, whose names are theirs, offered or not.
+    """
+
+    def __init__(self, settings: Settings, commands: Commands, registry: ToolRegistry) -> None:
+        self._settings = settings
+        self._commands = commands
+        self._registry = registry
+        self._reserved = frozenset((*registry.names(), *GROUPS))
+        self._discovery = self._made(settings) if settings.tools.discovery_command is not None else None
+
+    @property
+    def state(self) -> DiscoveryState | None:
+        """What came of the discovery; `None` where no command is configured."""
+        return self._discovery.state if self._discovery is not None else None
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Begin the first discovery, once. To be called when a client is really there."""
+        if self._discovery is not None:
+            self._discovery.start(tasks)
+
+    def change(self, settings: Settings, tasks: TaskGroup) -> None:
+        """Follow changed settings."""
+        if self._discovery is not None:
+            self._discovery.change(settings.tools.for_tools(), tasks)
+        elif settings.tools.discovery_command is not None:
+            self._discovery = self._made(settings)
+            self._discovery.start(tasks)
+
+    async def wait_for_first_list(self) -> None:
+        """Give the discovery a moment after the start, so that the first list is whole where it can be."""
+        if self._discovery is not None:
+            await self._discovery.wait_for_first_list()
+
+    async def wait_until_known(self) -> None:
+        """Wait until it is known what custom tools there are, or that they cannot be found."""
+        if self._discovery is not None:
+            await self._discovery.known.wait()
+
+    def _made(self, settings: Settings) -> Discovery:
+        from tools.discovery.commands import CommandSite  # noqa: PLC0415 - only with a discovery command
+        from tools.discovery.discovered_tool import GROUP  # noqa: PLC0415 - as above
+        from tools.discovery.discovery import Discovery  # noqa: PLC0415
+        from tools.execution.environment import command_environment  # noqa: PLC0415 - as above
+        from tools.planning.task import TaskTool  # noqa: PLC0415 - as above
+
+        roots = tuple(os.path.realpath(root) for root in self._settings.workspace.roots)
+        site = CommandSite(
+            self._commands.programs,
+            command_environment(self._settings.shell.env, os.environ),
+            roots[0] if roots else os.getcwd(),
+            roots,
+        )
+        wait_seconds = self._settings.proxy.first_list_wait / 1000
+        # Without agents the tool is not there; a rule for it is for no other one all the same.
+        reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
+        return Discovery(settings.tools.for_tools(), self._registry, site, reserved, wait_seconds)

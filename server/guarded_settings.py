@@ -1,0 +1,41 @@
+"""Which paths hold the server's own settings: what the permission policy and the sandbox keep as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from server.settings import SettingsReport
+from server.settings.layers import Rank
+from tools.permissions.guarded_paths import GuardedPaths
+
+_OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
+"""These are known by their names, and a changed one counts no more until a person has seen it."""
+
+
+def settings_files(report: SettingsReport) -> Iterator[str]:
+    """The files that say what the server does, or are read as soon as they are there; and the file of its audit log."""
+    yield from (place.path for place in report.places if place.rank not in _OF_WORKSPACES)
+    if report.inputs is not None:
+        yield from report.inputs.config_files
+    audit = audit_file(report)
+    if audit is not None:
+        yield audit
+
+
+def audit_file(report: SettingsReport) -> str | None:
+    """The file that every decision is appended to, or `None`."""
+    audit = report.settings.log.audit
+    return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
+
+
+def guarded_paths(report: SettingsReport) -> GuardedPaths:
+    """What nobody may write without a person's consent. Blocking: links are followed.
+
+    The user's own folder counts as a whole, but for the memory that tools are to write there.
+    """
+    own = report.own_folder
+    memory = report.settings.memory
+    folder = memory.global_folder or own
+    free = [os.path.join(folder, memory.file_name[0])] if folder is not None else []
+    return GuardedPaths.of(settings_files(report), [own] if own is not None else [], free)

@@ -1,0 +1,97 @@
+"""Settings that change while the server runs: what takes effect at once, and what waits for the next start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from server.guarded_settings import guarded_paths
+from server.permissions import permission_policy
+from server.settings import Settings, SettingsReport
+from server.upstreams.pool import UpstreamPool
+from tools.permissions.policy import PermissionPolicy
+from tools.registry import ToolRegistry
+
+logger = logging.getLogger(__name__)
+
+LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
+"""The sections that take effect at once."""
+
+OnChange = Callable[[SettingsReport, SettingsReport], Awaitable[None]]
+"""Is told of the settings until now and from now on."""
+
+
+class LiveSettings:
+    """Makes changed settings count.
+
+    Args:
+        report: The settings that the server was made with.
+        registry: The tools.
+        policy: Gets the rules. What people granted for their session stays.
+        pool: Gets the upstreams.
+        on_change: Called after that, whenever something changed.
+    """
+
+    def __init__(
+        self,
+        report: SettingsReport,
+        registry: ToolRegistry,
+        policy: PermissionPolicy,
+        pool: UpstreamPool,
+        on_change: OnChange,
+    ) -> None:
+        self.report = report
+        self._registry = registry
+        self._policy = policy
+        self._pool = pool
+        self._on_change = on_change
+        self._is_followed = False
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Follow the settings files in the background, once; later calls do nothing."""
+        if not self._is_followed:
+            self._is_followed = True
+            tasks.start_soon(self.follow, tasks, name="settings")
+
+    async def follow(self, tasks: TaskGroup) -> None:
+        """Apply every change of the settings files, until cancelled.
+
+        Args:
+            tasks: Runs the upstreams that are new.
+        """
+        from server.settings.watch import new_settings  # noqa: PLC0415 - not needed before there is a client
+
+        async for report in new_settings(self.report):
+            await self.apply(report, tasks)
+
+    async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
+        """Let other settings count from now on."""
+        before, self.report = self.report, report
+        logger.info("the settings have changed")
+        self._policy.guarded = await anyio.to_thread.run_sync(guarded_paths, report)
+        if has_other_rules(before.settings, report.settings):
+            # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
+            self._policy.rules = permission_policy(report, self._registry).rules
+        self._pool.change(report.upstreams, tasks)
+        waiting = waiting_for_restart(before.settings, report.settings)
+        if waiting:
+            logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))
+        await self._on_change(before, report)
+
+
+def has_other_rules(before: Settings, now: Settings) -> bool:
+    """Whether permission rules may differ. Where they do not, those that people saved meanwhile stay too."""
+    return (before.permissions, before.tools) != (now.permissions, now.tools)
+
+
+def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
+    """The sections that differ and do not take effect at once, by their keys."""
+    fields = type(now).model_fields
+    return [
+        field.alias or name
+        for name, field in fields.items()
+        if name not in LIVE and getattr(before, name) != getattr(now, name)
+    ]

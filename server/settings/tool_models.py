@@ -1,0 +1,311 @@
+"""The keys about the tools: which there are, what runs commands, searches the web, remembers, and takes tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field
+
+from server.settings.section import DAY, CommandLine, Duration, Expected, Section
+from tools.contract.context import Limits
+from tools.execution.time_limit import MAX_TIMEOUT
+
+if TYPE_CHECKING:
+    from tools.discovery.commands import DiscoverySettings
+    from tools.memory.memory_files import MemoryFiles
+    from tools.planning.agent_command import AgentCommand
+    from tools.web.guard import WebRules
+    from tools.web.providers import search_settings
+
+MAX_COUNT: Final = 10_000_000
+"""The largest count of lines, characters, entries, matches or files that one call may return (ours)."""
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+Secret = Annotated[str | None, Field(repr=False)]
+
+_LIMITS: Final = Limits()
+
+
+class ToolSettings(Section):
+    """`tools`: which tools there are, in the older lists of Qwen Code and Gemini CLI."""
+
+    discovery_command: CommandLine = None
+    """A command line that prints the declarations of custom tools. No shell reads it. Variables are expanded."""
+
+    call_command: CommandLine = None
+    """A command line that runs a custom tool: its name is put at the end, its arguments are JSON on standard input. \
+No shell reads it. Variables are expanded."""
+
+    discovery_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 60_000
+    """How long the discovery command may run."""
+
+    call_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
+    """How long a custom tool may run."""
+
+    strict: bool = False
+    """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
+
+    core: tuple[str, ...] = ()
+    """The only built-in tools offered; empty offers all."""
+
+    allowed: tuple[str, ...] = ()
+    """Tools that run without a question."""
+
+    exclude: tuple[str, ...] = ()
+    """Tools that are not offered."""
+
+    confirmation_required: tuple[str, ...] = ()
+    """Tools that always need an answer."""
+
+    def for_tools(self) -> DiscoverySettings:
+        """What finds and runs custom tools, as tools are given it; variables have been expanded."""
+        from tools.discovery.commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
+
+        return DiscoverySettings(
+            self.discovery_command,
+            self.call_command,
+            self.discovery_timeout / 1000,
+            self.call_timeout / 1000,
+            self.strict,
+        )
+
+
+class LimitSettings(Section):
+    """`limits`: how much one call may return, and how large a request may be."""
+
+    read_lines: Count = _LIMITS.read_lines
+    """Lines of one read without an explicit limit."""
+
+    read_chars: Count = _LIMITS.read_chars
+    """Characters of one read."""
+
+    list_entries: Count = _LIMITS.list_entries
+    """Entries of one directory listing, and files of one glob."""
+
+    grep_matches: Count = _LIMITS.grep_matches
+    """Matching lines of one search."""
+
+    read_many_files: Count = _LIMITS.read_many_files
+    """Files of one read_many_files."""
+
+    read_many_chars: Count = _LIMITS.read_many_chars
+    """Characters of one read_many_files."""
+
+    request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
+    """Bytes of one request from a client."""
+
+    def for_tools(self) -> Limits:
+        """The limits as tools are given them."""
+        return Limits(
+            read_lines=self.read_lines,
+            read_chars=self.read_chars,
+            list_entries=self.list_entries,
+            grep_matches=self.grep_matches,
+            read_many_files=self.read_many_files,
+            read_many_chars=self.read_many_chars,
+        )
+
+
+class ShellSettings(Section):
+    """`shell`: how commands run."""
+
+    sandbox: Literal["off", "auto", "required"] = "auto"
+    """Whether commands run in a sandbox: never, where one works, or not at all without one."""
+
+    network: Literal["host", "none"] = "host"
+    """Whether sandboxed commands reach the network."""
+
+    timeout: Annotated[Duration, Field(ge=1, le=MAX_TIMEOUT)] = 120_000
+    """How long a command may run, unless the call says otherwise."""
+
+    silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_TIMEOUT)] = 0
+    """How long a command may print nothing; 0 is off."""
+
+    env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
+    """Environment variables set for commands."""
+
+    max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """The most commands running at once."""
+
+
+class TavilySettings(Section):
+    """`web.search.tavily`."""
+
+    api_key: Secret = None
+    """The key for Tavily; null takes TAVILY_API_KEY. Variables are expanded."""
+
+    url: str | None = None
+    """Another address to search at; null is Tavily's own. Variables are expanded."""
+
+
+class BraveSettings(Section):
+    """`web.search.brave`."""
+
+    api_key: Secret = None
+    """The key for Brave Search; null takes BRAVE_API_KEY. Variables are expanded."""
+
+    url: str | None = None
+    """Another address to search at; null is Brave's own. Variables are expanded."""
+
+
+class GoogleSettings(Section):
+    """`web.search.google`."""
+
+    api_key: Secret = None
+    """The key for Google's Custom Search; null takes GOOGLE_API_KEY. Variables are expanded."""
+
+    search_engine_id: str | None = None
+    """The search engine to ask; null takes GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
+
+    url: str | None = None
+    """Another address to search at; null is Google's own. Variables are expanded."""
+
+
+class SearxngSettings(Section):
+    """`web.search.searxng`."""
+
+    url: str | None = None
+    """The address of a SearXNG instance that answers in JSON. Variables are expanded."""
+
+
+class WebSearchSettings(Section):
+    """`web.search`: who searches. A provider that has its key, or its address, is there."""
+
+    default: Literal["tavily", "brave", "google", "searxng"] | None = None
+    """Who searches where a call names nobody; null is the first that is there, in the order of these keys."""
+
+    tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
+    """Tavily."""
+
+    brave: BraveSettings = Field(default_factory=BraveSettings.model_construct)
+    """Brave Search."""
+
+    google: GoogleSettings = Field(default_factory=GoogleSettings.model_construct)
+    """Google's Custom Search."""
+
+    searxng: SearxngSettings = Field(default_factory=SearxngSettings.model_construct)
+    """SearXNG."""
+
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The providers that can be asked, in the order of preference."""
+        google = self.google.api_key and self.google.search_engine_id
+        given = {
+            "tavily": self.tavily.api_key,
+            "brave": self.brave.api_key,
+            "google": google,
+            "searxng": self.searxng.url,
+        }
+        return tuple(name for name, value in given.items() if value)
+
+    def for_tools(self) -> search_settings.SearchSettings:
+        """The providers as tools are given them."""
+        from tools.web.providers.search_settings import (  # noqa: PLC0415 - for the first search
+            ProviderSettings,
+            SearchSettings,
+        )
+
+        possible = (
+            ProviderSettings("tavily", self.tavily.url, self.tavily.api_key or ""),
+            ProviderSettings("brave", self.brave.url, self.brave.api_key or ""),
+            ProviderSettings("google", self.google.url, self.google.api_key or "", self.google.search_engine_id or ""),
+            ProviderSettings("searxng", self.searxng.url),
+        )
+        return SearchSettings(tuple(each for each in possible if each.name in self.configured), self.default)
+
+
+class WebSettings(Section):
+    """`web`: what may be fetched, and who searches."""
+
+    allow_private_hosts: tuple[str, ...] = ()
+    """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an \
+address, or a network, `10.1.0.0/16`. A name or an address may carry a port, `localhost:3000`; it is then open at that \
+port only, which need not be one of `web.allowedPorts`."""
+
+    allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
+    """Ports that may be fetched from."""
+
+    search: WebSearchSettings = Field(default_factory=WebSearchSettings.model_construct)
+    """Who searches."""
+
+    def for_tools(self) -> WebRules:
+        """What may be opened, as tools are given it."""
+        from tools.web.guard import WebRules  # noqa: PLC0415 - for the first fetch
+
+        return WebRules(self.allow_private_hosts, self.allowed_ports)
+
+
+class MemorySettings(Section):
+    """`memory`: where memories are kept."""
+
+    file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
+        "AGENTS.md",
+    )
+    """The name of the file that holds memories; of several, the first counts."""
+
+    global_folder: str | None = None
+    """The folder of the memory of all projects; null is that of the user's own settings. A relative one starts from \
+the folder of its settings file; ~ is the home folder."""
+
+    section: Annotated[str, Field(min_length=1)] = "Added Memories"
+    """The heading that memories stand below."""
+
+    def for_tools(self, own_folder: str | None) -> MemoryFiles:
+        """Which files hold memories, as tools are given it.
+
+        Args:
+            own_folder: The folder of the user's own settings, if there is a place for one.
+        """
+        from tools.memory.memory_files import MemoryFiles  # noqa: PLC0415 - for the first memory
+
+        return MemoryFiles(self.file_name[0], self.global_folder or own_folder, self.section)
+
+
+class AgentSettings(Section):
+    """One entry of `agents`: a program that takes a task."""
+
+    command: Annotated[str | None, Field(repr=False)] = None
+    """The program. Variables are expanded."""
+
+    args: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Its arguments; no shell reads them. Variables are expanded."""
+
+    env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
+    """Environment variables set for it. Variables are expanded."""
+
+    inherit_env: tuple[str, ...] = ()
+    """Names of our environment variables that it gets besides the usual few (PATH, HOME, LANG, ...)."""
+
+    prompt: Literal["stdin", "argument"] = "stdin"
+    """How it is given the task: on standard input, or as its last argument."""
+
+    output: Literal["text", "json"] = "text"
+    """What it prints: its answer, or JSON that holds it."""
+
+    timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
+    """How long it may run."""
+
+    description: str = ""
+    """What it is good at; told to models."""
+
+    def for_tools(self, name: str) -> AgentCommand:
+        """The agent as tools are given it; variables have been expanded.
+
+        Args:
+            name: What models call it.
+        """
+        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents
+
+        return AgentCommand(
+            name=name,
+            command=self.command or "",
+            description=self.description,
+            args=self.args,
+            env=self.env,
+            inherit_env=self.inherit_env,
+            prompt=self.prompt,
+            output=self.output,
+            timeout=self.timeout,
+        )

@@ -1,0 +1,421 @@
+"""The commands about the settings and the machine, as a person uses them: child processes, output, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import LAUNCHER, PEERS, stdio_upstream
+
+COMMAND = [sys.executable, "-P", "-W", "error", str(LAUNCHER)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "project"
+    (folder / ".coretools").mkdir(parents=True)
+    return folder
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"], **more}
+
+
+def run(home: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd or home,
+        env=environment(home, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def settings_of(home: Path) -> Path:
+    return home / ".config" / "coretools-mcp" / "settings.json"
+
+
+def write(path: Path, content: str | dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+# --- trust -------------------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, Any] = {
+    "mcpServers": {"docs": {"command": "npx", "args": ["docs", "--api-key", "hunter3"], "env": {"TOKEN": "hunter2"}}},
+    "tools": {"discoveryCommand": "bin/find tools"},
+    "permissions": {"allow": ["Bash(make *)"]},
+    "approvalMode": "auto-edit",
+    "http": {"port": 1},
+}
+
+
+@pytest.mark.requirement("cli.trust")
+def test_trust_shows_what_the_settings_would_do_and_they_count_from_then_on(home: Path, project: Path) -> None:
+    write(project / ".coretools/settings.json", SETTINGS)
+    before = run(home, "config", "show", "--json", cwd=project)
+    assert json.loads(before.stdout)["values"] == []
+    assert f"coretools-mcp trust {project}" in before.stderr
+    done = run(home, "trust", "--yes", cwd=project)
+    assert done.returncode == 0
+    for expected in (
+        "would start the server docs: npx docs --api-key hunter3; with",
+        "would run, to find tools: bin/find tools",
+        "would allow without a question: Bash(make *)",
+        'would set approvalMode to "auto-edit"',
+        "http is ignored",
+        f"{project} is trusted",
+    ):
+        assert expected in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+    after = run(home, "config", "show", cwd=project)
+    assert 'tools.discoveryCommand = ["bin/find", "tools"]' in after.stdout
+    assert "hunter2" not in after.stdout + after.stderr
+    assert "hunter3" not in after.stdout + after.stderr
+
+
+@pytest.mark.requirement("cli.trust")
+def test_trust_is_listed_and_taken_back(home: Path, project: Path) -> None:
+    write(project / ".coretools/settings.json", {"media": "notice"})
+    write(project / ".qwen/settings.json", {"theme": "x"})
+    assert run(home, "trust", "--list").stdout == "No folder is trusted.\n"
+    assert run(home, "trust", str(project), "--yes").returncode == 0
+    listed = run(home, "trust", "--list").stdout
+    assert listed == f"{project}: .qwen/settings.json, .coretools/settings.json\n"
+    assert run(home, "trust", str(project), "--remove").stdout == f"{project} is not trusted any more.\n"
+    assert run(home, "trust", "--list").stdout == "No folder is trusted.\n"
+
+
+@pytest.mark.requirement("cli.trust")
+@pytest.mark.parametrize(
+    ("content", "arguments", "expected"),
+    [
+        (None, ("--yes",), "Looked for .qwen/settings.json, .gemini/settings.json, .coretools/settings.json"),
+        ("{", ("--yes",), "not valid JSON"),
+        ('{"limits": {"readLines": "many"}}', ("--yes",), "limits.readLines is"),
+        ('{"mcpServers": {"a": {}}}', ("--yes",), "mcpServers.a has no command"),
+        ("{}", (), "nobody can answer here"),
+    ],
+    ids=["nothing", "broken", "a wrong value", "a server without a command", "nobody to ask"],
+)
+def test_trust_that_cannot_be_given_is_a_sentence_and_changes_nothing(
+    home: Path, project: Path, content: str | None, arguments: tuple[str, ...], expected: str
+) -> None:
+    if content is not None:
+        write(project / ".coretools/settings.json", content)
+    done = run(home, "trust", *arguments, cwd=project)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert expected in done.stderr
+    assert run(home, "trust", "--list").stdout == "No folder is trusted.\n"
+
+
+@pytest.mark.requirement("cli.trust")
+@pytest.mark.parametrize(("answer", "is_trusted"), [(b"y\n", True), (b"\n", False)], ids=["yes", "nothing"])
+def test_trust_asks_at_the_terminal(home: Path, project: Path, answer: bytes, is_trusted: bool) -> None:
+    write(project / ".coretools/settings.json", {})
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(project)
+        os.execve(sys.executable, [*COMMAND, "trust"], environment(home))  # noqa: S606 - a terminal needs the fork
+    seen = read_until(terminal, b"[y/N]")
+    os.write(terminal, answer)
+    read_until(terminal, None)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"[y/N]" in seen
+    assert os.waitstatus_to_exitcode(status) == (0 if is_trusted else 1)
+    assert (str(project) in run(home, "trust", "--list").stdout) is is_trusted
+
+
+def read_until(terminal: int, wanted: bytes | None) -> bytes:
+    seen = b""
+    for _ in range(600):
+        ready, _, _ = select.select([terminal], [], [], 0.1)
+        if not ready:
+            continue
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:
+            break
+        seen += data
+        if not data or (wanted is not None and wanted in seen):
+            break
+    return seen
+
+
+# --- config ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("cli.config.check")
+def test_check_tells_all_problems_and_warnings(home: Path, tmp_path: Path) -> None:
+    broken = write(tmp_path / "broken.json", {"limits": {"readLines": "many"}, "http": {"port": -1}})
+    done = run(home, "config", "check", str(broken))
+    assert done.returncode == 1
+    assert [line.startswith(f"problem: {broken}: ") for line in done.stdout.splitlines()] == [True, True]
+    odd = write(tmp_path / "odd.json", {"limts": {}})
+    done = run(home, "config", "check", str(odd))
+    assert done.returncode == 0
+    assert "warning:" in done.stdout
+    assert "Did you mean limits?" in done.stdout
+    assert f"Read: {odd}" in done.stdout
+
+
+@pytest.mark.requirement("cli.config.show")
+def test_show_names_the_source_of_each_value_and_hides_secrets(home: Path, tmp_path: Path) -> None:
+    own = write(settings_of(home), {"log": {"level": "error"}, "http": {"port": 1}})
+    entry = {
+        "command": "x",
+        "args": ["--token", "hunter2", "--password=hunter2", "plain"],
+        "env": {"API_KEY": "hunter2", "MODE": "fast", "FROM": "${API_KEY}"},
+        "url": "https://me:hunter2@example.org/",
+        "headers": {"X-Any": "hunter2", "Authorization": "Bearer ${API_KEY}"},
+    }
+    more = write(tmp_path / "more.json", {"http": {"port": 2}, "mcpServers": {"a": entry}, "tavilyApiKey": "hunter2"})
+    done = run(home, "config", "show", "--json", "--config", str(more), API_KEY="hunter2")
+    assert "hunter2" not in done.stdout + done.stderr
+    shown = {item["key"]: (item["value"], item["source"]) for item in json.loads(done.stdout)["values"]}
+    assert shown["log.level"] == ("error", str(own))
+    assert shown["http.port"] == (2, str(more))
+    assert shown["mcpServers.a.args"][0][3] == "plain"
+    assert shown["mcpServers.a.env"][0] == {"API_KEY": "[hidden]", "MODE": "fast", "FROM": "${API_KEY}"}
+    assert shown["mcpServers.a.headers"][0]["Authorization"] == "Bearer ${API_KEY}"
+    text = run(home, "config", "show", "--config", str(more), API_KEY="hunter2").stdout
+    assert f"# {more}\nhttp.port = 2\n" in text
+    assert "hunter2" not in text
+
+
+CLAUDE = {
+    "mcpServers": {
+        "my files": {"command": "npx", "args": ["-y", "server", "price$5"]},
+        "remote": {"type": "streamable-http", "url": "https://example.org/mcp"},
+    }
+}
+VSCODE = """{
+  // VS Code writes comments, and commas at the end
+  "inputs": [{ "type": "promptString", "id": "api-key", "password": true }],
+  "servers": {
+    "asks": { "type": "stdio", "command": "npx", "args": ["x",], "env": { "KEY": "${input:api-key}" }, "envFile": "x" },
+    "env": { "command": "npx", "env": { "A": "${env:A_VALUE}" } },
+  },
+}"""
+
+
+@pytest.mark.requirement("cli.config.import")
+def test_import_adds_the_servers_of_a_client_and_leaves_everything_else_alone(home: Path) -> None:
+    own = write(settings_of(home), '{\n  // mine\n  "mcpServers": { "remote": { "command": "own" } }\n}\n')
+    write(home / ".config/Claude/claude_desktop_config.json", CLAUDE)
+    done = run(home, "config", "import", "claude-desktop")
+    assert done.returncode == 0
+    assert "added: my-files, npx -y server" in done.stdout
+    assert "kept as it was (--force replaces it): remote" in done.stdout
+    assert "// mine" in own.read_text()
+    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
+    values = {item["key"]: item["value"] for item in shown}
+    assert values["mcpServers.my-files.args"] == ["-y", "server", "price$$5"]
+    assert values["mcpServers.remote.command"] == "own"
+    assert run(home, "config", "import", "claude-desktop", "--force").returncode == 0
+    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
+    assert {"key": "mcpServers.remote.type", "value": "http", "source": str(own)} in shown
+
+
+@pytest.mark.requirement("cli.config.import")
+def test_import_of_vs_code_tells_what_it_asks_for_and_prints_what_our_settings_take(home: Path) -> None:
+    write(home / ".vscode/mcp.json", VSCODE)
+    done = run(home, "config", "import", "vscode", "--print")
+    servers = json.loads(done.stdout)["mcpServers"]
+    assert servers["asks"]["env"] == {"KEY": "${API_KEY}"}
+    assert servers["env"]["env"] == {"A": "${A_VALUE}"}
+    assert "asks for the input api-key; set the environment variable API_KEY" in done.stderr
+    assert "asks.envFile has no counterpart here" in done.stderr
+    assert not settings_of(home).exists()
+    printed = write(home / "printed.json", done.stdout)
+    assert run(home, "config", "check", str(printed), API_KEY="k", A_VALUE="a").returncode == 0
+
+
+@pytest.mark.requirement("cli.config.import")
+@pytest.mark.parametrize(
+    ("path", "client"),
+    [
+        (".claude.json", "claude-code"),
+        (".cursor/mcp.json", "cursor"),
+        (".gemini/settings.json", "gemini"),
+        (".qwen/settings.json", "qwen"),
+        ("any.json", "any.json"),
+    ],
+)
+def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, client: str) -> None:
+    write(home / path, {"mcpServers": {"one": {"command": "x"}}})
+    done = run(home, "config", "import", client)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(settings_of(home).read_text()) == {"mcpServers": {"one": {"command": "x"}}}
+
+
+@pytest.mark.requirement("cli.config.import")
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [("cursor", "has no configuration here"), ("unheard-of", "Known are claude-desktop"), ("empty.json", "no servers")],
+)
+def test_import_of_nothing_is_a_sentence(home: Path, client: str, expected: str) -> None:
+    write(home / "empty.json", {})
+    done = run(home, "config", "import", client)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (1, "", False)
+    assert expected in done.stderr
+
+
+# --- doctor ------------------------------------------------------------------------------------------------------
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:
+    return {item["subject"]: item for item in json.loads(done.stdout)["findings"]}
+
+
+@pytest.mark.requirement("cli.doctor")
+def test_doctor_tells_what_works_and_counts_the_tools_of_each_upstream(home: Path, project: Path) -> None:
+    entries = {"demo": stdio_upstream(), "off": {"command": "x", "enabled": False}}
+    program = write(project / "bin/find_tools", '#!/bin/sh\necho \'[{"name": "one"}]\'\n')
+    program.chmod(0o755)
+    write(
+        settings_of(home),
+        {
+            "mcpServers": entries,
+            "tavilyApiKey": "hunter2",
+            "toolDiscoveryCommand": "bin/find_tools --all",
+            "toolCallCommand": "bin/find_tools",
+        },
+    )
+    done = run(home, "doctor", "--json", "--workspace", str(project))
+    found = findings(done)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["usable"]
+    assert found["server demo"]["health"] == "ok"
+    assert "10 tools" in found["server demo"]["text"]
+    assert found["server off"]["text"] == "left out: It is not enabled."
+    assert found["settings"]["text"] == str(settings_of(home))
+    assert found["web search"]["text"].startswith("tavily")
+    assert found["tools.discoveryCommand"]["text"].startswith("1 tools in ")
+    assert found["tools.callCommand"]["text"] == str(program)
+    assert {"python", "shell", "sandbox", "git", "ripgrep", "extra pdf"} <= found.keys()
+    assert "hunter2" not in done.stdout + done.stderr
+    text = run(home, "doctor", "--workspace", str(project)).stdout
+    assert "All that is configured works." in text
+
+
+@pytest.mark.requirement("cli.doctor")
+def test_doctor_fails_where_something_that_is_configured_does_not_work_and_says_what_to_do(
+    home: Path, project: Path
+) -> None:
+    write(project / ".coretools/settings.json", {})
+    write(
+        settings_of(home),
+        {
+            "mcpServers": {
+                "gone": {"command": "no-such-program-anywhere"},
+                "hung": {"command": sys.executable, "args": [str(PEERS / "hung.py")], "connectTimeout": 1000},
+            },
+            "agents": {"lost": {"command": "no-such-agent"}},
+            "web": {"search": {"default": "brave"}},
+        },
+    )
+    done = run(home, "doctor", "--json", "--workspace", str(project), PATH="/nowhere")
+    found = findings(done)
+    assert done.returncode == 1
+    broken = {subject for subject, item in found.items() if item["health"] == "broken"}
+    assert {"server gone", "server hung", "agent lost", "web search"} <= broken
+    assert all(found[subject]["remedy"] for subject in broken)
+    assert found["shell"]["health"] == found["git"]["health"] == "absent"
+    assert "apt install git" in found["git"]["remedy"]
+    texts = [item["text"] for item in json.loads(done.stdout)["findings"]]
+    assert f"{project}/.coretools/settings.json: not trusted, not read" in texts
+    text = run(home, "doctor", "--workspace", str(project), PATH="/nowhere").stdout
+    assert all(len(line) <= 80 for line in text.splitlines() if str(project) not in line and str(home) not in line)
+
+
+@pytest.mark.requirement("cli.doctor.settings")
+def test_doctor_tells_what_is_wrong_with_the_settings_and_looks_at_the_rest(home: Path, tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad.json", {"limits": {"readLines": "many"}, "log": {"level": "loud"}})
+    done = run(home, "doctor", "--json", "--config", str(bad))
+    listed = json.loads(done.stdout)["findings"]
+    assert done.returncode == 1
+    wrong = [item["text"] for item in listed if item["subject"] == "settings"]
+    assert [f"{bad}: limits.readLines is" in wrong[0], f"{bad}: log.level is" in wrong[1], len(wrong)] == [
+        True,
+        True,
+        2,
+    ]
+    assert {"python", "shell", "git", "web search"} <= {item["subject"] for item in listed}
+
+
+@pytest.mark.requirement("cli.doctor.settings")
+def test_doctor_names_the_folder_to_trust_and_does_not_say_that_there_is_no_file(home: Path, project: Path) -> None:
+    none = run(home, "doctor", "--json", "--workspace", str(project))
+    assert findings(none)["settings"]["text"] == "no file; everything has its default"
+    write(project / ".coretools/settings.json", {})
+    found = run(home, "doctor", "--json", "--workspace", str(project))
+    told = [item for item in json.loads(found.stdout)["findings"] if item["subject"] == "settings"]
+    assert len(told) == 1
+    assert told[0]["remedy"].endswith(f"coretools-mcp trust {project}")
+
+
+@pytest.mark.requirement("cli.doctor.left-out")
+def test_doctor_fails_where_something_is_left_out_for_a_variable_that_is_not_set(home: Path) -> None:
+    content = {
+        "mcpServers": {"docs": {"command": "$NOT_SET"}},
+        "agents": {"reviewer": {"command": "$NOT_SET"}},
+        "tools": {"discoveryCommand": "$NOT_SET", "callCommand": "$NOT_SET"},
+    }
+    write(settings_of(home), content)
+    done = run(home, "doctor", "--json")
+    broken = {item["subject"]: item for item in json.loads(done.stdout)["findings"] if item["health"] == "broken"}
+    assert done.returncode == 1
+    assert set(broken) == {"server docs", "agent reviewer", "tools.discoveryCommand", "tools.callCommand"}
+    assert all(item["remedy"].startswith("Set it") for item in broken.values())
+
+
+@pytest.mark.requirement("cli.doctor.programs")
+def test_doctor_runs_the_discovery_and_looks_for_programs_as_those_who_run_them(home: Path, project: Path) -> None:
+    for name in ("bin/agent", "bin/fails"):
+        write(project / name, "#!/bin/sh\nexit 3\n").chmod(0o755)
+    agents = {
+        "relative": {"command": "./bin/agent"},
+        "absolute": {"command": str(project / "bin/agent")},
+        "by-its-own-path": {"command": "helper", "env": {"PATH": str(home / "own")}},
+    }
+    write(home / "own/helper", "#!/bin/sh\n").chmod(0o755)
+    write(settings_of(home), {"agents": agents, "tools": {"discoveryCommand": "bin/fails", "callCommand": "bin/fails"}})
+    found = findings(run(home, "doctor", "--json", "--workspace", str(project)))
+    assert {name: found[f"agent {name}"]["health"] for name in agents} == {
+        "relative": "broken",
+        "absolute": "ok",
+        "by-its-own-path": "ok",
+    }
+    assert found["tools.callCommand"]["text"] == str(project / "bin/fails")
+    assert "exit code 3" in found["tools.discoveryCommand"]["text"]
+
+
+@pytest.mark.requirement("settings.agent-cli.option")
+def test_a_call_is_made_with_the_settings_of_the_other_cli(home: Path, project: Path) -> None:
+    write(home / ".qwen/settings.json", {"excludeTools": ["glob"]})
+    options = ("--workspace", str(project))
+    assert run(home, "call", "glob", "pattern=*", *options).returncode == 0
+    refused = run(home, "call", "glob", "pattern=*", *options, "--settings", "qwen")
+    assert refused.returncode == 1

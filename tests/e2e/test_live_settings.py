@@ -1,0 +1,56 @@
+"""A running server whose settings file is edited: what changes takes effect, over the real transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+
+from tests.harness import HANDSHAKE, connected, stdio_upstream, write_config
+
+pytestmark = pytest.mark.anyio
+
+
+async def tools_of(client: Client) -> set[str]:
+    return {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def until_listed(client: Client, wanted: set[str], unwanted: set[str]) -> None:
+    with anyio.fail_after(50):
+        while True:
+            names = await tools_of(client)
+            if wanted <= names and not unwanted & names:
+                return
+            await anyio.sleep(0.1)
+
+
+def rewrite(config: Path, settings: Mapping[str, Any] | str) -> None:
+    """As editors do: a new file in the place of the old one."""
+    fresh = config.with_suffix(".new")
+    fresh.write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    fresh.replace(config)
+
+
+@pytest.mark.requirement("settings.live.server")
+async def test_servers_and_rules_follow_the_file_and_a_broken_file_changes_nothing(root: Path, tmp_path: Path) -> None:
+    (root / "a.txt").write_text("hello\n")
+    config = write_config(tmp_path, {"mcpServers": {"one": stdio_upstream()}})
+    async with connected("stdio", HANDSHAKE, root, config) as client:
+        await until_listed(client, {"one__echo", "glob"}, set())
+        rewrite(config, {"mcpServers": {"one": stdio_upstream(), "two": stdio_upstream()}, "excludeTools": ["glob"]})
+        await until_listed(client, {"one__echo", "two__echo", "read_file"}, {"glob"})
+        refused = await client.call_tool("glob", {"pattern": "*"})
+        assert refused.is_error
+        rewrite(config, '{"mcpServers": ')
+        rewrite(config, {"permissions": {"deny": ["Read(a.txt)"]}, "mcpServers": {"two": stdio_upstream()}})
+        await until_listed(client, {"two__echo", "glob"}, {"one__echo"})
+        denied = await client.call_tool("read_file", {"absolute_path": str(root / "a.txt")})
+        assert denied.is_error
+        assert "permissions.deny" in str(denied.content)
+        echoed = await client.call_tool("two__echo", {"text": "still here"})
+        assert "still here" in str(echoed.content)

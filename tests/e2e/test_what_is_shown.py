@@ -1,0 +1,104 @@
+"""What the commands about settings show of what would run: the very thing, and no secret where none is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import LAUNCHER
+
+SHELL = ["-c", "touch P1"]
+LOOKS_REMOTE: dict[str, Any] = {
+    "type": "stdio",
+    "command": "/bin/sh",
+    "args": SHELL,
+    "url": "https://docs.example.org/mcp",
+}
+LOOKS_SECRET: dict[str, Any] = {"command": "/bin/sh", "args": ["-c", 'eval "$1"', "--password", "touch P3"]}
+LOOKS_LOCAL: dict[str, Any] = {
+    "command": "cat",
+    "url": "https://evil.example/mcp",
+    "cwd": "/srv",
+    "env": {"LD_PRELOAD": "x.so"},
+}
+
+
+def run(home: Path, *arguments: str, cwd: Path | None = None) -> str:
+    environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    command = [sys.executable, "-P", "-W", "error", str(LAUNCHER), *arguments]
+    done = subprocess.run(command, cwd=cwd or home, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with nothing in it."""
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.requirement("cli.shown.what-runs")
+def test_trust_shows_the_very_command_that_starts_and_all_that_has_a_say_in_it(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".coretools").mkdir(parents=True)
+    servers = {"nice": LOOKS_REMOTE, "hid": LOOKS_SECRET, "far": LOOKS_LOCAL}
+    settings = {"mcpServers": servers, "tools": {"discoveryCommand": ["sh", "--token", "touch P4"]}}
+    (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
+    shown = run(home, "trust", "--yes", cwd=project)
+    assert "would start the server nice: /bin/sh -c 'touch P1'\n" in shown
+    assert "docs.example.org" not in shown
+    assert """would start the server hid: /bin/sh -c 'eval "$1"' --password 'touch P3'\n""" in shown
+    assert 'would connect to the server far: https://evil.example/mcp; with {"env": {"LD_PRELOAD": "x.so"}}; ' in shown
+    assert "in the folder /srv" in shown
+    assert "would run, to find tools: sh --token 'touch P4'" in shown
+
+
+@pytest.mark.requirement("cli.shown.what-runs")
+def test_import_shows_the_same_and_names_trust(home: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.json"
+    theirs.write_text(json.dumps({"mcpServers": {"nice": {**LOOKS_REMOTE, "trust": True}, "hid": LOOKS_SECRET}}))
+    shown = run(home, "config", "import", str(theirs))
+    assert "added: nice, /bin/sh -c 'touch P1'; its tools run without a question (trust)\n" in shown
+    assert "docs.example.org" not in shown
+    assert "--password 'touch P3'" in shown
+
+
+ADDRESSES = [
+    "https://mcp.example.org/mcp?token=hunter2&mode=fast",
+    "https://mcp.example.org/mcp?mode=fast&sig=hunter2",
+    "https://hunter2@mcp.example.org/mcp?mode=fast",
+    "https://mcp.example.org/s/hunter2hunter2hunter2/mcp?mode=fast",
+    "https://mcp.example.org/mcp?mode=fast#access_token=hunter2",
+]
+
+
+@pytest.mark.requirement("cli.shown.urls")
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_show_hides_the_secrets_in_addresses_and_leaves_the_rest(home: Path, tmp_path: Path, address: str) -> None:
+    config = tmp_path / "mcp.json"
+    remote = {"url": address}
+    local = {"command": "x", "args": [f"--endpoint={address}", "--pass=hunter2", "-pwd-secret=hunter2", "--mode=slow"]}
+    config.write_text(json.dumps({"mcpServers": {"remote": remote, "local": local}}))
+    shown = run(home, "config", "show", "--config", str(config))
+    assert "hunter2" not in shown
+    assert shown.count("mcp.example.org/") == 2
+    assert shown.count("mode=fast") == 2
+    assert "--pass=[hidden]" in shown
+    assert "--mode=slow" in shown
+
+
+@pytest.mark.requirement("cli.shown.urls")
+def test_show_leaves_addresses_without_secrets_as_they_are(home: Path, tmp_path: Path) -> None:
+    address = (
+        "https://my-documentation-server-v2.example.org:8443/api/v2/mcp-documentation-server?key=${MY_KEY}&page=12"
+    )
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"remote": {"url": address, "enabled": False}}}))
+    assert address in run(home, "config", "show", "--config", str(config))

@@ -1,0 +1,172 @@
+"""Memory files under attack: many writers, links, rights, damage, and facts that would be more than a fact."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.unit.memory.memories import asked_about, save
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.memory.memory_files import MemoryFiles
+
+pytestmark = pytest.mark.anyio
+
+SAVER = Path(__file__).with_name("memory_saver.py")
+PROCESSES = 4
+FACTS = 50
+CEILING = 50
+
+needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights there")
+
+
+async def refusal(context: ToolContext, files: MemoryFiles | None = None, scope: str = "project") -> ToolError:
+    """The error with which a fact is refused, before a question and without one alike."""
+    with pytest.raises(ToolError) as asked:
+        await asked_about(context, files, fact="Tabs.", scope=scope)
+    with pytest.raises(ToolError) as caught:
+        await save(context, files, fact="Tabs.", scope=scope)
+    assert caught.value.message == asked.value.message
+    return caught.value
+
+
+async def saver(root: Path, folder: Path, scope: str, name: str) -> list[str]:
+    command = [sys.executable, "-P", str(SAVER), str(root), str(folder), scope, name, str(FACTS)]
+    done = await anyio.run_process(command, stderr=subprocess.STDOUT, check=False)
+    return done.stdout.decode().splitlines()
+
+
+@pytest.mark.requirement("memory.parallel")
+@pytest.mark.parametrize("scope", ["project", "global"])
+async def test_facts_that_many_processes_save_at_once_are_all_kept(scope: str, root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "settings"
+    answers: dict[str, list[str]] = {}
+
+    async def run(name: str) -> None:
+        answers[name] = await saver(root, folder, scope, name)
+
+    if scope == "project":
+        (root / "AGENTS.md").write_bytes(b"# Rules\r\n\r\n## Added Memories\r\n\r\n## Last\r\nx\r\n")
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as group:
+            for number in range(PROCESSES):
+                group.start_soon(run, f"process {number}")
+    assert {line for lines in answers.values() for line in lines} == {"saved"}
+    entries = {f"- process {number} remembers {fact}" for number in range(PROCESSES) for fact in range(FACTS)}
+    place = root if scope == "project" else folder
+    lines = (place / "AGENTS.md").read_bytes().decode().replace("\r\n", "\n").splitlines()
+    assert {line for line in lines if line.startswith("- ")} == entries
+    around = ["# Rules", "", "## Added Memories", "", "## Last", "x"] if scope == "project" else ["## Added Memories"]
+    assert [line for line in lines if line not in entries] == around
+    assert len(lines) == len(entries) + len(around)
+    assert os.listdir(place) == ["AGENTS.md"]
+
+
+@needs_links
+@pytest.mark.requirement("memory.links")
+@pytest.mark.parametrize("scope", ["project", "global"])
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_memory_that_is_a_link_leading_out_is_refused(
+    exists: bool, scope: str, root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    files = MemoryFiles(global_folder=str(tmp_path / "home"))
+    outside = tmp_path / "outside.md"
+    if exists:
+        outside.write_text("theirs\n")
+    place = root if scope == "project" else tmp_path / "home"
+    place.mkdir(exist_ok=True)
+    (place / "AGENTS.md").symlink_to(outside)
+    error = await refusal(context, files, scope)
+    assert error.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert "outside.md" not in error.message
+    assert outside.exists() is exists
+    assert not exists or outside.read_text() == "theirs\n"
+    assert (place / "AGENTS.md").is_symlink()
+
+
+@needs_links
+@pytest.mark.requirement("memory.links")
+async def test_a_memory_that_is_a_link_inside_is_written_through(root: Path, context: ToolContext) -> None:
+    (root / "CLAUDE.md").write_text("theirs\n")
+    (root / "AGENTS.md").symlink_to("CLAUDE.md")
+    await save(context, fact="Tabs.")
+    assert (root / "CLAUDE.md").read_text() == "theirs\n\n## Added Memories\n- Tabs.\n"
+    assert (root / "AGENTS.md").is_symlink()
+
+
+@pytest.mark.requirement("memory.untouched")
+@pytest.mark.parametrize("mode", [0o444, 0o400, 0o555])
+async def test_a_read_only_memory_is_left_alone(mode: int, root: Path, context: ToolContext) -> None:
+    path = root / "AGENTS.md"
+    path.write_text("theirs\n")
+    path.chmod(mode)
+    before = path.stat()
+    error = await refusal(context)
+    assert error.code is ToolErrorType.PERMISSION_DENIED
+    assert path.stat() == before
+
+
+@pytest.mark.requirement("memory.untouched")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# Rules\n\n## Added Memories\n- one\n" + b"\0" * 512,
+        b"x" * 5_000 + b"\0" * 10,
+        "- caf\u00e9\n".encode()[:-2],
+        b"\xff\xfe#\0R",
+        b"\xff\xfe\0\0#\0",
+        b"\x7fELF\0\0",
+    ],
+    ids=["zeros", "late-zeros", "cut-character", "cut-utf-16", "cut-utf-32", "binary"],
+)
+async def test_a_half_written_memory_is_left_alone(content: bytes, root: Path, context: ToolContext) -> None:
+    path = root / "AGENTS.md"
+    path.write_bytes(content)
+    before = path.stat()
+    error = await refusal(context)
+    assert error.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert (path.read_bytes(), path.stat().st_ino) == (content, before.st_ino)
+    assert os.listdir(root) == ["AGENTS.md"]
+
+
+@pytest.mark.requirement("memory.untouched")
+async def test_a_memory_that_is_huge_a_folder_or_a_pipe_is_refused(root: Path, context: ToolContext) -> None:
+    path = root / "AGENTS.md"
+    path.write_bytes(b"x" * 1_000_001)
+    assert (await refusal(context)).code is ToolErrorType.FILE_TOO_LARGE
+    path.unlink()
+    path.mkdir()
+    assert (await refusal(context)).code is ToolErrorType.TARGET_IS_DIRECTORY
+    path.rmdir()
+    if sys.platform != "win32":
+        os.mkfifo(path)
+        assert (await refusal(context)).code is ToolErrorType.READ_CONTENT_FAILURE
+
+
+@pytest.mark.requirement("memory.hidden")
+async def test_a_memory_hidden_from_agents_is_refused_whatever_it_holds(root: Path, context: ToolContext) -> None:
+    (root / ".geminiignore").write_text("AGENTS.md\n")
+    messages: set[str] = set()
+    for content in ("- Tabs.\n", "nothing\n"):
+        (root / "AGENTS.md").write_text(content)
+        error = await refusal(context)
+        assert error.code is ToolErrorType.PATH_IGNORED
+        messages.add(error.message)
+        assert (root / "AGENTS.md").read_text() == content
+    assert len(messages) == 1
+
+
+@pytest.mark.requirement("memory.untouched")
+async def test_a_global_folder_that_is_a_file_is_refused(tmp_path: Path, context: ToolContext) -> None:
+    (tmp_path / "home").write_text("theirs")
+    with pytest.raises(ToolError) as caught:
+        await save(context, MemoryFiles(global_folder=str(tmp_path / "home")), fact="Tabs.", scope="global")
+    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert "memory.globalFolder" in caught.value.message
+    assert str(tmp_path) not in caught.value.message
+    assert (tmp_path / "home").read_text() == "theirs"

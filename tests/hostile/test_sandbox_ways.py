@@ -1,0 +1,306 @@
+"""Real commands in the real sandbox that move the folders in which something is kept, to put another in its place."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.sandboxed import Ran, run, run_spec
+from tools.execution.confinement import NetworkAccess, SteeringChanges
+from tools.execution.environment import command_environment
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.execution.sandbox.kept import KEPT
+from tools.execution.sandbox.placeholders import is_placeholder
+from tools.execution.sandbox.steering import FOLDERS, SteeringLookout
+from tools.execution.sandbox.view import Site, prepare
+from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform != "linux":
+    pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
+
+EVIL = '{"mcpServers": {}}'
+
+
+async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> BubblewrapConfinement:
+    site = Site(
+        home=str(root.parent),
+        hidden=tuple(str(root / name) for name in hidden),
+        read_only=tuple(str(root / name) for name in settings),
+    )
+    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    return made
+
+
+async def ran(root: Path, command: str, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> Ran:
+    confinement = await sandbox(root, settings, hidden)
+    try:
+        return await run(confinement, command, [str(root)], command_environment({}, os.environ))
+    finally:
+        confinement.close()
+
+
+def file(root: Path, name: str, text: str = "{}") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def content(root: Path) -> dict[str, str | None]:
+    """Everything in a folder, and what stands in the files."""
+    return {str(path.relative_to(root)): path.read_text() if path.is_file() else None for path in root.rglob("*")}
+
+
+EXCHANGE = (
+    "import ctypes, sys; first, second = map(str.encode, sys.argv[1:]); "
+    "sys.exit(-ctypes.CDLL(None).renameat2(-100, first, -100, second, 2))"
+)
+
+SETTINGS_MOVES = (
+    ("conf/coretools.json", "mv conf conf2 && mkdir conf && cp evil.json conf/coretools.json"),
+    (
+        "cfg/coretools-mcp/settings.json",
+        "N=cfg/coretools-mcp; mv cfg old && mkdir -p $N && cp evil.json $N/settings.json",
+    ),
+    ("cfg/own/settings.json", "cd cfg && mv own ../old"),
+    ("a/b/c/coretools.json", "mv a/b x && mkdir -p a/b/c && cp evil.json a/b/c/coretools.json"),
+    ("conf/coretools.json", f"mkdir new && cp evil.json new/coretools.json && python3 -c '{EXCHANGE}' new conf"),
+    ("conf/coretools.json", "rm -rf conf ; mkdir conf && cp evil.json conf/coretools.json"),
+    ("conf/coretools.json", "ln conf/coretools.json mine && cp evil.json mine"),
+    ("coretools.json", "mv $PWD ${PWD}2"),
+    ("conf/coretools.json", "unshare -rm sh -c 'umount conf; mount --bind new conf'"),
+)
+
+
+@pytest.mark.requirement("sandbox.ways")
+@pytest.mark.parametrize(("settings", "command"), SETTINGS_MOVES)
+async def test_own_settings_in_a_folder_of_the_workspace_are_not_replaced_by_moving_the_folder(
+    root: Path, settings: str, command: str
+) -> None:
+    file(root, settings)
+    file(root, "evil.json", EVIL)
+    identity = (root / settings).stat().st_ino
+    result = await ran(root, command, [settings])
+    assert result.code != 0
+    assert (root / settings).read_text() == "{}"
+    assert (root / settings).stat().st_ino == identity
+    assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.ways")
+@pytest.mark.parametrize("there", [".", "cfg"])
+@pytest.mark.parametrize("kind", ["settings", "hidden"])
+async def test_own_settings_that_are_absent_are_not_made_where_their_folders_are_absent_too(
+    root: Path, there: str, kind: str
+) -> None:
+    (root / there).mkdir(exist_ok=True)
+    file(root, "evil.json", EVIL)
+    before = content(root)
+    command = "mv cfg old ; mkdir -p cfg/coretools-mcp/deep && cp evil.json cfg/coretools-mcp/deep/settings.json"
+    settings, hidden = ["cfg/coretools-mcp/deep/settings.json"], ["cfg/coretools-mcp"]
+    result = await ran(root, command, settings if kind == "settings" else [], hidden if kind == "hidden" else [])
+    assert result.code != 0
+    assert content(root) == before
+    assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.ways")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mv sub s2 && cp -r s2 sub && echo '[core] fsmonitor = ./x' >> sub/.git/config",
+        "mv sub s2 && cp -r s2 sub && echo x > sub/.vscode/tasks.json",
+        "mv sub/deep x && cp -r x sub/deep && echo x > sub/deep/.envrc",
+        "mv .git/modules/group .git/modules/old && cp -r .git/modules/old .git/modules/group",
+        "mv .git/modules .git/old && cp -r .git/old .git/modules",
+        "mv .git/worktrees .git/old && cp -r .git/old .git/worktrees",
+        "mv .git/worktrees/w .git/old && cp -r .git/old .git/worktrees/w",
+        "rm -rf sub",
+    ],
+)
+async def test_what_steers_in_a_nested_folder_stays_where_it_is(root: Path, command: str) -> None:
+    for name in (
+        *("sub/.git/config", "sub/.git/hooks/x", "sub/.vscode/tasks.json", "sub/deep/.envrc", ".git/HEAD"),
+        *(".git/config", ".git/modules/group/m/config", ".git/worktrees/w/commondir", ".git/hooks/x"),
+    ):
+        file(root, name)
+    before = content(root)
+    result = await ran(root, command)
+    assert result.code != 0
+    assert content(root).items() >= before.items()
+    assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_work_beside_nested_files_that_steer_goes_on(root: Path) -> None:
+    file(root, "sub/.vscode/tasks.json")
+    git = "git -c user.name=t -c user.email=t@example.org"
+    command = (
+        f"set -e; {git} init -q; mkdir -p sub/src; echo x > sub/src/a; mv sub/src sub/lib; echo y > y; mv y sub/lib/y; "
+        f"{git} add .; {git} commit -qm one; {git} checkout -qb side; rm -r sub/lib; {git} commit -qam two; "
+        f"{git} checkout -q master 2>&- || {git} checkout -q main; cat sub/lib/a sub/lib/y"
+    )
+    result = await ran(root, command)
+    assert (result.code, result.output.splitlines()[-2:]) == (0, ["x", "y"])
+    assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
+    for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
+        file(root, name)
+    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
+    prepared.finish()
+    assert prepared.view.pinned == (str(root / ".git"),)
+
+
+@pytest.mark.requirement("sandbox.ways_most")
+async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path) -> None:
+    for number in range(KEPT):
+        file(root, f"many/{number}/deep/.envrc")
+    file(root, "conf/coretools.json")
+    prepared = prepare(
+        Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),)),
+        NetworkAccess.NONE,
+        SteeringLookout(),
+        [str(root)],
+    )
+    prepared.finish()
+    kept = {*prepared.view.pinned, *prepared.view.read_only}
+    assert str(root / "conf") in kept
+    assert KEPT - 3 < len(kept) <= KEPT
+    files = [path for path in kept if path.endswith(".envrc")]
+    assert prepared.uncovered == KEPT - len(files)
+    assert {str(Path(path).parents[count]) for path in files for count in range(3)} <= kept
+
+
+@pytest.mark.requirement("sandbox.steering_most")
+async def test_of_too_many_files_that_steer_those_near_the_top_are_kept_in_every_root(root: Path) -> None:
+    first, second = root / "first", root / "second"
+    for folder in (first, second):
+        for number in range(KEPT):
+            file(folder, f"deep/{number}/.envrc", "")
+        file(folder, ".envrc", "")
+    confinement = await sandbox(root)
+    command = f"echo x > {first}/.envrc; echo x > {second}/.envrc; true"
+    result = await run(confinement, command, [str(first), str(second)], command_environment({}, os.environ))
+    confinement.close()
+    assert [(folder / ".envrc").read_text() for folder in (first, second)] == ["", ""]
+    names_kept_free = 2 * len((*ABSENT_FOLDERS, *ABSENT_FILES))
+    # What else there is room for: each takes two mounts, beside that of the folder that they share.
+    deep = (KEPT - names_kept_free - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
+    assert result.changes == SteeringChanges(uncovered=2 * KEPT - deep)
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_own_settings_are_kept_from_being_made_after_another_command_has_ended(root: Path) -> None:
+    site = Site(home=str(root.parent), read_only=(str(root / "cfg/own/settings.json"),))
+    first, second = (prepare(site, NetworkAccess.NONE, SteeringLookout(), [str(root)]) for _ in range(2))
+    first.finish()
+    assert is_placeholder(str(root / "cfg"))
+    assert str(root / "cfg") in second.view.read_only
+    second.finish()
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.steering_changed")
+async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_told(root: Path) -> None:
+    for number in range(KEPT + 10):
+        file(root, f"many/{number}/.envrc")
+        file(root, f"last/{number}/deep/.vscode/tasks.json")
+    (root / "aaa").mkdir()
+    (root / "aaa/.claude").symlink_to("../many")
+    command = (
+        "cd last; rm -r 0; mv 1 x; cp -r x 1; echo x >> 2/deep/.vscode/tasks.json; chmod 600 3/deep/.vscode/tasks.json;"
+        "echo x > 4/deep/other; cd ../aaa; rm .claude; ln -s ../last .claude"
+    )
+    result = await ran(root, command)
+    assert result.code == 0, result.output
+    assert result.changes.uncovered > KEPT
+    told = {str(Path(path).relative_to(root)) for path in result.changes.changed}
+    assert told == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
+
+
+@pytest.mark.requirement("sandbox.steering_changed")
+async def test_what_changes_through_another_name_is_told(root: Path) -> None:
+    file(root, "sub/.vscode/tasks.json")
+    os.link(root / "sub/.vscode/tasks.json", root / "second-name")
+    result = await ran(root, "echo x > second-name")
+    assert result.changes.changed == (str(root / "sub/.vscode"),)
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_what_is_hidden_in_the_workspace_stays_hidden_and_where_it_is(root: Path) -> None:
+    file(root, "sub/state/key", "the secret")
+    file(root, "sub/.vscode/credentials", "the secret")
+    command = "cat sub/state/key sub/.vscode/credentials; mv sub old && mkdir -p sub/state && echo x > sub/state/key"
+    result = await ran(root, command, hidden=["sub/state", "sub/.vscode/credentials"])
+    assert result.code != 0
+    assert "secret" not in result.output
+    assert (root / "sub/state/key").read_text() == "the secret"
+
+
+@pytest.mark.requirement("sandbox.swaps")
+@pytest.mark.parametrize("target", ["../outside", "/", "other"])
+async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, target: str) -> None:
+    for folder in (root / "sub", root / "other", root.parent / "outside"):
+        file(folder, "deep/.vscode/tasks.json")
+    file(root, "sub/state/key")
+    confinement = await sandbox(root, hidden=["sub/state"])
+    spec = ProcessSpec(("/bin/bash", "-c", "touch ran"), str(root), command_environment({}, os.environ))
+    confined = await confinement.confine(spec, [str(root)])
+    (root / "sub").rename(root / "moved")
+    (root / "sub").symlink_to(target)
+    ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
+    assert isinstance(confined, Sandboxed)
+    changes = await confined.release()
+    assert ended.returncode != 0
+    assert not (root / "ran").exists()
+    assert str(root / "sub/deep/.vscode") in changes.changed
+
+
+@pytest.mark.requirement("sandbox.ways")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can mount without a namespace of its own")
+async def test_mounts_below_a_folder_on_the_way_are_no_change(root: Path) -> None:
+    file(root, "sub/.vscode/tasks.json")
+    places = [root / "sub" / name for name in ("z", "z/inner", "a")]
+    try:
+        for place in places:
+            place.mkdir()
+            done = await anyio.run_process(["mount", "-t", "tmpfs", "none", str(place)], check=False)
+            if done.returncode != 0:
+                pytest.skip("not run: nothing can be mounted here")
+        result = await ran(root, "echo x > sub/z/inner/x && mv sub old")
+        assert "Device or resource busy" in result.output
+        assert (root / "sub/z/inner/x").read_text() == "x\n"
+    finally:
+        # Wherever they are by now: a folder that was renamed takes them along.
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        for place in [line.split()[4] for line in lines if f"{root}/" in line][::-1]:
+            await anyio.run_process(["umount", place])
+
+
+@pytest.mark.requirement("sandbox.steering_crowd")
+async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Path) -> None:
+    file(root, "sub/deep/.vscode/tasks.json")
+    confinement = await sandbox(root)
+    environment = command_environment({}, os.environ)
+    try:
+        first = await run(confinement, f"mkdir -p crowd/{{1..{FOLDERS}}} {{1..{FOLDERS}}}", [str(root)], environment)
+        command = "echo x > sub/deep/.vscode/tasks.json || mv sub old"
+        second = await run(confinement, command, [str(root)], environment)
+    finally:
+        confinement.close()
+    assert first.code == 0
+    assert second.code != 0
+    assert (root / "sub/deep/.vscode/tasks.json").read_text() == "{}"

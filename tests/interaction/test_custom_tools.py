@@ -1,0 +1,81 @@
+"""Custom tools as a client meets them: found by the operator's command, listed, asked about, called, changed live."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from tests.harness import HANDSHAKE, ROUTES, connected, write_config
+
+pytestmark = pytest.mark.anyio
+
+PRINT = "import sys; print(open(sys.argv[1]).read())"
+CALLED = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
+
+
+def settings(folder: Path, declared: str) -> dict[str, Any]:
+    """The operator's two commands; the first prints what stands in a file."""
+    (folder / declared).write_text(
+        json.dumps([{"name": declared, "description": "Shouts.", "parametersJsonSchema": {}}])
+    )
+    discover: Sequence[str] = [sys.executable, "-c", PRINT, str(folder / declared)]
+    return {"tools": {"discoveryCommand": discover, "callCommand": [sys.executable, "-c", CALLED]}}
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+async def accept(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    assert "shout" in params.message
+    return types.ElicitResult(action="accept", content={"decision": "once"})
+
+
+async def until_listed(client: Client, wanted: str) -> Mapping[str, types.Tool]:
+    with anyio.fail_after(50):
+        while True:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            if wanted in tools:
+                return tools
+            await anyio.sleep(0.1)
+
+
+@pytest.mark.requirement("discovery.served")
+@pytest.mark.parametrize(("transport", "mode"), ROUTES)
+async def test_a_custom_tool_is_listed_asked_about_and_called(
+    transport: str, mode: str, root: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, settings(tmp_path, "shout"))
+    async with connected(transport, mode, root, config, elicitation_callback=accept) as client:
+        listed = (await client.list_tools()).tools
+        result = await client.call_tool("shout", {"what": ["a", 'quote " and\nline']})
+    assert listed[-1].name == "shout"
+    assert not result.is_error
+    assert "SHOUT" in text_of(result)
+    assert json.dumps('quote " and\nline')[1:-1] in text_of(result)
+
+
+@pytest.mark.requirement("discovery.served")
+async def test_a_call_that_comes_before_the_list_waits_for_the_discovery(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, settings(tmp_path, "shout"))
+    async with connected("stdio", HANDSHAKE, root, config, elicitation_callback=accept) as client:
+        assert "SHOUT" in text_of(await client.call_tool("shout", {}))
+
+
+@pytest.mark.requirement("discovery.live")
+async def test_changed_commands_bring_other_tools_without_a_restart(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with connected("stdio", HANDSHAKE, root, config) as client:
+        assert "read_file" in {tool.name for tool in (await client.list_tools()).tools}
+        write_config(tmp_path, settings(tmp_path, "shout"))
+        await until_listed(client, "shout")
+        write_config(tmp_path, settings(tmp_path, "whisper"))
+        assert "shout" not in await until_listed(client, "whisper")

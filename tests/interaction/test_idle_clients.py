@@ -1,0 +1,37 @@
+"""What becomes of a network client that falls silent."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import write_config
+from tests.interaction.raw_clients import http_server, introduced, reach
+from tests.processes import is_running
+
+CEILING = 30.0
+
+
+@pytest.mark.requirement("http.idle")
+@pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only")
+def test_the_background_jobs_of_a_silent_client_end_though_nobody_new_comes(root: Path, tmp_path: Path) -> None:
+    settings = {
+        "http": {"sessionIdle": 1000},
+        "shell": {"sandbox": "off"},
+    }
+    with http_server(root, write_config(tmp_path, settings)) as url:
+        with introduced(reach(url, "http"), "2025-06-18") as client:
+            job = {"command": "echo $$ > pid ; exec sleep 300", "is_background": True}
+            call = client.call("run_shell_command", job)
+            call.answer(call.asked(), {"action": "accept", "content": {"decision": "once"}})
+            assert call.done().code is None
+        until = time.monotonic() + CEILING
+        while not (text := (root / "pid").read_text() if (root / "pid").exists() else ""):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        while is_running(int(text)):
+            assert time.monotonic() < until
+            time.sleep(0.01)

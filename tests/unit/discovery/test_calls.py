@@ -1,0 +1,337 @@
+"""Calls of custom tools: what the call command is given, and what becomes of what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.peers.discovery_commands import IMAGE
+from tests.processes import until_ended
+from tests.unit.discovery.custom_tools import CALL, CustomTools, custom_tools, text_of
+from tests.unit.execution.shell import CEILING, ENVIRONMENT, until
+from tools.contract.confirmation import InfoConfirmation
+from tools.contract.errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.result import FileDataPart
+from tools.discovery.call import FAILED
+
+pytestmark = pytest.mark.anyio
+
+HARD = "größe 'n\" $(x)"
+"""A name that a shell would not leave alone."""
+
+
+@pytest.mark.requirement("discovered.call")
+async def test_the_name_is_the_last_argument_and_the_arguments_are_json_on_standard_input(tools: CustomTools) -> None:
+    given = {"text": 'it\'s "two"\nlines; $(rm -rf x)', "n": 1.5, "list": [None, {"ä": True}]}
+    said = (await tools.call("tell", **given)).structured
+    assert said is not None
+    assert said["argv"] == ["tell"]
+    assert json.loads(said["given"]) == given
+
+
+@pytest.mark.requirement("discovered.call")
+async def test_the_command_is_given_the_name_as_it_was_declared(tools: CustomTools) -> None:
+    said = (await tools.call(HARD)).structured
+    assert said is not None
+    assert said["argv"] == [HARD]
+    assert said["given"] == "{}"
+
+
+@pytest.mark.requirement("discovered.call")
+async def test_a_command_runs_in_the_operators_folder_with_the_environment_of_commands(
+    tools: CustomTools, root: Path
+) -> None:
+    said = (await tools.call("tell")).structured
+    assert said is not None
+    assert said["folder"] == str(root)
+    assert set(said["environment"]) <= {*ENVIRONMENT, "LC_CTYPE"}
+
+
+@pytest.mark.requirement("discovered.call")
+async def test_half_of_a_surrogate_pair_is_passed_as_an_escape(tools: CustomTools) -> None:
+    assert text_of(await tools.call("echo", text="a\ud800")) == '{"text": "a\\ud800"}'
+
+
+@pytest.mark.requirement("discovered.call.program")
+async def test_a_relative_path_of_a_program_starts_from_the_operators_folder(root: Path, tmp_path: Path) -> None:
+    program = root / "bin" / "call"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$2 of $1"\n')
+    program.chmod(0o755)
+    async with custom_tools(root, tmp_path, call_command=("bin/call", "ours")) as tools:
+        assert text_of(await tools.call("one")) == "one of ours"
+
+
+@pytest.mark.requirement("discovered.call.program")
+async def test_a_program_named_alone_is_not_taken_from_the_workspace(root: Path, tmp_path: Path) -> None:
+    program = root / "my-call"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{root}:{ENVIRONMENT['PATH']}"}
+    async with custom_tools(root, tmp_path, environment=environment, call_command=("my-call",)) as tools:
+        error = await tools.error_of("one")
+        assert error.code is ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR
+        assert "Error: The program 'my-call' of tools.callCommand is not on the PATH outside" in error.message
+        assert "Exit Code: (none)" in error.message
+
+
+@pytest.mark.requirement("discovered.call.program")
+async def test_a_program_that_the_system_cannot_start_is_told(root: Path, tmp_path: Path) -> None:
+    program = root / "call"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    async with custom_tools(root, tmp_path, call_command=("./call",)) as tools:
+        message = (await tools.error_of("one")).message
+        assert "Error: The program 'call' was not started" in message
+        assert "\nStdout: (empty)\nStderr: (empty)\n" in message
+
+
+@pytest.mark.requirement("discovered.result.text")
+async def test_what_a_tool_prints_is_its_result(tools: CustomTools) -> None:
+    result = await tools.call("verdict", text="plain\n  text [1]")
+    assert text_of(result) == "plain\n  text [1]"
+    assert result.structured is None
+    assert result.facts["exitCode"] == 0
+
+
+@pytest.mark.requirement("discovered.result.text")
+async def test_words_on_standard_error_alone_are_told_where_nothing_else_is(tools: CustomTools) -> None:
+    assert text_of(await tools.call("whisper")) == "Stdout: (empty)\nStderr: all is well"
+
+
+@pytest.mark.requirement("discovered.result.json")
+async def test_a_json_object_is_structured_content_too(tools: CustomTools) -> None:
+    result = await tools.call("verdict", text='{"a": [1, "ä"]}')
+    assert result.structured == {"a": [1, "ä"]}
+    assert text_of(result) == '{"a": [1, "ä"]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1} more', '{"a": "\\ud800"}', '{"a":' * 60 + "1" + "}" * 60]
+)
+@pytest.mark.requirement("discovered.result.json")
+async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTools, text: str) -> None:
+    result = await tools.call("verdict", text=text)
+    assert text_of(result) == text
+    assert result.structured is None
+    assert result.verbatim is None
+
+
+@pytest.mark.requirement("discovered.result.json")
+async def test_a_long_object_is_not_sent_twice(tools: CustomTools) -> None:
+    text = json.dumps({"a": "x" * 8_000})
+    result = await tools.call("verdict", text=text)
+    assert text_of(result) == text
+    assert result.structured is None
+
+
+@pytest.mark.requirement("discovered.result.content")
+async def test_mcp_content_passes_through(tools: CustomTools) -> None:
+    result = await tools.call("mixed")
+    assert result.verbatim == {
+        "content": [{"type": "text", "text": "see:"}, {"type": "image", "data": IMAGE, "mimeType": "image/png"}],
+        "structuredContent": {"count": 2},
+    }
+
+
+@pytest.mark.requirement("discovered.result.content")
+async def test_a_failure_in_the_shape_of_mcp_stays_one(tools: CustomTools) -> None:
+    said = {"content": [{"type": "text", "text": "no such ticket", "extra": 1}], "isError": True}
+    result = await tools.call("verdict", text=json.dumps(said))
+    assert result.verbatim == {"content": [{"type": "text", "text": "no such ticket"}], "isError": True}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": "a string"},
+        {"content": []},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "video", "data": IMAGE}]},
+        {"content": [{"type": "image", "data": "not base64!", "mimeType": "image/png"}]},
+        {"content": [{"type": "resource", "resource": {"uri": "x:y"}}]},
+        {"content": [{"type": "text", "text": "a"}], "isError": "no"},
+        {"content": [{"type": "text", "text": "a"}], "title": "an article"},
+    ],
+)
+@pytest.mark.requirement("discovered.result.content")
+async def test_an_object_that_only_looks_like_mcp_content_is_an_object(tools: CustomTools, said: Any) -> None:
+    result = await tools.call("verdict", text=json.dumps(said))
+    assert result.verbatim is None
+    assert result.structured == said
+
+
+@pytest.mark.requirement("discovered.result.long")
+async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomTools) -> None:
+    result = await tools.call("lines", count=10_000)
+    assert isinstance(result.llm_content, list)
+    link = result.llm_content[1]
+    assert isinstance(link, FileDataPart)
+    text = text_of(result)
+    assert text.startswith("Note: the output has 98.9 kB; only its beginning and its end are shown. All of it is in ")
+    assert text.endswith("\nline 9999")
+    assert len(text) < 41_000
+    assert Path(result.facts["outputFile"]).read_text().startswith("line 0\nline 1\n")
+
+
+@pytest.mark.requirement("discovered.result.long")
+async def test_long_text_in_mcp_content_is_cut_and_the_file_is_named(tools: CustomTools) -> None:
+    blocks = [{"type": "text", "text": "x" * 30_000}, {"type": "text", "text": "y" * 30_000}]
+    result = await tools.call("verdict", text=json.dumps({"content": blocks}))
+    assert result.verbatim is not None
+    first, second = result.verbatim["content"]
+    assert first["text"] == "x" * 30_000
+    assert second["text"].startswith("y" * 10_000 + "\n[... cut here, all that the tool printed is in /")
+
+
+@pytest.mark.requirement("discovered.result.long")
+async def test_binary_output_is_not_shown(tools: CustomTools) -> None:
+    result = await tools.call("bytes")
+    assert "it is no text" in text_of(result)
+    assert Path(result.facts["outputFile"]).read_bytes() == bytes(range(256)) * 4
+
+
+@pytest.mark.requirement("discovered.failure")
+async def test_a_failure_is_told_in_five_labelled_lines(tools: CustomTools) -> None:
+    error = await tools.error_of("fail")
+    assert error.code is ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR
+    assert error.message.splitlines()[1:] == [
+        "Stdout: half done",
+        "Stderr: no more room",
+        f"Error: {FAILED}",
+        "Exit Code: 3",
+        "Signal: (none)",
+    ]
+
+
+@pytest.mark.requirement("discovered.failure")
+async def test_a_signal_is_told(tools: CustomTools) -> None:
+    message = (await tools.error_of("kill")).message
+    assert message.endswith(f"Stdout: (empty)\nStderr: (empty)\nError: {FAILED}\nExit Code: (none)\nSignal: SIGKILL")
+
+
+@pytest.mark.requirement("discovered.strict")
+async def test_words_on_standard_error_are_a_failure_only_where_the_operator_says_so(
+    root: Path, tmp_path: Path
+) -> None:
+    async with custom_tools(root, tmp_path, strict=True) as tools:
+        message = (await tools.error_of("verdict", text="fine")).message
+        assert "Stdout: fine\nStderr: a word beside\nError: it wrote to standard error" in message
+        assert "Exit Code: 0" in message
+        assert text_of(await tools.call("echo")) == "{}"
+
+
+@pytest.mark.requirement("discovered.limits")
+async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    async with custom_tools(root, tmp_path, call_seconds=1.0) as tools:
+        message = (await tools.error_of("linger", file=str(file))).message
+        assert "Error: it took longer than 1 s (tools.callTimeout) and was ended" in message
+        await until_ended(map(int, file.read_text().split()))
+
+
+@pytest.mark.requirement("discovered.limits")
+async def test_a_cancelled_call_ends_all_that_it_started(tools: CustomTools, tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    tool = await tools.tool("linger")
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as group:
+            group.start_soon(tool.execute, {"file": str(file)}, tools.context)
+            await until(lambda: file.exists() and file.read_text().endswith("\n"))
+            group.cancel_scope.cancel()
+    await until_ended(map(int, file.read_text().split()))
+
+
+@pytest.mark.requirement("discovered.limits")
+async def test_what_a_tool_leaves_behind_is_ended(tools: CustomTools) -> None:
+    await until_ended([int(text_of(await tools.call("leave")))])
+
+
+@pytest.mark.requirement("discovered.progress")
+async def test_lines_on_standard_error_are_progress(tools: CustomTools, tmp_path: Path) -> None:
+    file = tmp_path / "go"
+    tool = await tools.tool("steps")
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as group:
+            group.start_soon(tool.execute, {"file": str(file)}, tools.context)
+            await until(lambda: "step one" in tools.told)
+            file.touch()
+
+
+@pytest.mark.requirement("discovered.arguments")
+async def test_arguments_are_held_against_the_schema(tools: CustomTools) -> None:
+    tool = await tools.tool(
+        "echo",
+        type="object",
+        properties={"count": {"type": "integer", "maximum": 9}, "kind": {"enum": ["a", "b"]}},
+        required=["count"],
+        additionalProperties=False,
+    )
+    for arguments, said in (
+        ({}, "'count' is a required property."),
+        ({"count": 10}, "'count' has to fulfil maximum 9, got 10."),
+        ({"count": "many"}, '\'count\' has to fulfil type "integer", got "many".'),
+        ({"count": 1, "kind": "c"}, '\'kind\' has to fulfil enum ["a", "b"], got "c".'),
+        ({"count": 1, "other": 1}, "Additional properties are not allowed ('other' was unexpected)."),
+    ):
+        with pytest.raises(InvalidToolParamsError) as refused:
+            tool.validate_tool_params(arguments)
+        assert refused.value.message.endswith(f"nothing was done: {said} Accepted: count, kind.")
+
+
+@pytest.mark.requirement("discovered.arguments")
+async def test_values_written_as_text_are_read_where_the_schema_wants_them(tools: CustomTools) -> None:
+    types = {"n": "integer", "b": "boolean", "o": "object", "s": "string", "l": "array"}
+    tool = await tools.tool("echo", type="object", properties={name: {"type": kind} for name, kind in types.items()})
+    given = {"n": "7", "b": "true", "o": '{"a": 1}', "s": "5", "l": None}
+    assert tool.validate_tool_params(given) == {"n": 7, "b": True, "o": {"a": 1}, "s": "5"}
+
+
+@pytest.mark.requirement("discovered.arguments")
+async def test_very_many_values_are_checked_before_anything_runs(tools: CustomTools) -> None:
+    tool = await tools.tool("echo", type="object", properties={"rows": {"items": {"type": "integer"}}})
+    rows: list[Any] = [*range(5_000), "x"]
+    params = tool.validate_tool_params({"rows": rows})
+    started = len(tools.starter.started)
+    with pytest.raises(InvalidToolParamsError, match=r"'rows\.5000' has to fulfil type"):
+        await tool.execute(params, tools.context)
+    assert len(tools.starter.started) == started
+    assert json.loads(text_of(await tool.execute({"rows": rows[:100]}, tools.context))) == {"rows": rows[:100]}
+
+
+@pytest.mark.requirement("discovered.consent")
+async def test_the_question_shows_the_command_the_tool_and_all_arguments(tools: CustomTools) -> None:
+    tool = await tools.tool("echo")
+    details = await tool.should_confirm_execute({"path": "a\nb"}, tools.context)
+    assert isinstance(details, InfoConfirmation)
+    assert f"Command: {' '.join(CALL)} echo\n" in details.prompt
+    assert '"path": "a\\nb"' in details.prompt
+    assert tool.get_description({"path": 1}, tools.context) == "Run the custom tool echo (path)"
+
+
+@pytest.mark.requirement("discovered.consent")
+async def test_secrets_in_the_command_are_not_shown(root: Path, tmp_path: Path) -> None:
+    async with custom_tools(root, tmp_path, call_command=("curl", "--token", "abcdefgh12345678")) as tools:
+        tool = await tools.tool("echo")
+        details = await tool.should_confirm_execute({}, tools.context)
+        assert isinstance(details, InfoConfirmation)
+        assert "abcdefgh" not in details.prompt
+        assert "abcdefgh" not in tool.description
+
+
+@pytest.mark.requirement("discovered.consent")
+async def test_a_custom_tool_may_do_anything_as_far_as_clients_are_told(tools: CustomTools) -> None:
+    tool = await tools.tool("echo")
+    behaviour = tool.behaviour
+    assert (behaviour.read_only, behaviour.destructive, behaviour.idempotent, behaviour.open_world) == (
+        False,
+        True,
+        False,
+        True,
+    )
+    assert set(tool.rule_names) == {"echo", "discovered_tool_echo", "DiscoveredTool"}
+    assert tool.description.startswith("A tool.\n\nThis is a custom tool")

@@ -1,0 +1,289 @@
+"""What is made of declarations: the shapes that are taken, and what is left out with a warning."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, SchemaError
+
+from tools.discovery.declarations import MAX_NAME, MAX_TOOLS, Declarations, DiscoveryError, read_declarations
+
+RESERVED = frozenset({"read_file", "replace"})
+DEEP: Any = json.loads("[" * 60 + "]" * 60)
+HUGE = 123.25
+"""Stands for a number that Python reads and JSON cannot hold."""
+
+
+def read(*declarations: Any) -> Declarations:
+    """Read an array of these."""
+    return read_declarations(json.dumps(declarations).encode(), RESERVED)
+
+
+def schema_of(declaration: Any) -> Any:
+    """The published schema of a tool with these fields."""
+    found = read({"name": "t", **declaration})
+    assert found.warnings == []
+    return found.tools["t"].schema
+
+
+def warning_of(*declarations: Any) -> str:
+    """The only warning."""
+    (warning,) = read(*declarations).warnings
+    return warning
+
+
+@pytest.mark.parametrize("wrapper", ["function_declarations", "functionDeclarations"])
+@pytest.mark.requirement("discovered.declarations")
+def test_declarations_stand_alone_or_in_wrapper_objects(wrapper: str) -> None:
+    found = read({"name": "a"}, {wrapper: [{"name": "b"}, {"name": "c"}]}, {"name": "d"})
+    assert list(found.tools) == ["a", "b", "c", "d"]
+    alone = read_declarations(json.dumps({wrapper: [{"name": "b"}]}).encode(), RESERVED)
+    assert list(alone.tools) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "key", ["parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema"]
+)
+@pytest.mark.requirement("discovered.declarations")
+def test_the_schema_is_found_under_each_of_its_names(key: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    assert schema_of({key: schema}) == schema
+
+
+@pytest.mark.requirement("discovered.declarations")
+def test_a_tool_without_parameters_has_the_schema_of_an_empty_object() -> None:
+    empty: Any = {"type": "object", "properties": {}}
+    assert schema_of({}) == empty
+    assert schema_of({"parameters": None}) == empty
+    assert schema_of({"parameters": {}}) == empty
+
+
+@pytest.mark.requirement("discovered.declarations.gemini")
+def test_the_dialect_of_the_gemini_api_becomes_json_schema() -> None:
+    declared = {
+        "type": "OBJECT",
+        "nullable": None,
+        "properties": {
+            "type": {"type": "STRING", "enum": ["STRING", "x"], "nullable": True, "format": "enum"},
+            "rows": {"type": "ARRAY", "min_items": "2", "maxItems": "5", "items": {"type": "INTEGER"}},
+            "any": {"any_of": [{"type": "NUMBER"}], "nullable": True, "default": None},
+            "rest": {"type": "TYPE_UNSPECIFIED", "description": "Anything"},
+        },
+        "required": ["type"],
+    }
+    assert schema_of({"parameters": declared}) == {
+        "type": "object",
+        "properties": {
+            "type": {"type": ["string", "null"], "enum": ["STRING", "x", None], "format": "enum"},
+            "rows": {"type": "array", "minItems": 2, "maxItems": 5, "items": {"type": "integer"}},
+            "any": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "rest": {"description": "Anything"},
+        },
+        "required": ["type"],
+    }
+
+
+@pytest.mark.requirement("discovered.declarations")
+def test_a_schema_of_an_older_draft_becomes_one_of_the_draft_that_mcp_takes() -> None:
+    pair = {"items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"pair": pair}}
+    published = schema_of({"parameters": schema})
+    assert published == {
+        "type": "object",
+        "properties": {"pair": {"prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False}},
+    }
+    check = read({"name": "t", "parameters": schema}).tools["t"].check
+    assert check.problem_of({"pair": ["a", 1]}) is None
+    assert check.problem_of({"pair": ["a", "b"]}) is not None
+    assert check.problem_of({"pair": ["a", 1, 2]}) is not None
+
+
+WRONG: tuple[dict[str, Any], ...] = (
+    {"type": ["string", 1]},
+    {"type": []},
+    {"required": "a"},
+    {"properties": []},
+    {"anyOf": []},
+    {"anyOf": {}},
+    {"items": "string"},
+    {"enum": "a"},
+    {"maxLength": -1},
+    {"maxLength": "many"},
+    {"minimum": "1"},
+    {"exclusiveMinimum": True},
+    {"multipleOf": 0},
+    {"uniqueItems": 1},
+    {"pattern": 1},
+    {"description": ["a"]},
+    {"$ref": {}},
+    {"additionalProperties": "no"},
+    {"not": None, "if": 1},
+    {"dependentRequired": {"a": "b"}},
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.requirement("discovered.left_out")
+def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError):
+        Draft202012Validator.check_schema(wrong)
+    nested = {"properties": {"a": {"anyOf": [{"items": {"properties": {"b": wrong}}}]}}}
+    assert list(read({"name": "t", "parameters": nested}, {"name": "last"}).tools) == ["last"]
+
+
+@pytest.mark.requirement("discovered.declarations.gemini")
+def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
+    kept = {"const": {"type": "STRING"}, "default": {"type": "STRING", "nullable": True}, "x-note": {"type": "OBJECT"}}
+    assert schema_of({"parameters": {"properties": {"pattern": kept}}})["properties"] == {"pattern": kept}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "why"),
+    [
+        ("a string", "is left out: it is no object."),
+        ({"description": "nameless"}, "is left out: it has no name."),
+        ({"name": ["a"]}, "is left out: it has no name."),
+        ({"name": "--help"}, "('--help') is left out: the call command would take its name for an option."),
+        ({"name": "a\u202eb"}, "is left out: its name has characters that cannot be seen."),
+        ({"name": "a\x00"}, "is left out: its name has characters that cannot be seen."),
+        ({"name": "replace"}, "('replace') is left out: a built-in tool has this name"),
+        ({"name": "b", "parameters": "none"}, "is left out: its parameters is no object."),
+        ({"name": "b", "parameters": {"type": "STRING"}}, 'its parameters are of type "string", and have to be an'),
+        ({"name": "b", "parameters": {"properties": {"a": 1}}}, "where a schema should be, 1 is."),
+        (
+            {"name": "b", "parameters": {"properties": {"a": {"type": "text"}}}},
+            'its type is "text", which JSON Schema does not have',
+        ),
+        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "http://x/y"}}}}, "leads to nothing"),
+        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "#/$defs/no"}}}}, "leads to nothing"),
+        ({"name": "b", "parameters": {"default": DEEP}}, "is left out: it is nested more than 50 deep."),
+        ({"name": "b", "parameters": {"default": "\ud800"}}, "is left out: it has half of a surrogate pair"),
+        ({"name": "b", "parameters": {"default": HUGE}}, "is left out: it has a number that is too large."),
+        ({"name": "b", "description": "x" * 64_000}, "it has more than 64,000 characters."),
+    ],
+)
+@pytest.mark.requirement("discovered.left_out")
+def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(declaration: Any, why: str) -> None:
+    printed = json.dumps([{"name": "first"}, declaration, {"name": "last"}]).replace(str(HUGE), "1e999")
+    found = read_declarations(printed.encode(), RESERVED)
+    assert list(found.tools) == ["first", "last"]
+    (warning,) = found.warnings
+    assert warning.startswith("Declaration 2")
+    assert why in warning
+
+
+@pytest.mark.requirement("discovered.left_out")
+def test_of_two_tools_of_one_name_the_first_counts() -> None:
+    found = read({"name": "a", "description": "one"}, {"name": "a", "description": "two"})
+    assert found.tools["a"].description == "one"
+    assert "another one before it has this name" in found.warnings[0]
+
+
+@pytest.mark.requirement("discovered.left_out")
+def test_a_wrapper_without_an_array_is_left_out() -> None:
+    assert warning_of({"function_declarations": {"name": "a"}}) == (
+        "Entry 1 is left out: its function_declarations is no array."
+    )
+
+
+@pytest.mark.requirement("discovered.names")
+def test_a_name_that_clients_do_not_take_is_changed_and_told() -> None:
+    found = read({"name": "get weather/now"}, {"name": "get-weather-now"}, {"name": "x" * 65})
+    weather, plain, long = found.tools
+    assert weather.startswith("get-weather-now-")
+    assert plain == "get-weather-now"
+    assert len(long) == MAX_NAME
+    assert found.tools[weather].called == "get weather/now"
+    assert found.tools[long].called == "x" * 65
+    assert [warning.partition(":")[0] for warning in found.warnings] == [
+        f"'get weather/now' is published as '{weather}'",
+        f"'{'x' * 65}' is published as '{long}'",
+    ]
+    assert list(read({"name": "get weather/now"}).tools) == [weather]
+
+
+@pytest.mark.requirement("discovered.declarations")
+def test_characters_that_nobody_sees_are_shown_in_descriptions() -> None:
+    found = read(
+        {
+            "name": "a",
+            "description": "line\nnext\x1b[2J\u202e\ud800",
+            "parameters": {"properties": {"p": {"description": "\x07!"}}},
+        }
+    )
+    assert found.tools["a"].description == "line\nnext␛[2J<U+202E><U+D800>"
+    assert found.tools["a"].schema["properties"]["p"]["description"] == "␇!"
+
+
+@pytest.mark.requirement("discovered.limits.listing")
+def test_at_most_a_thousand_tools_are_taken_and_few_warnings_kept() -> None:
+    found = read(*({"name": f"t{number}"} for number in range(MAX_TOOLS + 100)))
+    assert len(found.tools) == MAX_TOOLS
+    assert len(found.warnings) == 20
+    assert found.unnamed_warnings == 80
+
+
+@pytest.mark.requirement("discovered.limits.listing")
+def test_all_tools_together_are_limited() -> None:
+    found = read(*({"name": f"t{number}", "description": "x" * 60_000} for number in range(40)))
+    assert len(found.tools) == 33
+    assert "2,000,000 characters are taken" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        ("", "printed nothing"),
+        ("  \n", "printed nothing"),
+        ("Loading...\n[]", "it is no JSON: Expecting value in line 1, column 1"),
+        ('"text"', "printed JSON, but no array"),
+        ('{"name": "a"}', "printed JSON, but no array"),
+        ("[" * 100_000, "it has more than 100,000 values"),
+        ("[" * 5_000 + "]" * 5_000, "it is nested"),
+        ('[{"name": "a", "x": NaN}]', "NaN is no JSON"),
+        ("[" + "9" * 5_000 + "]", "it has a number with thousands of digits"),
+    ],
+)
+@pytest.mark.requirement("discovered.unusable")
+def test_what_is_no_list_of_declarations_is_told_with_what_to_do(printed: str, why: str) -> None:
+    with pytest.raises(DiscoveryError) as told:
+        read_declarations(printed.encode(), RESERVED)
+    assert why in told.value.message
+    assert "Let it print" in told.value.message
+
+
+@pytest.mark.requirement("discovered.declarations")
+def test_a_byte_order_mark_and_bytes_that_are_no_text_do_no_harm() -> None:
+    found = read_declarations(b'\xef\xbb\xbf[{"name": "a", "description": "caf\xe9"}]', RESERVED)
+    assert found.tools["a"].description == "caf\ufffd"
+
+
+@pytest.mark.requirement("discovered.arguments")
+def test_patterns_that_take_for_ever_are_left_to_the_tool() -> None:
+    slow = {"type": "string", "pattern": "^(a+)+$"}
+    declared: Any = {
+        "properties": {"a": slow, "b": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}},
+        "required": ["a"],
+    }
+    tool = read({"name": "t", "parameters": declared}).tools["t"]
+    assert tool.schema["properties"]["a"] == slow
+    assert tool.check.problem_of({"a": "a" * 40 + "!", "b": {"a" * 40 + "!": 1}}) is None
+    assert tool.check.problem_of({"a": 1}) is not None
+
+
+@pytest.mark.requirement("discovered.arguments")
+def test_a_schema_that_contains_itself_is_followed_as_far_as_arguments_go() -> None:
+    schema = {"properties": {"child": {"$ref": "#"}, "n": {"type": "integer"}}}
+    tool = read({"name": "t", "parameters": schema}).tools["t"]
+    assert tool.check.problem_of({"child": {"child": {"n": 1}}}) is None
+    said = tool.check.problem_of({"child": {"child": {"n": "x"}}})
+    assert said is not None
+    assert said.startswith("'child.child.n' has to fulfil type")
+
+
+@pytest.mark.requirement("discovered.arguments")
+def test_a_schema_that_is_nothing_but_itself_is_no_endless_loop() -> None:
+    tool = read({"name": "t", "parameters": {"properties": {"a": {"$ref": "#/properties/a"}}}}).tools["t"]
+    assert tool.check.problem_of({"a": 1}) == "they are nested too deeply."

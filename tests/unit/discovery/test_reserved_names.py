@@ -1,0 +1,34 @@
+"""Names that custom tools cannot have: rules for other tools would speak of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tools.discovery.declarations import read_declarations
+
+
+def published(*names: str, reserved: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:
+    """The names under which tools are published, and the warnings."""
+    found = read_declarations(json.dumps([{"name": name} for name in names]).encode(), reserved)
+    return list(found.tools), found.warnings
+
+
+@pytest.mark.requirement("discovery.names.servers")
+@pytest.mark.parametrize("name", ["mcp__srv", "mcp__srv__tool", "mcp_srv_tool", "mcp_"])
+def test_a_name_that_rules_give_to_servers_is_left_out(name: str) -> None:
+    names, warnings = published(name, "mcp-like", "plain")
+    assert names == ["mcp-like", "plain"]
+    assert len(warnings) == 1
+    assert "does not begin with mcp_" in warnings[0]
+
+
+@pytest.mark.requirement("discovery.names.servers")
+@pytest.mark.parametrize("name", ["github__push", "a___b", "x__"])
+def test_a_name_like_that_of_a_servers_tool_is_published_as_another_one(name: str) -> None:
+    names, warnings = published(name)
+    assert len(names) == 1
+    assert "__" not in names[0]
+    assert names == published(name)[0]
+    assert f"'{name}' is published as '{names[0]}'" in warnings[0]

@@ -1,0 +1,37 @@
+"""Saving facts as a call does, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+
+from tools.contract.confirmation import ConfirmationDetails
+from tools.contract.context import ToolContext
+from tools.contract.result import ToolResult
+from tools.memory.memory_files import MemoryFiles
+from tools.memory.save_memory import MemoryTool
+
+
+async def asked_about(
+    context: ToolContext, files: MemoryFiles | None = None, **arguments: Any
+) -> ConfirmationDetails | None:
+    """What would be asked."""
+    tool = MemoryTool(files)
+    return await tool.should_confirm_execute(tool.validate_tool_params(arguments), context)
+
+
+async def save(context: ToolContext, files: MemoryFiles | None = None, **arguments: Any) -> ToolResult:
+    """Save a fact; the structured result keeps its schema."""
+    tool = MemoryTool(files)
+    result = await tool.execute(tool.validate_tool_params(arguments), context)
+    assert tool.output_schema is not None
+    assert result.structured is not None
+    jsonschema.validate(result.structured, tool.output_schema)
+    return result
+
+
+def told(result: ToolResult) -> dict[str, Any]:
+    """The structured result."""
+    assert result.structured is not None
+    return dict(result.structured)

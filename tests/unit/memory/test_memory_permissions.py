@@ -1,0 +1,110 @@
+"""Which saves are asked about, by the mode and by rules about paths, and what an answer covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tools.contract.confirmation import Answer, Decision, Question
+from tools.contract.context import ApprovalMode, ToolContext
+from tools.contract.result import FunctionCall, ToolResult
+from tools.flow import Flow
+from tools.memory.memory_files import MemoryFiles
+from tools.memory.save_memory import MemoryTool
+from tools.permissions.permission import Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rule import parse_rule
+from tools.permissions.rules import Rules
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+
+class Refusing:
+    """A person who refuses, and keeps what was asked."""
+
+    def __init__(self, decision: Decision = Decision.DENY) -> None:
+        self.asked: list[Question] = []
+        self._decision = decision
+
+    async def ask(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return Answer(self._decision)
+
+
+class Saver:
+    """Saves facts through the flow, under rules."""
+
+    def __init__(self, folder: Path, rules: Mapping[Verdict, Sequence[str]] | None = None) -> None:
+        read = {
+            verdict: tuple(parse_rule(text, verdict, "permissions", str, "/home/none") for text in texts)
+            for verdict, texts in (rules or {}).items()
+        }
+        lists = Rules(deny=read.get(Verdict.DENY, ()), ask=read.get(Verdict.ASK, ()), allow=read.get(Verdict.ALLOW, ()))
+        registry = ToolRegistry()
+        registry.register_tool(MemoryTool(MemoryFiles(global_folder=str(folder))))
+        self._flow = Flow(registry, PermissionPolicy(lists))
+
+    async def save(self, context: ToolContext, person: Refusing, scope: str, fact: str = "Tabs.") -> bool:
+        call = FunctionCall("save_memory", {"fact": fact, "scope": scope})
+        outcome = await self._flow.run(call, context, person)
+        assert isinstance(outcome, ToolResult)
+        return outcome.error is None
+
+
+@pytest.mark.requirement("memory.global_asked")
+@pytest.mark.parametrize(
+    ("mode", "scope", "is_asked"),
+    [
+        (ApprovalMode.DEFAULT, "project", True),
+        (ApprovalMode.DEFAULT, "global", True),
+        (ApprovalMode.AUTO_EDIT, "project", False),
+        (ApprovalMode.AUTO_EDIT, "global", True),
+        (ApprovalMode.YOLO, "project", False),
+        (ApprovalMode.YOLO, "global", False),
+    ],
+)
+async def test_auto_edit_covers_the_memory_of_the_project_and_not_that_of_all_projects(
+    mode: ApprovalMode, scope: str, is_asked: bool, tmp_path: Path, context: ToolContext
+) -> None:
+    context.client.approval_mode = mode
+    person = Refusing()
+    assert await Saver(tmp_path / "home").save(context, person, scope) is not is_asked
+    assert bool(person.asked) is is_asked
+
+
+@pytest.mark.requirement("memory.rules")
+@pytest.mark.parametrize(
+    ("rule", "scopes"),
+    [
+        ("Edit(AGENTS.md)", {"project", "global"}),
+        ("Edit(/AGENTS.md)", {"project"}),
+        ("Edit(/{home}/**)", {"global"}),
+        ("save_memory(/AGENTS.md)", {"project"}),
+        ("Write", {"project", "global"}),
+        ("Edit(src/**)", set[str]()),
+    ],
+)
+async def test_rules_about_edits_hold_for_memories(
+    rule: str, scopes: set[str], tmp_path: Path, context: ToolContext
+) -> None:
+    context.client.approval_mode = ApprovalMode.YOLO
+    saver = Saver(tmp_path / "home", {Verdict.DENY: [rule.format(home=tmp_path / "home")]})
+    refused = {scope for scope in ("project", "global") if not await saver.save(context, Refusing(), scope)}
+    assert refused == scopes
+
+
+@pytest.mark.requirement("memory.global_asked")
+async def test_always_covers_this_file_of_the_global_memory_and_the_folder_of_the_project(
+    tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    saver, person = Saver(tmp_path / "home"), Refusing(Decision.ALWAYS)
+    for scope, covered in (("global", f"of {tmp_path / 'home' / 'AGENTS.md'}"), ("project", f"in {root}")):
+        person.asked.clear()
+        assert await saver.save(context, person, scope)
+        assert await saver.save(context, person, scope, "Another.")
+        (question,) = person.asked
+        titles = {choice.decision: choice.title for choice in question.choices}
+        assert titles[Decision.ALWAYS] == f"Always allow edits {covered} in this session"

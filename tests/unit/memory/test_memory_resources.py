@@ -1,0 +1,160 @@
+"""Memory files and the todo list as resources: what is listed, what is read, and whose rules hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from server.memory_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from tests.unit.memory.memories import save
+from tools.contract.confirmation import Question, Unavailable
+from tools.contract.context import ClientState, ToolContext
+from tools.contract.errors import ToolErrorType
+from tools.contract.result import FunctionCall, TextPart, ToolResult
+from tools.filesystem.file_resource import FileResourceTool
+from tools.filesystem.workspace import Workspace
+from tools.flow import Flow, package
+from tools.memory.memory_files import MemoryFiles
+from tools.permissions.hidden import hidden_paths
+from tools.permissions.permission import Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rule import parse_rule
+from tools.permissions.rules import Rules
+from tools.planning.todo_lists import TodoLists
+from tools.planning.todo_write import TodoWriteTool
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+PROJECT, GLOBAL = "memory://project", "memory://global"
+
+
+class Nobody:
+    """Nobody can be asked."""
+
+    async def ask(self, question: Question) -> Unavailable:
+        del question
+        return Unavailable(client_decides=False, way_out="")
+
+
+class Remembered:
+    """The resources of one server, with the flow that reads them."""
+
+    def __init__(self, folder: Path, denied: Sequence[str] = ()) -> None:
+        self.files = MemoryFiles(global_folder=str(folder))
+        self.todos = TodoLists()
+        self.resources = MemoryResources(self.files, self.todos)
+        deny = tuple(parse_rule(text, Verdict.DENY, "permissions.deny", str, "/home/none") for text in denied)
+        self.rules = Rules(deny=deny)
+        registry = ToolRegistry()
+        registry.register_tool(FileResourceTool())
+        self._flow = Flow(registry, PermissionPolicy(self.rules))
+
+    async def _run(self, call: FunctionCall, context: ToolContext) -> ToolResult | Question:
+        return await self._flow.run(call, context, Nobody())
+
+    async def uris(self, context: ToolContext) -> list[str]:
+        return [resource["uri"] for resource in await self.resources.listed(context)]
+
+    async def read(self, uri: str, context: ToolContext) -> ToolResult:
+        assert self.resources.knows(uri)
+        outcome = await self.resources.read(uri, context, self._run)
+        assert isinstance(outcome, ToolResult)
+        return outcome
+
+
+def text_of(result: ToolResult) -> str:
+    assert result.error is None
+    (part,) = package("", result).parts
+    assert isinstance(part, TextPart)
+    return part.text
+
+
+@pytest.mark.requirement("memory.resources")
+async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
+    tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    remembered = Remembered(tmp_path / "home")
+    assert await remembered.uris(context) == []
+    for uri in (PROJECT, GLOBAL):
+        failed = await remembered.read(uri, context)
+        assert failed.error is not None
+        assert failed.error.code is ToolErrorType.FILE_NOT_FOUND
+    await save(context, remembered.files, fact="Tabs.")
+    assert await remembered.uris(context) == [PROJECT]
+    await save(context, remembered.files, fact="Blanks.", scope="global")
+    assert await remembered.uris(context) == [GLOBAL, PROJECT]
+    assert await remembered.uris(replace(context, workspace=Workspace([]))) == [GLOBAL]
+    for uri, fact in ((PROJECT, "Tabs."), (GLOBAL, "Blanks.")):
+        result = await remembered.read(uri, context)
+        assert text_of(result) == f"## Added Memories\n- {fact}\n"
+        assert result.facts["mime_type"] == MARKDOWN
+    assert {resource["mimeType"] for resource in await remembered.resources.listed(context)} == {MARKDOWN}
+    assert not remembered.resources.knows("memory://other")
+    assert not remembered.resources.knows((root / "AGENTS.md").as_uri())
+
+
+@pytest.mark.requirement("memory.resources_hidden")
+async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
+    tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    remembered = Remembered(tmp_path / "home")
+    await save(context, remembered.files, fact="Tabs.")
+    (root / ".qwenignore").write_text("AGENTS.md\n")
+    assert await remembered.uris(context) == []
+    failed = await remembered.read(PROJECT, context)
+    assert failed.error is not None
+    assert failed.error.code is ToolErrorType.PATH_IGNORED
+
+
+@pytest.mark.requirement("memory.resources_hidden")
+@pytest.mark.parametrize("uri", [PROJECT, GLOBAL])
+async def test_what_rules_forbid_to_read_is_neither_listed_nor_read(
+    uri: str, tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    folder = root if uri == PROJECT else tmp_path / "home"
+    remembered = Remembered(tmp_path / "home", [f"Read(/{folder}/AGENTS.md)"])
+    for scope in ("project", "global"):
+        await save(context, remembered.files, fact="Tabs.", scope=scope)
+    forbidden = hidden_paths(remembered.rules, [str(root)])
+    context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden))
+    assert await remembered.uris(context) == [GLOBAL if uri == PROJECT else PROJECT]
+    failed = await remembered.read(uri, context)
+    assert failed.error is not None
+    assert failed.error.code is ToolErrorType.EXECUTION_DENIED
+
+
+@pytest.mark.requirement("memory.resources_hidden")
+async def test_a_memory_that_is_a_folder_or_leads_out_is_not_listed(
+    tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    remembered = Remembered(tmp_path / "home")
+    (tmp_path / "home" / "AGENTS.md").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("secret")
+    (root / "AGENTS.md").symlink_to(tmp_path / "secret.md")
+    assert await remembered.uris(context) == []
+    for uri in (PROJECT, GLOBAL):
+        failed = await remembered.read(uri, context)
+        assert failed.error is not None
+        assert "secret" not in str(failed)
+
+
+@pytest.mark.requirement("todo.resource")
+async def test_a_client_reads_its_own_todo_list_and_no_other_one(tmp_path: Path, context: ToolContext) -> None:
+    remembered = Remembered(tmp_path / "home")
+    tool = TodoWriteTool(remembered.todos)
+    todos = [{"id": "a", "content": "Say “hi”", "status": "in_progress"}]
+    await tool.execute(tool.validate_tool_params({"todos": todos}), context)
+    assert await remembered.uris(context) == [TODO_LIST]
+    result = await remembered.read(TODO_LIST, context)
+    assert (json.loads(text_of(result)), result.facts["mime_type"]) == ({"todos": todos}, JSON)
+    for client in (ClientState("other"), ClientState("")):
+        other = replace(context, client=client)
+        assert await remembered.uris(other) == []
+        failed = await remembered.read(TODO_LIST, other)
+        assert failed.error is not None
+        assert failed.error.code is ToolErrorType.FILE_NOT_FOUND

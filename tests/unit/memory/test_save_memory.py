@@ -1,0 +1,300 @@
+"""The tool `save_memory`: which file, what is asked, what is written, what is told."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.memory.memories import asked_about, save, told
+from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
+from tools.contract.context import ApprovalMode, ClientState, ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FileDiff, FunctionCall, ToolResult
+from tools.contract.subject import Access, PathSubject
+from tools.filesystem.read_file import ReadFileTool
+from tools.filesystem.workspace import Workspace
+from tools.filesystem.write_file import WriteFileTool
+from tools.flow import Flow
+from tools.memory.memory_files import MemoryFiles
+from tools.memory.save_memory import MAX_FACT_CHARS, MemoryTool
+from tools.permissions.policy import PermissionPolicy
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+
+class Agreeing:
+    """A person who agrees to everything, and counts what was asked."""
+
+    def __init__(self, content: str | None = None) -> None:
+        self.asked: list[Question] = []
+        self._content = content
+
+    async def ask(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return Answer(Decision.ONCE, content=self._content)
+
+
+async def run(context: ToolContext, person: Agreeing, **arguments: str) -> ToolResult:
+    """One call through the whole flow."""
+    registry = ToolRegistry()
+    registry.register_tool(MemoryTool())
+    outcome = await Flow(registry, PermissionPolicy()).run(FunctionCall("save_memory", arguments), context, person)
+    assert isinstance(outcome, ToolResult)
+    return outcome
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> MemoryFiles:
+    """Memory files with a global folder that does not exist yet."""
+    return MemoryFiles(global_folder=str(tmp_path / "home" / "settings"))
+
+
+@pytest.mark.requirement("memory.scope")
+async def test_a_fact_goes_to_the_project_where_there_is_one(
+    files: MemoryFiles, root: Path, context: ToolContext
+) -> None:
+    result = await save(context, files, fact="Tabs.")
+    assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
+    assert told(result) == {
+        "scope": "project",
+        "path": str(root / "AGENTS.md"),
+        "fact": "Tabs.",
+        "saved": True,
+        "created": True,
+        "user_modified": False,
+        "notes": ["The file is new."],
+    }
+    assert result.llm_content == f"Remembered in the project memory {root}/AGENTS.md: Tabs.\nThe file is new."
+    assert isinstance(result.return_display, FileDiff)
+    assert "+- Tabs." in result.return_display.file_diff
+
+
+@pytest.mark.requirement("memory.scope")
+async def test_a_fact_goes_to_the_global_memory_where_there_is_no_project(
+    files: MemoryFiles, tmp_path: Path, context: ToolContext
+) -> None:
+    nowhere = replace(context, workspace=Workspace([]))
+    result = await save(nowhere, files, fact="Tabs.")
+    path = tmp_path / "home" / "settings" / "AGENTS.md"
+    assert path.read_text() == "## Added Memories\n- Tabs.\n"
+    assert (told(result)["scope"], told(result)["path"]) == ("global", str(path))
+    with pytest.raises(ToolError) as caught:
+        await save(nowhere, files, fact="Tabs.", scope="project")
+    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+
+
+@pytest.mark.requirement("memory.scope")
+async def test_a_question_about_the_global_memory_makes_no_folder(
+    files: MemoryFiles, tmp_path: Path, context: ToolContext
+) -> None:
+    assert await asked_about(context, files, fact="Tabs.", scope="global") is not None
+    assert not (tmp_path / "home").exists()
+    await save(context, files, fact="Tabs.", scope="global")
+    assert (tmp_path / "home" / "settings").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.requirement("memory.scope")
+async def test_without_a_folder_there_is_no_global_memory(context: ToolContext) -> None:
+    with pytest.raises(ToolError, match=r"memory\.globalFolder"):
+        await save(context, fact="Tabs.", scope="global")
+
+
+@pytest.mark.requirement("memory.files")
+async def test_name_folder_and_heading_are_those_of_the_settings(
+    tmp_path: Path, root: Path, context: ToolContext
+) -> None:
+    files = MemoryFiles("docs/QWEN.md", str(tmp_path / ".qwen"), "Qwen Added Memories")
+    await save(context, files, fact="Tabs.", scope="global")
+    await save(context, files, fact="Tabs.")
+    for folder in (tmp_path / ".qwen", root):
+        assert (folder / "docs" / "QWEN.md").read_text() == "## Qwen Added Memories\n- Tabs.\n"
+
+
+@pytest.mark.requirement("memory.files")
+@pytest.mark.parametrize("name", ["../out.md", "/tmp/out.md"])
+async def test_a_file_name_that_leads_out_of_the_folder_is_refused(name: str, root: Path, context: ToolContext) -> None:
+    with pytest.raises(ToolError, match=r"memory\.fileName") as caught:
+        await save(context, MemoryFiles(name), fact="Tabs.")
+    assert caught.value.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
+    assert not (root / name).exists()
+
+
+@pytest.mark.requirement("memory.duplicates")
+async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root: Path, context: ToolContext) -> None:
+    (root / "AGENTS.md").write_text("# Rules\n\n* Tabs,  not blanks\n")
+    before = (root / "AGENTS.md").stat()
+    assert await asked_about(context, fact="Tabs, not blanks") is None
+    result = await save(context, fact="Tabs,\nnot blanks")
+    assert told(result)["saved"] is False
+    assert "holds this already" in str(result.llm_content)
+    assert (root / "AGENTS.md").stat() == before
+
+
+@pytest.mark.requirement("memory.duplicates")
+async def test_a_fact_that_was_there_when_nobody_was_asked_is_not_added_once_it_is_gone(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "AGENTS.md").write_text("- Tabs.\n")
+    tool = MemoryTool()
+    params = tool.validate_tool_params({"fact": "Tabs."})
+    assert await tool.should_confirm_execute(params, context) is None
+    (root / "AGENTS.md").write_text("")
+    assert told(await tool.execute(params, context))["saved"] is False
+    assert (root / "AGENTS.md").read_text() == ""
+
+
+@pytest.mark.requirement("memory.bytes")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (codecs.BOM_UTF8 + b"a\r\nb\r\n", b"\r\n## Added Memories\r\n- caf\xc3\xa9\r\n"),
+        (codecs.BOM_UTF16_LE + "a\n".encode("utf-16-le"), "\n## Added Memories\n- café\n".encode("utf-16-le")),
+        (b"a\n", b"\n## Added Memories\n- caf\xc3\xa9\n"),
+    ],
+    ids=["bom-crlf", "utf-16", "utf-8"],
+)
+async def test_encoding_mark_and_line_endings_stay(
+    before: bytes, after: bytes, root: Path, context: ToolContext
+) -> None:
+    (root / "AGENTS.md").write_bytes(before)
+    await save(context, fact="café")
+    assert (root / "AGENTS.md").read_bytes() == before + after
+
+
+@pytest.mark.requirement("memory.bytes")
+async def test_a_file_in_an_unknown_encoding_takes_ascii_only(root: Path, context: ToolContext) -> None:
+    (root / "AGENTS.md").write_bytes(b"caf\xe9 au lait\n")
+    with pytest.raises(ToolError, match="plain ASCII"):
+        await save(context, fact="thé")
+    await save(context, fact="tea")
+    assert (root / "AGENTS.md").read_bytes() == b"caf\xe9 au lait\n\n## Added Memories\n- tea\n"
+
+
+@pytest.mark.requirement("memory.question")
+async def test_the_question_shows_the_change_and_a_person_may_put_it_otherwise(
+    root: Path, context: ToolContext
+) -> None:
+    details = await asked_about(context, fact="Tabs.")
+    assert isinstance(details, EditConfirmation)
+    assert (details.file_path, details.editable) == (str(root / "AGENTS.md"), "Tabs.")
+    assert details.file_diff.endswith("+## Added Memories\n+- Tabs.\n")
+    person = Agreeing("Tabs,\n- but not in YAML")
+    result = await run(context, person, fact="Tabs.")
+    assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs, - but not in YAML\n"
+    assert told(result)["user_modified"] is True
+    assert [type(asked.details) for asked in person.asked] == [EditConfirmation]
+    assert (await run(context, Agreeing("--"), fact="x")).error is not None
+
+
+@pytest.mark.requirement("memory.question")
+async def test_facts_that_are_asked_about_side_by_side_are_all_saved(root: Path, context: ToolContext) -> None:
+    tool = MemoryTool()
+    calls = [tool.validate_tool_params({"fact": f"fact {number}"}) for number in range(3)]
+    asked = [await tool.should_confirm_execute(params, context) for params in calls]
+    for params, details in zip(calls, asked, strict=True):
+        await tool.execute(params, replace(context, confirmed=details))
+    assert (root / "AGENTS.md").read_text() == "## Added Memories\n- fact 0\n- fact 1\n- fact 2\n"
+
+
+@pytest.mark.requirement("memory.question")
+async def test_an_answer_does_not_count_for_another_file(root: Path, context: ToolContext) -> None:
+    (root / "AGENTS.md").write_text("")
+    tool = MemoryTool()
+    params = tool.validate_tool_params({"fact": "Tabs."})
+    details = await tool.should_confirm_execute(params, context)
+    (root / "AGENTS.md").unlink()
+    (root / "other.md").write_text("")
+    (root / "AGENTS.md").symlink_to("other.md")
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(params, replace(context, confirmed=details))
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert (root / "other.md").read_text() == ""
+
+
+@pytest.mark.requirement("memory.modes")
+async def test_plan_mode_refuses_and_auto_edit_does_not_ask(root: Path, context: ToolContext) -> None:
+    person = Agreeing()
+    context.client.approval_mode = ApprovalMode.PLAN
+    result = await run(context, person, fact="Tabs.")
+    assert result.error is not None
+    assert result.error.code is ToolErrorType.EXECUTION_DENIED
+    assert not (root / "AGENTS.md").exists()
+    context.client.approval_mode = ApprovalMode.AUTO_EDIT
+    assert told(await run(context, person, fact="Tabs."))["saved"] is True
+    assert person.asked == []
+
+
+@pytest.mark.requirement("memory.modes")
+async def test_a_client_that_cannot_be_told_from_others_may_save(root: Path, context: ToolContext) -> None:
+    anonymous = replace(context, client=ClientState(""))
+    assert told(await run(anonymous, Agreeing(), fact="Tabs."))["saved"] is True
+    assert (root / "AGENTS.md").exists()
+
+
+@pytest.mark.requirement("memory.modes")
+async def test_rules_are_told_which_file_it_is(files: MemoryFiles, root: Path, context: ToolContext) -> None:
+    (root / "real.md").write_text("")
+    (root / "AGENTS.md").symlink_to("real.md")
+    tool = MemoryTool(files)
+    subjects = tool.subjects(tool.validate_tool_params({"fact": "x"}), context)
+    assert subjects == (PathSubject(Access.WRITE, str(root / "real.md"), str(root / "AGENTS.md")),)
+    (subject,) = tool.subjects(tool.validate_tool_params({"fact": "x", "scope": "global"}), context)
+    assert isinstance(subject, PathSubject)
+    assert subject.path == f"{files.global_folder}/AGENTS.md"
+
+
+@pytest.mark.requirement("memory.ledger")
+async def test_what_a_client_has_not_seen_of_the_file_is_not_taken_for_seen(root: Path, context: ToolContext) -> None:
+    path, writer, reader = root / "AGENTS.md", WriteFileTool(), ReadFileTool()
+    overwrite = writer.validate_tool_params({"file_path": "AGENTS.md", "content": "mine\n"})
+    path.write_text("old\n")
+    await reader.execute(reader.validate_tool_params({"file_path": "AGENTS.md"}), context)
+    await save(context, fact="seen")
+    await writer.execute(overwrite, context)
+    path.write_text("theirs\n")
+    await save(context, fact="unseen")
+    with pytest.raises(ToolError) as caught:
+        await writer.execute(overwrite, context)
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+
+
+@pytest.mark.requirement("memory.params")
+@pytest.mark.parametrize(
+    "fact", ["", "  \n", "---", "x" * (MAX_FACT_CHARS + 1)], ids=["none", "blank", "dashes", "long"]
+)
+def test_a_fact_has_to_be_there_and_be_short(fact: str) -> None:
+    with pytest.raises(InvalidToolParamsError):
+        MemoryTool().validate_tool_params({"fact": fact})
+
+
+@pytest.mark.requirement("memory.params")
+async def test_what_the_dialogs_of_the_clis_fill_in_is_taken_and_means_nothing(
+    root: Path, context: ToolContext
+) -> None:
+    published = MemoryTool().parameter_schema["properties"]
+    assert list(published) == ["fact", "scope"]
+    await save(context, fact="Tabs.", modified_by_user=True, modified_content="all else is gone")
+    assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
+
+
+@pytest.mark.requirement("memory.told")
+async def test_the_description_is_one_line_that_names_whom_it_is_for(context: ToolContext) -> None:
+    tool = MemoryTool()
+    params = tool.validate_tool_params({"fact": "Tabs,\nnot blanks"})
+    assert tool.get_description(params, context) == "Remember for this project: Tabs,\\nnot blanks"
+    params = tool.validate_tool_params({"fact": "Tabs", "scope": "global"})
+    assert tool.get_description(params, context) == "Remember for all projects: Tabs"
+
+
+@pytest.mark.requirement("memory.told")
+async def test_other_names_of_the_file_are_told_to_keep_the_old_content(root: Path, context: ToolContext) -> None:
+    (root / "AGENTS.md").write_text("old\n")
+    os.link(root / "AGENTS.md", root / "second.md")
+    result = await save(context, fact="Tabs.")
+    assert "1 other name (hard links)" in str(result.llm_content)
+    assert (root / "second.md").read_text() == "old\n"

@@ -1,0 +1,127 @@
+"""The section of a memory file: what a fact becomes, and where it goes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.memory.memory_files import MemoryFiles
+from tools.memory.section import entry_of, holds_entry, with_entry
+
+HEADINGS = MemoryFiles().headings
+OURS, QWEN, GEMINI = HEADINGS
+
+
+@pytest.mark.requirement("memory.entry")
+@pytest.mark.parametrize(
+    ("fact", "entry"),
+    [
+        ("Tests run with make test.", "- Tests run with make test."),
+        ("  --- - Tabs, not blanks ", "- Tabs, not blanks"),
+        ("one\n## Other\r\n- two\u2028three\x85four\x00five\tsix", "- one ## Other - two three four five six"),
+        ("# Title", "- \\# Title"),
+        ("> quoted", "- \\> quoted"),
+        ("* * *", "- \\* * *"),
+        ("+ plus", "- \\+ plus"),
+        ("**bold** stays", "- **bold** stays"),
+        ("1. first", "- 1\\. first"),
+        ("2026) was", "- 2026\\) was"),
+        ("3.11 is the oldest Python", "- 3.11 is the oldest Python"),
+        ("```sh", "- \\```sh"),
+        ("[//]: # (unseen)", "- \\[//]: # (unseen)"),
+        ("a <!-- b --> c", "- a &lt;!-- b --> c"),
+        ("List<String> stays", "- List<String> stays"),
+        ("@/etc/passwd and @./x, a@b.org", "- \\@/etc/passwd and \\@./x, a@b.org"),
+        ("left\u202eright\U000e0041tag\ud800", "- left right tag"),
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "- \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"),
+        ("-- \n\t-", ""),
+    ],
+)
+def test_a_fact_is_one_entry_whatever_is_in_it(fact: str, entry: str) -> None:
+    assert entry_of(fact) == entry
+
+
+@pytest.mark.requirement("memory.entry")
+@given(st.text(alphabet=st.sampled_from("a1 \n\r\t-#>*+`~.)(<!?@[]:\\\u2028\u202e\x00é")), st.sampled_from(["", "x\n"]))
+def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str) -> None:
+    entry = entry_of(fact)
+    if not entry:
+        return
+    text = with_entry(before, entry, HEADINGS)
+    assert len(text.splitlines()) == len(before.splitlines()) + (3 if before else 2)
+    assert holds_entry(text, entry)
+    assert holds_entry(text, entry_of(entry))
+    assert "<!" not in text
+    assert "<?" not in text
+
+
+@pytest.mark.requirement("memory.insert")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", f"{OURS}\n- new\n"),
+        ("text", f"text\n\n{OURS}\n- new\n"),
+        ("text\n", f"text\n\n{OURS}\n- new\n"),
+        ("text\n\n", f"text\n\n{OURS}\n- new\n"),
+        ("text\n  ", f"text\n  \n{OURS}\n- new\n"),
+        ("a\r\nb\r\n", f"a\r\nb\r\n\r\n{OURS}\r\n- new\r\n"),
+        ("a\rb\r", f"a\rb\r\r{OURS}\r- new\r"),
+        (f"{OURS}\n- old\n", f"{OURS}\n- old\n- new\n"),
+        (f"{OURS}\n- old", f"{OURS}\n- old\n- new\n"),
+        (f"{OURS}", f"{OURS}\n- new\n"),
+        (f"{OURS}\n\n- old\n\n\n", f"{OURS}\n\n- old\n- new\n\n\n"),
+        (f"{OURS}\n- old\n\n## Next\nx\n", f"{OURS}\n- old\n- new\n\n## Next\nx\n"),
+        (f"{OURS}\n- old\n### Below\n- y\n# Next", f"{OURS}\n- old\n### Below\n- y\n- new\n\n# Next"),
+        (f"{OURS}\r\n## Next\r\n", f"{OURS}\r\n- new\r\n\r\n## Next\r\n"),
+        (f"{QWEN}\n- old\n", f"{QWEN}\n- old\n- new\n"),
+        (f"{GEMINI}  \n- old\n\n## Z\n", f"{GEMINI}  \n- old\n- new\n\n## Z\n"),
+        (f"{QWEN}\n- old\n\n{OURS}\n", f"{QWEN}\n- old\n\n{OURS}\n- new\n"),
+        (f"See {OURS} below.\n", f"See {OURS} below.\n\n{OURS}\n- new\n"),
+    ],
+)
+def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before: str, after: str) -> None:
+    assert with_entry(before, "- new", HEADINGS) == after
+
+
+@pytest.mark.requirement("memory.insert")
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", " ", "x", "- old", "## Next", "# Top", "### Low", OURS, QWEN]),
+            st.sampled_from(["\n", "\r\n", "\r"]),
+        )
+    ),
+    st.sampled_from(["", "x", "- old", OURS]),
+)
+def test_all_that_was_there_stays_character_by_character(lines: list[tuple[str, str]], last: str) -> None:
+    before = "".join(body + ending for body, ending in lines) + last
+    after = with_entry(before, "- new entry", HEADINGS)
+    added = len(after) - len(before)
+    places = [at for at in range(len(before) + 1) if before[:at] + after[at : at + added] + before[at:] == after]
+    assert places
+    assert "- new entry" in after.splitlines()
+
+
+@pytest.mark.requirement("memory.insert")
+def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None:
+    headings = MemoryFiles(section="Facts").headings
+    assert with_entry("", "- new", headings) == "## Facts\n- new\n"
+    assert with_entry(f"{QWEN}\n", "- new", headings) == f"{QWEN}\n- new\n"
+    assert with_entry(f"{QWEN}\n## Facts\n", "- new", headings) == f"{QWEN}\n## Facts\n- new\n"
+
+
+@pytest.mark.requirement("memory.duplicates")
+@pytest.mark.parametrize(
+    ("text", "is_held"),
+    [
+        ("- use @angular and <!x>\n", True),
+        ("* use  \\@angular and &lt;!x>\n", True),
+        ("text\n\n  - use @angular and <!x>", True),
+        ("use @angular and <!x>\n", False),
+        ("- use @angular and <!x> too\n", False),
+        ("", False),
+    ],
+)
+def test_an_entry_is_recognised_however_it_is_escaped(text: str, is_held: bool) -> None:
+    assert holds_entry(text, entry_of("use @angular and <!x>")) is is_held

@@ -1,0 +1,124 @@
+"""What a model is told where a call does not happen: why, and only what would really help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.people import Person
+from tests.unit.permissions.test_policy import flow_with, in_mode, judged
+from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
+from tools.contract.context import ApprovalMode, ToolContext
+from tools.contract.result import FunctionCall, ToolResult
+from tools.flow import Flow
+from tools.permissions.permission import Verdict
+
+pytestmark = pytest.mark.anyio
+
+DECLINED = Answer(Decision.DENY, Channel.DECLINED)
+PERMISSIONS = "permissions.allow with "
+
+
+async def refusal(flow: Flow, context: ToolContext, answer: Answer | Unavailable, tool: str, **arguments: str) -> str:
+    outcome = await flow.run(FunctionCall(tool, arguments), context, Person(answer))
+    assert isinstance(outcome, ToolResult)
+    assert outcome.error is not None
+    return outcome.error.message
+
+
+@pytest.mark.requirement("policy.clients_dialog")
+@pytest.mark.parametrize("client_decides", [True, False])
+async def test_the_clients_dialog_decides_on_a_file_that_steers_programs(
+    root: Path, context: ToolContext, client_decides: bool
+) -> None:
+    arguments = {"file_path": ".vscode/tasks.json", "content": "{}"}
+    person = Person(Unavailable(client_decides, "Set whenUnavailable."))
+    outcome = await flow_with().run(FunctionCall("write_file", arguments), context, person)
+    assert isinstance(outcome, ToolResult)
+    assert (root / ".vscode" / "tasks.json").exists() is client_decides
+    if not client_decides:
+        assert outcome.error is not None
+        assert "Set whenUnavailable. It is asked in every mode, and no rule allows it." in outcome.error.message
+
+
+@pytest.mark.requirement("consent.true_way_out")
+@pytest.mark.parametrize("answer", [DECLINED, Unavailable(client_decides=False, way_out="Nobody.")])
+async def test_an_edit_that_was_not_consented_to_names_the_rule_and_the_mode_that_allow_it(
+    root: Path, context: ToolContext, answer: Answer | Unavailable
+) -> None:
+    said = await refusal(flow_with(), context, answer, "write_file", file_path="a", content="x")
+    assert f'{PERMISSIONS}"Edit(/{root})", or by approvalMode auto-edit' in said
+    allowing = flow_with(permissions_allow=[f"Edit(/{root})"])
+    assert (await judged(allowing, context, "write_file", {"file_path": "a", "content": "x"})).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("consent.true_way_out")
+async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(context: ToolContext) -> None:
+    flow = flow_with(permissions_ask=["Edit"])
+    for answer in (DECLINED, Unavailable(client_decides=True, way_out="Nobody.")):
+        said = await refusal(flow, context, answer, "write_file", file_path="a", content="x")
+        assert "No mode or setting replaces this question: permissions.ask demands it." in said
+        assert "approvalMode" not in said
+        assert PERMISSIONS not in said
+
+
+@pytest.mark.requirement("consent.true_way_out")
+@pytest.mark.parametrize(
+    ("command", "rules"),
+    [
+        ("touch a", '"Bash(touch *)"'),
+        ("git push; npm run x", '"Bash(git push *)", "Bash(npm run x *)"'),
+        ("eval x", None),
+        ("touch a; $X", None),
+        ("cp a .mcp.json", None),
+    ],
+)
+async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
+    context: ToolContext, command: str, rules: str | None
+) -> None:
+    said = await refusal(flow_with(), context, DECLINED, "run_shell_command", command=command)
+    assert (f"{PERMISSIONS}{rules}, or by approvalMode yolo" in said) if rules else (PERMISSIONS not in said)
+    assert ("approvalMode" in said) is (rules is not None)
+    yolo = in_mode(context, ApprovalMode.YOLO)
+    allowed = (await judged(flow_with(), yolo, "run_shell_command", {"command": command})).verdict is Verdict.ALLOW
+    assert allowed or rules is None
+
+
+@pytest.mark.requirement("policy.refusals")
+@pytest.mark.parametrize(
+    ("lists", "mode", "command", "told"),
+    [
+        ({"permissions_deny": ["Bash(rm)"]}, ApprovalMode.YOLO, "rm x", "can change permissions.deny"),
+        ({"tools_exclude": ["Bash"]}, ApprovalMode.DEFAULT, "ls", "can change tools.exclude"),
+        ({"tools_core": ["read_file"]}, ApprovalMode.DEFAULT, "ls", "can change tools.core"),
+        ({"tools_core": ["Bash(ls)"]}, ApprovalMode.DEFAULT, "pwd", "can change tools.core"),
+        ({}, ApprovalMode.DEFAULT, "ls > ../out", f'can allow it by {PERMISSIONS}"Edit(//'),
+        ({}, ApprovalMode.PLAN, "touch x", "exit_plan_mode"),
+    ],
+)
+async def test_a_refusal_says_why_that_nothing_was_done_and_what_helps(
+    context: ToolContext, lists: dict[str, list[str]], mode: ApprovalMode, command: str, told: str
+) -> None:
+    flow, context = flow_with(**lists), in_mode(context, mode)
+    permission = await judged(flow, context, "run_shell_command", {"command": command})
+    assert permission.verdict is Verdict.DENY
+    said = await refusal(flow, context, DECLINED, "run_shell_command", command=command)
+    assert said.startswith(f"The call is refused: {permission.reason}. Nothing was done. ")
+    assert told in said
+
+
+@pytest.mark.requirement("choices.files")
+async def test_a_single_file_is_named_as_such_and_a_folder_as_such(root: Path, context: ToolContext) -> None:
+    calls = (
+        FunctionCall("run_shell_command", {"command": "ls > out"}),
+        FunctionCall("write_file", {"file_path": "a", "content": "x"}),
+    )
+    titles: list[str] = []
+    for call in calls:
+        person = Person(Answer(Decision.DENY))
+        await flow_with().run(call, context, person)
+        always = person.questions[0].choice(Decision.ALWAYS)
+        assert always is not None
+        titles.append(always.title)
+    assert titles == [f"Always allow edits {what} in this session" for what in (f"of {root}/out", f"in {root}")]

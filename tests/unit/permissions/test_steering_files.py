@@ -1,0 +1,141 @@
+"""Which files steer programs outside the sandbox, by their paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS, why_protected
+
+PROTECTED = [
+    ".git",
+    ".git/hooks/pre-commit",
+    ".git/config",
+    "vendor/x/.git/hooks",
+    "vendor/x/.GIT/Config",
+    ".git/modules/a/b/hooks/x",
+    ".git/worktrees/w/config.worktree",
+    ".git/commondir",
+    "sub/.git",
+    "GIT~1/config",
+    ".g\u200cit/config",
+    ".git./config",
+    ".vscode/tasks.json",
+    "deep/.VSCODE/settings.json",
+    ".idea/workspace.xml",
+    "my.code-workspace",
+    ".mcp.json",
+    ".coretools/settings.json",
+    ".qwen/settings.json",
+    ".gemini/x",
+    ".claude",
+    ".cursor/mcp.json",
+    ".codex/config.toml",
+    ".envrc",
+    ".bashrc",
+    "a/.zshenv",
+    ".config/fish/config.fish",
+    "..\\x\\.mcp.json",
+]
+FREE = [
+    "",
+    "src/main.py",
+    ".gitignore",
+    ".github/workflows/x.yml",
+    ".git/index",
+    ".git/refs/heads/config",
+    "git/config",
+    "hooks/x",
+    "config",
+    "vscode/tasks.json",
+    "mcp.json",
+    ".vscodex",
+    ".config/other",
+]
+
+
+@pytest.mark.requirement("protected.names")
+@pytest.mark.parametrize("path", PROTECTED)
+def test_files_that_steer_programs_are_protected_with_a_reason(path: str) -> None:
+    assert why_protected(path)
+
+
+@pytest.mark.requirement("protected.names")
+@pytest.mark.parametrize("path", FREE)
+def test_other_files_are_not(path: str) -> None:
+    assert why_protected(path) is None
+
+
+@pytest.mark.requirement("protected.names")
+@pytest.mark.parametrize("name", [*ABSENT_FOLDERS, *ABSENT_FILES])
+def test_what_is_kept_from_being_made_is_protected(name: str) -> None:
+    assert why_protected(name)
+
+
+@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".hg/hgrc",
+        "sub/.hg/hgrc",
+        ".jj/repo/config.toml",
+        ".husky/pre-commit",
+        ".cargo/config.toml",
+        ".cargo/config",
+        ".mise.toml",
+        "mise.toml",
+        ".tool-versions",
+        ".envrc",
+        ".junie/guidelines.md",
+        ".trae/rules",
+        ".vs/tasks.vs.json",
+        ".pdbrc",
+        ".Rprofile",
+        ".npmrc",
+        ".yarnrc",
+        ".yarnrc.yml",
+        ".pnpmfile.cjs",
+        ".bazelrc",
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        ".lefthook.yml",
+        ".devcontainer/devcontainer.json",
+        ".devcontainer.json",
+        "lib/sitecustomize.py",
+        ".vimrc",
+        ".exrc",
+        ".nvimrc",
+        ".lvimrc",
+        ".emacs",
+        ".dir-locals.el",
+        ".gdbinit",
+        ".lldbinit",
+        ".inputrc",
+        ".screenrc",
+        ".tmux.conf",
+        ".NPMRC",
+    ],
+)
+def test_what_makes_a_program_run_something_is_asked_about(path: str) -> None:
+    assert why_protected(path)
+
+
+@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "Makefile",
+        "package.json",
+        ".gitmodules",
+        ".gitattributes",
+        ".gitignore",
+        ".Xresources",
+        ".hg/store/data",
+        ".cargo/registry/x",
+        "cargo/config.toml",
+        "npmrc",
+        "src/config.toml",
+        ".github/workflows/ci.yml",
+    ],
+)
+def test_what_runs_nothing_by_being_there_is_not_asked_about(path: str) -> None:
+    assert why_protected(path) is None

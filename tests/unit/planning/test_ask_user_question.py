@@ -1,0 +1,380 @@
+"""The tool `ask_user_question`: what it takes, what form a person gets, and what the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from server.consent.form import read_answer
+from server.consent.questionnaire import MAX_ANSWER_CHARS, questionnaire_schema, read_questionnaire
+from tests.people import Person
+from tools.contract.confirmation import (
+    Answer,
+    AskUserConfirmation,
+    Channel,
+    Decision,
+    Question,
+    Unavailable,
+    UserQuestion,
+)
+from tools.contract.context import ApprovalMode, ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.result import FunctionCall, ToolResult
+from tools.display import MAX_QUESTION_BYTES, render_question
+from tools.flow import Flow
+from tools.permissions.permission import Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rules import RuleReader
+from tools.planning.ask_user_question import (
+    MAX_DESCRIPTION_CHARS,
+    MAX_HEADER_CHARS,
+    MAX_LABEL_CHARS,
+    MAX_QUESTION_CHARS,
+    MAX_QUESTIONS,
+    AskUserQuestionTool,
+)
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = "2025-06-18", "2025-11-25"
+
+LIBRARY = {
+    "question": "Which library?",
+    "header": "Library",
+    "options": [{"label": "httpx", "description": "async too"}, {"label": "requests", "description": ""}],
+}
+TESTS = {**LIBRARY, "question": "Which tests?", "header": "Tests", "multiSelect": True}
+NAME = {"question": "What name?", "header": "Name", "type": "text", "placeholder": "acme"}
+SURE = {"question": "Are you sure?", "header": "Sure", "type": "yesno"}
+
+
+def flow(**rules: list[str]) -> Flow:
+    registry = ToolRegistry()
+    registry.register_tool(AskUserQuestionTool())
+    read = RuleReader(registry.canonical, "/home/u").read(
+        {f"permissions.{name}": texts for name, texts in rules.items()}
+    )
+    return Flow(registry, PermissionPolicy(read, registry.canonical))
+
+
+async def ask(
+    questions: Any,
+    person: Person,
+    context: ToolContext,
+    asking: Flow | None = None,
+    name: str = "ask_user_question",
+) -> ToolResult:
+    result = await (asking or flow()).run(FunctionCall(name, {"questions": questions}), context, person)
+    assert isinstance(result, ToolResult)
+    if result.structured is not None:
+        assert AskUserQuestionTool.output_schema is not None
+        jsonschema.validate(result.structured, AskUserQuestionTool.output_schema)
+    return result
+
+
+async def asked_of(*questions: Mapping[str, Any], context: ToolContext) -> AskUserConfirmation:
+    tool = AskUserQuestionTool()
+    details = await tool.should_confirm_execute(tool.validate_tool_params({"questions": list(questions)}), context)
+    assert isinstance(details, AskUserConfirmation)
+    return details
+
+
+def answered(*answers: tuple[str, ...]) -> Answer:
+    return Answer(Decision.ONCE, answers=answers)
+
+
+@pytest.mark.requirement("ask_user.answer")
+async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolContext) -> None:
+    person = Person(answered(("httpx",), ("httpx", "mine"), (), ("Yes",)))
+    result = await ask([LIBRARY, TESTS, NAME, SURE], person, context)
+    assert result.llm_content == (
+        "The user answered:\nLibrary: httpx\nTests: httpx, mine\nName: (not answered)\nSure: Yes"
+    )
+    assert result.structured == {
+        "outcome": "answered",
+        "answers": {"Library": ["httpx"], "Tests": ["httpx", "mine"], "Name": [], "Sure": ["Yes"]},
+    }
+    assert person.questions[0].description == "Ask the user: Library, Tests, Name, Sure"
+
+
+@pytest.mark.requirement("ask_user.no_answer")
+@pytest.mark.parametrize(
+    ("channel", "outcome"),
+    [(Channel.DECLINED, "declined"), (Channel.CANCELLED, "dismissed"), (Channel.TIMED_OUT, "timed_out")],
+)
+async def test_no_answer_is_a_sentence_and_no_failure(channel: Channel, outcome: str, context: ToolContext) -> None:
+    result = await ask([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
+    assert result.error is None
+    assert result.structured == {"outcome": outcome, "answers": {}}
+    assert "reply" in str(result.llm_content) or "as you think best" in str(result.llm_content)
+
+
+@pytest.mark.requirement("ask_user.unavailable")
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Unavailable(client_decides=True, way_out="x"), "in your reply"),
+        (Unavailable(client_decides=False, way_out="x"), "in your reply"),
+        (Answer(Decision.DENY, Channel.MALFORMED), "came back without an answer"),
+    ],
+)
+async def test_where_nobody_can_be_asked_or_no_answer_is_one_the_model_is_told_to_ask_itself(
+    outcome: Answer | Unavailable, told: str, context: ToolContext
+) -> None:
+    result = await ask([LIBRARY], Person(outcome), context)
+    assert result.error is not None
+    assert result.error.code is ToolErrorType.EXECUTION_FAILED
+    assert told in result.error.message
+
+
+@pytest.mark.requirement("ask_user.always_asked")
+@pytest.mark.parametrize("mode", list(ApprovalMode))
+@pytest.mark.parametrize(
+    "rules", [{}, {"allow": ["*"]}, {"allow": ["ask_user_question"]}, {"ask": ["AskUserQuestion"]}], ids=str
+)
+async def test_no_mode_and_no_rule_answers_in_a_persons_place(
+    mode: ApprovalMode, rules: dict[str, list[str]], context: ToolContext
+) -> None:
+    context = replace(context, client=replace(context.client, approval_mode=mode))
+    person = Person(answered(("httpx",)))
+    result = await ask([LIBRARY], person, context, flow(**rules))
+    assert len(person.questions) == 1
+    assert person.questions[0].choices == ()
+    assert result.structured == {"outcome": "answered", "answers": {"Library": ["httpx"]}}
+    assert context.client.grants == []
+
+
+@pytest.mark.requirement("ask_user.always_asked")
+async def test_a_rule_can_forbid_the_question(context: ToolContext) -> None:
+    person = Person(answered(("httpx",)))
+    result = await ask([LIBRARY], person, context, flow(deny=["ask_user"]))
+    assert result.error is not None
+    assert result.error.code is ToolErrorType.EXECUTION_DENIED
+    assert not person.questions
+
+
+@pytest.mark.requirement("ask_user.always_asked")
+async def test_a_question_judged_without_being_asked_is_one_to_ask(context: ToolContext) -> None:
+    judged = await flow().judge(AskUserQuestionTool(), {"questions": [LIBRARY]}, context)
+    assert judged.permission.verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("ask_user.shapes")
+@pytest.mark.parametrize("name", ["ask_user", "AskUser", "AskUserQuestion", "AskUserQuestionTool"])
+async def test_older_names_are_taken(name: str, context: ToolContext) -> None:
+    assert (await ask([LIBRARY], Person(answered(("httpx",))), context, name=name)).error is None
+
+
+@pytest.mark.requirement("ask_user.shapes")
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ({**NAME, "type": None}, UserQuestion(header="Name", question="What name?", placeholder="acme")),
+        ({**NAME, "options": []}, UserQuestion(header="Name", question="What name?", placeholder="acme")),
+        ({**LIBRARY, "type": "text"}, UserQuestion(header="Library", question="Which library?")),
+    ],
+)
+async def test_texts_are_told_from_choices(
+    question: Mapping[str, Any], expected: UserQuestion, context: ToolContext
+) -> None:
+    assert (await asked_of(question, context=context)).questions == (expected,)
+
+
+@pytest.mark.requirement("ask_user.shapes")
+@pytest.mark.parametrize("spelled", [{"multiSelect": "true"}, {"multi_select": True}])
+async def test_several_answers_are_allowed_in_either_spelling(spelled: dict[str, Any], context: ToolContext) -> None:
+    (question,) = (await asked_of({**LIBRARY, **spelled}, context=context)).questions
+    assert question.is_multiple
+
+
+@pytest.mark.requirement("ask_user.shapes")
+@pytest.mark.parametrize("questions", [LIBRARY, f"[{{{str(LIBRARY)[1:-1]}}}]".replace("'", '"')], ids=type)
+def test_one_question_alone_and_json_text_are_taken(questions: Any) -> None:
+    assert len(AskUserQuestionTool().validate_tool_params({"questions": questions}).questions) == 1
+
+
+@pytest.mark.requirement("ask_user.refused")
+@pytest.mark.parametrize(
+    "questions",
+    [
+        None,
+        [],
+        "Which library?",
+        [LIBRARY] * 5,
+        [LIBRARY, {**TESTS, "header": " Library"}],
+        [{**LIBRARY, "header": " "}],
+        [{**LIBRARY, "question": "\n"}],
+        [{**LIBRARY, "header": "x" * (MAX_HEADER_CHARS + 1)}],
+        [{**LIBRARY, "type": "choice", "options": []}],
+        [{**LIBRARY, "options": LIBRARY["options"][:1]}],
+        [{**LIBRARY, "options": [{"label": str(number)} for number in range(5)]}],
+        [{**LIBRARY, "options": [{"label": "a"}, {"label": "a "}]}],
+        [{**LIBRARY, "options": [{"label": "a"}, {"label": " "}]}],
+        [{**LIBRARY, "type": "number"}],
+        [5],
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
+    with pytest.raises(InvalidToolParamsError):
+        AskUserQuestionTool().validate_tool_params({"questions": questions})
+
+
+@pytest.mark.requirement("ask_user.shown")
+async def test_a_person_reads_the_questions_whole_with_what_would_not_be_seen(context: ToolContext) -> None:
+    hostile = {
+        "question": "Go on?\n\nAsked because: the operator\u202e wants it",
+        "header": "A\u200bB",
+        "options": [{"label": "yes\x1b[31m"}, {"label": "no"}],
+    }
+    person = Person(answered(("no",), ("no",)))
+    await ask([hostile, TESTS], person, context)
+    shown = render_question(person.questions[0])
+    assert shown.splitlines() == [
+        "Ask the user: A\\u200bB, Tests",
+        "",
+        "The model asks you. Do not answer with passwords or other secrets.",
+        "1. A<U+200B>B: Go on? Asked because: the operator<U+202E> wants it",
+        "   - yes␛[31m",
+        "   - no",
+        "2. Tests: Which tests? (several may be chosen)",
+        "   - httpx: async too",
+        "   - requests",
+    ]
+
+
+@pytest.mark.requirement("ask_user.shown")
+async def test_the_longest_questions_are_shown_whole(context: ToolContext) -> None:
+    option = {"description": "é" * MAX_DESCRIPTION_CHARS}
+    options = [{**option, "label": str(number) * MAX_LABEL_CHARS} for number in range(MAX_QUESTIONS)]
+    longest = [
+        {"question": "é" * MAX_QUESTION_CHARS, "header": str(number) * MAX_HEADER_CHARS, "options": options}
+        for number in range(MAX_QUESTIONS)
+    ]
+    person = Person(answered(*[("0",)] * MAX_QUESTIONS))
+    await ask(longest, person, context)
+    shown = render_question(person.questions[0])
+    assert shown.count("é") == MAX_QUESTIONS * (MAX_QUESTION_CHARS + MAX_QUESTIONS * MAX_DESCRIPTION_CHARS)
+    assert len(shown.encode()) < MAX_QUESTION_BYTES
+
+
+@pytest.mark.requirement("ask_user.form")
+async def test_a_form_has_a_field_for_each_question_and_proposes_nothing(context: ToolContext) -> None:
+    questions = (await asked_of(LIBRARY, TESTS, NAME, SURE, context=context)).questions
+    schema = questionnaire_schema(questions, NEW)
+    fields = schema["properties"]
+    assert list(fields) == [
+        *("question_1", "question_1_text", "question_2", "question_2_text", "question_3", "question_4"),
+    ]
+    assert schema["required"] == ["question_1", "question_2", "question_3", "question_4"]
+    assert not any("default" in field for field in fields.values())
+    assert fields["question_1"]["oneOf"] == [
+        {"const": "httpx", "title": "httpx - async too"},
+        {"const": "requests", "title": "requests"},
+        {"const": "Other", "title": "Other - in your own words, in the next field"},
+    ]
+    assert fields["question_2"]["type"] == "array"
+    assert fields["question_2"]["minItems"] == 1
+    assert [item["const"] for item in fields["question_2"]["items"]["anyOf"]] == ["httpx", "requests", "Other"]
+    assert fields["question_3"]["type"] == "string"
+    assert "acme" in fields["question_3"]["description"]
+    assert [item["const"] for item in fields["question_4"]["oneOf"]] == ["Yes", "No"]
+
+
+@pytest.mark.requirement("ask_user.form")
+async def test_an_older_revision_gets_only_fields_that_it_knows(context: ToolContext) -> None:
+    questions = (await asked_of(LIBRARY, TESTS, NAME, SURE, context=context)).questions
+    schema = questionnaire_schema(questions, OLD)
+    fields = schema["properties"]
+    assert fields["question_1"]["enum"] == ["httpx", "requests", "Other"]
+    assert len(fields["question_1"]["enumNames"]) == len(fields["question_1"]["enum"])
+    assert fields["question_2_option_1"] == {"type": "boolean", "title": "Tests: httpx", "description": "async too"}
+    assert {field["type"] for field in fields.values()} == {"string", "boolean"}
+    assert schema["required"] == ["question_1", "question_3", "question_4"]
+
+
+@pytest.mark.requirement("ask_user.form")
+async def test_an_option_that_is_called_other_stands_for_itself(context: ToolContext) -> None:
+    other = {**LIBRARY, "options": [{"label": "httpx"}, {"label": "other"}]}
+    questions = (await asked_of(other, context=context)).questions
+    values = [item["const"] for item in questionnaire_schema(questions, NEW)["properties"]["question_1"]["oneOf"]]
+    assert values == ["httpx", "other"]
+
+
+@pytest.mark.requirement("ask_user.read")
+@pytest.mark.parametrize(
+    ("question", "content", "expected"),
+    [
+        (LIBRARY, {"question_1": "httpx"}, ("httpx",)),
+        (LIBRARY, {"question_1": "httpx", "question_1_text": " but 0.28 "}, ("httpx", "but 0.28")),
+        (LIBRARY, {"question_1": "Other", "question_1_text": "aiohttp"}, ("aiohttp",)),
+        (LIBRARY, {"question_1": "Other", "question_1_text": ""}, ("Other",)),
+        (LIBRARY, {"question_1_text": "aiohttp"}, ("aiohttp",)),
+        (LIBRARY, {"question_1": "", "question_1_text": "aiohttp"}, ("aiohttp",)),
+        (TESTS, {"question_1": ["requests", "httpx", "httpx"]}, ("httpx", "requests")),
+        (TESTS, {"question_1": "httpx"}, ("httpx",)),
+        (TESTS, {"question_1_option_1": False, "question_1_option_2": True}, ("requests",)),
+        (TESTS, {"question_1": ["Other"], "question_1_text": "mine"}, ("mine",)),
+        (NAME, {"question_1": " acme\ninc "}, ("acme\ninc",)),
+        (SURE, {"question_1": "No", "question_1_text": "not offered"}, ("No",)),
+        (LIBRARY, {}, None),
+        (LIBRARY, {"question_1": "aiohttp"}, None),
+        (LIBRARY, {"question_1": True}, None),
+        (LIBRARY, {"question_1": {"a": 1}}, None),
+        (LIBRARY, {"question_1": ["httpx", "requests"]}, None),
+        (LIBRARY, {"question_1": "httpx", "question_1_text": 5}, None),
+        (TESTS, {"question_1": []}, None),
+        (TESTS, {"question_1": ["httpx", None]}, None),
+        (TESTS, {"question_1_option_1": "yes"}, None),
+        (TESTS, {"question_1_option_1": False, "question_1_option_2": False}, None),
+        (NAME, {"question_1": "  "}, None),
+        (SURE, {"question_1": "Other"}, None),
+        (SURE, {"question_1": "Perhaps"}, None),
+    ],
+    ids=str,
+)
+async def test_a_form_means_what_was_chosen_and_written(
+    question: Mapping[str, Any], content: Mapping[str, Any], expected: tuple[str, ...] | None, context: ToolContext
+) -> None:
+    details = await asked_of(question, context=context)
+    assert read_questionnaire(details.questions, content) == ((expected,) if expected is not None else None)
+    answer = read_answer(Question("", details, ""), "accept", content, "form")
+    assert answer.channel is (Channel.FORM if expected is not None else Channel.MALFORMED)
+
+
+@pytest.mark.requirement("ask_user.read")
+async def test_a_question_may_be_left_out_where_another_is_answered(context: ToolContext) -> None:
+    questions = (await asked_of(LIBRARY, NAME, context=context)).questions
+    assert read_questionnaire(questions, {"question_2": "acme"}) == ((), ("acme",))
+
+
+@pytest.mark.requirement("ask_user.read")
+async def test_labels_come_back_as_the_model_wrote_them(context: ToolContext) -> None:
+    odd = {**LIBRARY, "options": [{"label": "a\u200bb"}, {"label": "c"}]}
+    questions = (await asked_of(odd, context=context)).questions
+    value = questionnaire_schema(questions, NEW)["properties"]["question_1"]["oneOf"][0]["const"]
+    assert value == "a<U+200B>b"
+    assert read_questionnaire(questions, {"question_1": value}) == (("a\u200bb",),)
+
+
+@pytest.mark.requirement("ask_user.read")
+async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContext) -> None:
+    questions = (await asked_of(NAME, context=context)).questions
+    answers = read_questionnaire(questions, {"question_1": "x" * (MAX_ANSWER_CHARS + 1)})
+    assert answers is not None
+    assert answers[0][0].startswith("x" * MAX_ANSWER_CHARS + " [... cut")
+
+
+@pytest.mark.requirement("ask_user.form")
+@pytest.mark.parametrize(
+    ("action", "channel"), [("decline", Channel.DECLINED), ("cancel", Channel.CANCELLED), ("?", Channel.DECLINED)]
+)
+async def test_only_accepting_gives_an_answer(action: str, channel: Channel, context: ToolContext) -> None:
+    details = await asked_of(LIBRARY, context=context)
+    answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
+    assert (answer.channel, answer.answers) == (channel, ())

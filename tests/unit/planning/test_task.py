@@ -1,0 +1,490 @@
+"""The tool `task`: how an agent is run, what it is given, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.processes import CEILING, needs_proc
+from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
+from tools.contract.context import AbortSignal, ApprovalMode, ClientState, ToolContext
+from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FileDataPart, FunctionCall, TextPart, ToolResult
+from tools.display import render_question
+from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.program_runner import ProgramRunner
+from tools.execution.spill_store import SpillStore
+from tools.filesystem.workspace import Workspace
+from tools.flow import Flow
+from tools.permissions.policy import PermissionPolicy
+from tools.planning.agent_answer import AgentAnswer, read_answer
+from tools.planning.agent_command import DEPTH_VARIABLE, AgentCommand
+from tools.planning.task import MAX_PROMPT_CHARS, TaskTool
+from tools.registry import ToolRegistry
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="not run: nothing is started here")]
+
+SHELL = "/bin/sh"
+
+
+def script(text: str, **more: Any) -> AgentCommand:
+    """An agent that is a script of the shell."""
+    return AgentCommand(name="worker", command=SHELL, args=("-c", text), **more)
+
+
+@dataclass
+class Agents:
+    """A client that hands out tasks.
+
+    Args:
+        context: What the tool is given.
+        runner: Runs agents.
+        spills: Keeps long outputs.
+        told: The progress that the client was told.
+    """
+
+    context: ToolContext
+    runner: ProgramRunner
+    spills: SpillStore
+    told: list[str] = field(default_factory=list[str])
+    environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": os.defpath, "HOME": "/"})
+
+    def tool(self, *agents: AgentCommand) -> TaskTool:
+        """The tool for these agents."""
+        return TaskTool(agents, lambda: self.runner, self.environment)
+
+    async def run(self, agent: AgentCommand, prompt: str = "Do it.") -> ToolResult:
+        """Hand a task to an agent."""
+        tool = self.tool(agent)
+        with anyio.fail_after(CEILING):
+            return await tool.execute(tool.validate_tool_params({"prompt": prompt}), self.context)
+
+    async def text(self, agent: AgentCommand, prompt: str = "Do it.") -> str:
+        """What the model is told."""
+        return text_of(await self.run(agent, prompt))
+
+    async def error(self, agent: AgentCommand) -> ToolError:
+        """Hand a task to an agent that fails."""
+        with pytest.raises(ToolError) as caught:
+            await self.run(agent)
+        return caught.value
+
+
+def text_of(result: ToolResult) -> str:
+    assert isinstance(result.llm_content, list)
+    (text,) = [part.text for part in result.llm_content if isinstance(part, TextPart)]
+    return text
+
+
+@asynccontextmanager
+async def agents_in(context: ToolContext, folder: Path, **options: Any) -> AsyncGenerator[Agents]:
+    starter, spills = BrokeredStarter(), SpillStore(str(folder))
+    told: list[str] = []
+
+    async def progress(done: float, total: float | None, message: str) -> None:
+        assert total is None
+        told.append(message)
+
+    try:
+        yield Agents(replace(context, progress=progress), ProgramRunner(starter, spills, **options), spills, told)
+    finally:
+        with anyio.fail_after(CEILING, shield=True):
+            await spills.aclose()
+            await starter.aclose()
+
+
+@pytest.fixture
+async def agents(context: ToolContext, tmp_path: Path) -> AsyncGenerator[Agents]:
+    async with agents_in(context, tmp_path) as held:
+        yield held
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    with anyio.fail_after(CEILING):
+        while _runs(pid):  # noqa: ASYNC110 - nobody tells
+            await anyio.sleep(0.005)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.requirement("task.run")
+async def test_an_agent_reads_the_task_and_its_output_is_the_answer(agents: Agents, root: Path) -> None:
+    prompt = "Count: ä\n$(touch made) 'quoted'"
+    result = await agents.run(script("cat; echo; pwd"), prompt)
+    assert text_of(result) == f"{prompt}\n{root}"
+    assert result.structured is None
+    assert (result.facts["agent"], result.facts["exitCode"]) == ("worker", 0)
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.requirement("task.run")
+@pytest.mark.parametrize(("prompt", "given"), [("-rf $(x) 'y'", " -rf $(x) 'y'"), ("Do\nit", "Do\nit")])
+async def test_an_agent_can_be_given_the_task_as_its_last_argument_that_is_no_option(
+    prompt: str, given: str, agents: Agents
+) -> None:
+    agent = AgentCommand(
+        name="worker",
+        command=SHELL,
+        args=("-c", 'printf "[%s]" "$0" "$@"; cat', "name"),
+        prompt="argument",
+    )
+    assert await agents.text(agent, prompt) == f"[name][{given}]"
+
+
+@pytest.mark.requirement("task.run")
+async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: Agents, root: Path) -> None:
+    trap = root / "worker-program"
+    trap.write_text("#!/bin/sh\necho trap\n")
+    trap.chmod(0o755)
+    agents.environment = {"PATH": f"{root}{os.pathsep}{os.defpath}"}
+    assert await agents.text(AgentCommand(name="a", command="sh", args=("-c", "echo found"))) == "found"
+    for command in ("worker-program", "./worker-program"):
+        error = await agents.error(AgentCommand(name="a", command=command))
+        assert error.code is ToolErrorType.EXECUTION_FAILED
+        assert "'worker-program' is not there" in error.message
+        assert "agents.a.command" in error.message
+
+
+@pytest.mark.requirement("task.environment")
+async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(agents: Agents) -> None:
+    agents.environment = {"PATH": os.defpath, "API_KEY": "s", "OTHER": "o", "LANG": "C", "HTTPS_PROXY": "http://p"}
+    agent = script("env", env={"SET": "1"}, inherit_env=("API_KEY", "MISSING"))
+    lines = (await agents.text(agent)).splitlines()
+    assert {"API_KEY=s", "SET=1", "LANG=C", "HTTPS_PROXY=http://p", f"{DEPTH_VARIABLE}=1"} <= set(lines)
+    assert not any(line.startswith(("OTHER=", "MISSING=")) for line in lines)
+
+
+@pytest.mark.requirement("task.nested")
+@pytest.mark.parametrize("depth", ["1", "9", "x", "-1", "00"])
+async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str, agents: Agents, root: Path) -> None:
+    agents.environment = {DEPTH_VARIABLE: depth}
+    tool = agents.tool(script("touch made"))
+    params = tool.validate_tool_params({"prompt": "x"})
+    for step in (tool.should_confirm_execute, tool.execute):
+        with pytest.raises(ExecutionDeniedError, match="Do the task yourself"):
+            await step(params, agents.context)
+    assert not (root / "made").exists()
+
+
+@pytest.mark.requirement("task.nested")
+@pytest.mark.parametrize("depth", ["", "0"])
+async def test_a_server_that_no_agent_has_started_hands_out_tasks(depth: str, agents: Agents) -> None:
+    agents.environment = {DEPTH_VARIABLE: depth, "PATH": os.defpath}
+    assert await agents.text(script(f"echo ${DEPTH_VARIABLE}")) == "1"
+
+
+@pytest.mark.requirement("task.progress")
+async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answer(agents: Agents, root: Path) -> None:
+    os.mkfifo(root / "go")
+    results: list[ToolResult] = []
+    agent = script("echo looking >&2; cat go; echo done; echo more >&2")
+
+    async def work() -> None:
+        results.append(await agents.run(agent))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        with anyio.fail_after(CEILING):
+            while not agents.told:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.005)
+        await anyio.to_thread.run_sync((root / "go").write_text, "")
+    assert agents.told[0] == "looking"
+    assert text_of(results[0]) == "done"
+
+
+@pytest.mark.requirement("task.failed")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("echo half; echo broken >&2; exit 3", ("failed with exit code 3", "broken")),
+        ("echo half; exit 3", ("failed with exit code 3", "half")),
+        ("kill -9 $$", ("was ended by SIGKILL",)),
+        ("true", ("ended without an answer",)),
+        ("echo note >&2", ("ended without an answer", "note")),
+    ],
+)
+async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
+    text: str, told: tuple[str, ...], agents: Agents
+) -> None:
+    error = await agents.error(script(text))
+    assert error.code is ToolErrorType.EXECUTION_FAILED
+    assert all(part in error.message for part in (*told, "worker", "look before you try again"))
+
+
+@pytest.mark.requirement("task.failed")
+async def test_a_program_that_cannot_be_started_is_told_without_its_path(agents: Agents, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.write_text("#!/no/such/interpreter\n")
+    damaged.chmod(0o755)
+    error = await agents.error(AgentCommand(name="worker", command=str(damaged)))
+    assert "'damaged' was not started" in error.message
+    assert str(tmp_path) not in error.message
+
+
+@pytest.mark.requirement("task.failed")
+async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_setting(
+    agents: Agents, tmp_path: Path
+) -> None:
+    error = await agents.error(AgentCommand(name="worker", command=str(tmp_path / "nothing")))
+    assert "The agent 'worker' was not started: its program 'nothing' is not there" in error.message
+    assert "agents.worker.command" in error.message
+    assert str(tmp_path) not in error.message
+
+
+@pytest.mark.requirement("task.ended")
+@needs_proc
+async def test_at_its_limit_an_agent_is_ended_with_all_it_started(agents: Agents, root: Path) -> None:
+    agent = script("trap '' TERM; sleep 600 & echo $! >child; echo $$ >self; echo stuck >&2; wait", timeout=1_000)
+    error = await agents.error(agent)
+    assert "took longer than 1 s" in error.message
+    assert "agents.worker.timeout" in error.message
+    assert "stuck" in error.message
+    for name in ("child", "self"):
+        await gone(int((root / name).read_text()))
+
+
+@pytest.mark.requirement("task.ended")
+@needs_proc
+async def test_a_cancelled_call_ends_its_agent_with_all_it_started(agents: Agents, root: Path) -> None:
+    agent = script("setsid sleep 600 & echo $! >child; echo $$ >self.tmp; mv self.tmp self; wait")
+    async with anyio.create_task_group() as group:
+        group.start_soon(agents.run, agent)
+        with anyio.fail_after(CEILING):
+            while not (root / "self").exists():  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    for name in ("child", "self"):
+        await gone(int((root / name).read_text()))
+
+
+@pytest.mark.requirement("task.ended")
+@needs_proc
+async def test_what_an_agent_leaves_running_is_ended(agents: Agents, root: Path) -> None:
+    assert await agents.text(script("setsid sleep 600 & echo $! >child; echo done")) == "done"
+    await gone(int((root / "child").read_text()))
+
+
+@pytest.mark.requirement("task.ended")
+async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context: ToolContext, tmp_path: Path) -> None:
+    async with agents_in(context, tmp_path, max_concurrent=1) as agents, anyio.create_task_group() as group:
+        os.mkfifo(tmp_path / "workspace" / "go")
+        group.start_soon(agents.run, script("echo begun >&2; cat go; echo done"))
+        with anyio.fail_after(CEILING):
+            while not agents.told:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.005)
+        error = await agents.error(script("echo second", timeout=50))
+        assert "too many others ran" in error.message
+        await anyio.to_thread.run_sync((tmp_path / "workspace" / "go").write_text, "")
+
+
+@pytest.mark.requirement("task.long")
+async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Agents) -> None:
+    result = await agents.run(script("seq 100000"))
+    text = text_of(result)
+    assert text.startswith("Note: the agent printed 588.9 kB; only the beginning and the end of its answer are shown.")
+    assert "\n\n1\n2\n" in text
+    assert text.endswith("\n100000")
+    assert len(text) < 45_000
+    assert isinstance(result.llm_content, list)
+    (link,) = [part for part in result.llm_content if isinstance(part, FileDataPart)]
+    assert link.uri.endswith(os.path.basename(result.facts["outputFile"]))
+    kept = await anyio.Path(result.facts["outputFile"]).read_text()
+    assert kept.split() == [str(number) for number in range(1, 100_001)]
+
+
+@pytest.mark.requirement("task.json")
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ('{"type": "result", "result": "yes", "is_error": false}', "yes"),
+        ('{"response": "yes", "stats": {}}', "yes"),
+        ('{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
+        ('{\n "text": "yes"\n}', "yes"),
+        ('[{"type": "system", "text": "no"}, {"type": "result", "result": "yes"}]', "yes"),
+        ('{"type": "system", "text": "no"}\n{"type": "result", "result": "yes"}\n\n', "yes"),
+        ('warming up\n{"result": "yes"}', "yes"),
+        ('{"result": "", "response": "yes"}', "yes"),
+        ('{"result": "yes"', '{"result": "yes"'),
+        ('{"stats": {}}', '{"stats": {}}'),
+        ("plain", "plain"),
+        ("[]", "[]"),
+    ],
+)
+async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_answer(
+    printed: str, expected: str, agents: Agents
+) -> None:
+    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json")
+    assert await agents.text(agent) == expected
+    assert await agents.text(replace(agent, output="text")) == printed.strip("\n")
+
+
+@pytest.mark.requirement("task.json")
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ('{"result": "I could not.", "is_error": true}', "I could not."),
+        ('{"error": {"message": "no quota", "code": 1}}', "no quota"),
+        ('{"error": "no quota"}', "no quota"),
+        ('{"error": [1]}', "[1]"),
+    ],
+)
+async def test_an_agent_that_says_it_failed_has_failed(printed: str, told: str, agents: Agents) -> None:
+    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json")
+    error = await agents.error(agent)
+    assert "says that it has failed" in error.message
+    assert told in error.message
+
+
+@pytest.mark.requirement("task.json")
+async def test_a_long_stream_of_events_still_ends_in_its_answer(agents: Agents) -> None:
+    text = 'i=0; while [ $i -lt 400 ]; do printf \'{"event": "%01000d"}\\n\' $i; i=$((i+1)); done; echo "$0"'
+    answer = json.dumps({"result": "x" * 50_000 + " end"})
+    agent = AgentCommand(name="worker", command=SHELL, args=("-c", text, answer), output="json")
+    result = text_of(await agents.run(agent))
+    assert result.endswith("x end")
+    assert '"event"' not in result
+    assert "[... what was printed here is left out ...]" in result
+
+
+@pytest.mark.requirement("task.json")
+def test_json_that_is_very_deep_is_no_answer() -> None:
+    assert read_answer(b"[" * 100_000, is_whole=True) is None
+    assert read_answer(b'{"text": "\xff"}', is_whole=False) == AgentAnswer("\ufffd")
+
+
+ONE = AgentCommand(name="Reviewer", command="review", description="Reads code.")
+TWO = AgentCommand(name="tester", command="test")
+
+
+def tool_of(*agents: AgentCommand) -> TaskTool:
+    def no_runner() -> ProgramRunner:
+        raise AssertionError("nothing is to be run")
+
+    return TaskTool(agents, no_runner, {})
+
+
+@pytest.mark.requirement("task.agents")
+def test_the_schema_names_the_agents_and_wants_one_only_where_there_are_several() -> None:
+    several, one = tool_of(ONE, TWO), tool_of(ONE)
+    assert several.parameter_schema["properties"]["subagent_type"]["enum"] == ["Reviewer", "tester"]
+    assert several.parameter_schema["required"] == ["prompt", "subagent_type"]
+    assert one.parameter_schema["required"] == ["prompt"]
+    assert one.validate_tool_params({"prompt": "x"}).subagent_type == "Reviewer"
+    assert several.description.endswith("Agents:\n- Reviewer: Reads code.\n- tester")
+
+
+@pytest.mark.requirement("task.agents")
+@pytest.mark.parametrize("given", [{"subagent_type": "reviewer"}, {"agent_name": " REVIEWER "}])
+def test_an_agent_is_found_whatever_case_its_name_is_written_in(given: dict[str, str]) -> None:
+    assert tool_of(ONE, TWO).validate_tool_params({"prompt": "x", **given}).subagent_type == "Reviewer"
+
+
+@pytest.mark.requirement("task.agents")
+def test_a_name_that_stands_as_it_is_goes_before_one_of_another_case() -> None:
+    tool = tool_of(ONE, replace(TWO, name="reviewer"))
+    assert tool.validate_tool_params({"prompt": "x", "subagent_type": "reviewer"}).subagent_type == "reviewer"
+    with pytest.raises(InvalidToolParamsError):
+        tool.validate_tool_params({"prompt": "x", "subagent_type": "REVIEWER"})
+
+
+@pytest.mark.requirement("task.agents")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"prompt": "x"},
+        {"prompt": "x", "subagent_type": "writer"},
+        {"prompt": "x", "subagent_type": ""},
+        {"prompt": "x", "subagent_type": 5},
+        {"prompt": " ", "subagent_type": "tester"},
+        {"prompt": "a\0b", "subagent_type": "tester"},
+        {"prompt": "x" * (MAX_PROMPT_CHARS + 1), "subagent_type": "tester"},
+        {"subagent_type": "tester"},
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_a_task_for_nobody_or_of_nothing_is_refused(arguments: Mapping[str, Any]) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        tool_of(ONE, TWO).validate_tool_params(arguments)
+    if arguments.get("subagent_type", "") in ("", "writer") and arguments.get("prompt") == "x":
+        assert "Reviewer, tester" in caught.value.message
+
+
+@pytest.mark.requirement("task.consent")
+async def test_a_person_is_shown_the_agent_its_command_line_and_the_whole_task(context: ToolContext) -> None:
+    agent = replace(ONE, args=("--model", "big one", "--api-key=sk-ant-api03-abcdefghijklmnopqrstuvwxyz"))
+    tool = tool_of(agent)
+    params = tool.validate_tool_params({"prompt": "Look\u202e here.\nThen there.", "description": "Look around"})
+    details = await tool.should_confirm_execute(params, context)
+    shown = render_question(Question(tool.get_description(params, context), details, ""))
+    assert "Task for Reviewer: Look around" in shown
+    assert "the agent Reviewer, which runs outside the sandbox" in shown
+    assert "review --model 'big one' --api-key=" in shown
+    assert "abcdefghijklmnopqrstuvwxyz" not in shown
+    assert "Look<U+202E> here.\nThen there.\n" in shown
+
+
+@pytest.mark.requirement("task.consent")
+async def test_an_answer_is_bound_to_the_command_line_that_was_shown(context: ToolContext) -> None:
+    params = tool_of(ONE).validate_tool_params({"prompt": "x"})
+    before = await tool_of(ONE).should_confirm_execute(params, context)
+    after = await tool_of(replace(ONE, args=("--all",))).should_confirm_execute(params, context)
+    assert isinstance(before, ExecConfirmation)
+    assert before.state != after.state
+
+
+@pytest.mark.requirement("task.consent")
+@pytest.mark.parametrize(
+    ("mode", "code"),
+    [
+        (ApprovalMode.PLAN, ToolErrorType.EXECUTION_DENIED),
+        (ApprovalMode.DEFAULT, ToolErrorType.EXECUTION_DENIED),
+        (ApprovalMode.AUTO_EDIT, ToolErrorType.EXECUTION_DENIED),
+        (ApprovalMode.YOLO, None),
+    ],
+)
+async def test_a_task_needs_consent_unless_everything_is_allowed(
+    mode: ApprovalMode, code: ToolErrorType | None, agents: Agents, root: Path
+) -> None:
+    registry = ToolRegistry()
+    registry.register_tool(agents.tool(script("touch made; echo done")))
+    context = replace(agents.context, client=ClientState("test", mode))
+
+    class Nobody:
+        async def ask(self, question: Question) -> Unavailable:
+            del question
+            return Unavailable(client_decides=False, way_out="Set this.")
+
+    result = await Flow(registry, PermissionPolicy()).run(FunctionCall("Task", {"prompt": "x"}), context, Nobody())
+    assert isinstance(result, ToolResult)
+    assert (result.error.code if result.error is not None else None) is code
+    assert (root / "made").exists() is (code is None)
+
+
+@pytest.mark.requirement("task.run")
+async def test_without_a_workspace_nothing_is_run(agents: Agents) -> None:
+    agents.context = replace(agents.context, workspace=Workspace([]))
+    assert (await agents.error(script("echo x"))).code is ToolErrorType.NO_WORKSPACE
+
+
+@pytest.mark.requirement("task.ended")
+async def test_a_call_that_is_cancelled_already_starts_nothing(agents: Agents, root: Path) -> None:
+    signal = AbortSignal()
+    signal.abort()
+    agents.context = replace(agents.context, signal=signal)
+    assert (await agents.error(script("touch made"))).code is ToolErrorType.CANCELLED
+    assert not (root / "made").exists()

@@ -1,0 +1,70 @@
+"""Rules about single agents, in settings and as answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tools.contract.confirmation import Decision
+from tools.contract.context import ToolContext
+from tools.execution.program_runner import ProgramRunner
+from tools.flow import Flow
+from tools.permissions.permission import Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rules import RuleReader
+from tools.planning.agent_command import AgentCommand
+from tools.planning.task import TaskTool
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+
+def no_runner() -> ProgramRunner:
+    raise AssertionError("nothing is to be run")
+
+
+TOOL = TaskTool([AgentCommand(name=name, command="x") for name in ("Reviewer", "tester", "od*d")], no_runner, {})
+
+
+async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdict:
+    registry = ToolRegistry()
+    registry.register_tool(TOOL)
+    reader = RuleReader(registry.canonical, "/home/u")
+    read = reader.read({f"permissions.{key}": texts for key, texts in rules.items()})
+    assert reader.warnings == []
+    flow = Flow(registry, PermissionPolicy(read, registry.canonical))
+    return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
+
+
+@pytest.mark.requirement("task.rules")
+@pytest.mark.parametrize("rule", ["Task(Reviewer)", "Agent(reviewer)", "task(REV*)", "TaskTool(Reviewer)"])
+async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) -> None:
+    assert await verdict("Reviewer", context, allow=[rule]) is Verdict.ALLOW
+    assert await verdict("tester", context, allow=[rule]) is Verdict.ASK
+    assert await verdict("Reviewer", context, allow=["Task"], deny=[rule]) is Verdict.DENY
+    assert await verdict("tester", context, allow=["Task"], deny=[rule]) is Verdict.ALLOW
+    assert await verdict("Reviewer", context, allow=["*"], ask=[rule]) is Verdict.ASK
+
+
+@pytest.mark.requirement("task.rules")
+async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext) -> None:
+    flow = Flow(ToolRegistry(), PermissionPolicy())
+    judged = await flow.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
+    (always,) = [choice for choice in judged.choices if choice.decision is Decision.ALWAYS]
+    assert always.rules == ("Task(tester)",)
+    context = replace(context, client=replace(context.client, grants=list(always.rules)))
+    assert (
+        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "tester"}, context)
+    ).permission.verdict is Verdict.ALLOW
+    assert (
+        await flow.judge(TOOL, {"prompt": "y", "subagent_type": "Reviewer"}, context)
+    ).permission.verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("task.rules")
+async def test_an_agent_whose_name_would_be_a_pattern_is_never_allowed_for_always(context: ToolContext) -> None:
+    judged = await Flow(ToolRegistry(), PermissionPolicy()).judge(
+        TOOL, {"prompt": "x", "subagent_type": "od*d"}, context
+    )
+    assert [choice.decision for choice in judged.choices] == [Decision.ONCE, Decision.DENY]

@@ -1,0 +1,213 @@
+"""`--settings qwen|gemini`: the files of these CLIs, their order, both shapes, and what of them counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings.agent_cli import AGENT_CLIS, CliName
+from tests.settings_cases import sources, write
+from tests.unit.settings.agent_cli_files import FLAT, SECTIONS
+from tools.contract.context import ApprovalMode
+
+BOTH: list[CliName] = ["qwen", "gemini"]
+
+
+@pytest.fixture
+def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """An environment in which both CLIs have their files for the machine below the test's folder."""
+    for prefix, name in (("QWEN_CODE", "qwen"), ("GEMINI_CLI", "gemini")):
+        environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / name / "settings.json")
+    return environ
+
+
+def user_path(tmp_path: Path, cli: CliName) -> Path:
+    return tmp_path / "home" / AGENT_CLIS[cli].folder / "settings.json"
+
+
+def load_cli(tmp_path: Path, cli: CliName, content: str | dict[str, Any], environ: dict[str, str]) -> SettingsReport:
+    write(user_path(tmp_path, cli), content)
+    return load_settings([], {}, environ, cli=cli, folder=str(tmp_path / "no-project"))
+
+
+@pytest.mark.requirement("settings.agent-cli.shapes")
+@pytest.mark.parametrize("cli", BOTH)
+def test_the_flat_shape_of_older_versions_means_what_it_meant(
+    machine: dict[str, str], tmp_path: Path, cli: CliName
+) -> None:
+    report = load_cli(tmp_path, cli, FLAT, {**machine, "MY_TAVILY_KEY": "tavily", "MODE": "fast"})
+    settings = report.settings
+    assert settings.tools.discovery_command == ("bin/get_tools", "--all", "with blanks")
+    assert settings.tools.call_command == ("bin/call_tool",)
+    assert settings.tools.core == ("ReadFileTool", "GlobTool", "ShellTool(ls)")
+    assert settings.tools.allowed == ("run_shell_command(git status)",)
+    assert settings.tools.exclude == ("run_shell_command(rm -rf)",)
+    assert settings.memory.file_name == ("AGENTS.md",)
+    assert settings.approval_mode is ApprovalMode.AUTO_EDIT
+    assert not settings.workspace.respect_git_ignore
+    assert settings.web.search.tavily.api_key == "tavily"
+    assert {entry.alias: entry.left_out for entry in report.entries} == {
+        "myPythonServer": None,
+        "myNodeServer": "It is in mcp.excluded.",
+        "mcp": "It is not in mcp.allowed.",
+    }
+    assert report.upstreams["myPythonServer"].include_tools == ("safe_tool", "file_reader")
+
+
+@pytest.mark.requirement("settings.agent-cli.shapes")
+@pytest.mark.parametrize("cli", BOTH)
+def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
+    report = load_cli(tmp_path, cli, SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
+    settings = report.settings
+    assert settings.approval_mode is ApprovalMode.PLAN
+    assert settings.shell.silence_timeout == 30_000
+    assert (settings.limits.read_chars, settings.limits.read_lines) == (16_000, 2_000)
+    assert settings.permissions.model_dump() == {"allow": ("Bash(git *)",), "ask": ("Edit",), "deny": ("Read(.env)",)}
+    assert settings.memory.file_name == ("CONTEXT.md", "QWEN.md")
+    assert (settings.workspace.respect_git_ignore, settings.workspace.respect_agent_ignore) == (True, False)
+    assert settings.web.search.default == "google"
+    assert settings.web.search.configured == ("tavily", "google")
+    assert report.upstreams["mcp"].command == "./start-server"
+    assert report.upstreams["mcp"].args == ("--verbose",)
+    assert report.upstreams["mainServer"].trust
+    assert set(report.upstreams) == {"mcp", "mainServer"}
+
+
+@pytest.mark.requirement("settings.agent-cli.silence")
+def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    report = load_cli(tmp_path, "qwen", SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
+    said = f"{user_path(tmp_path, 'qwen')}: webSearch.provider "
+    assert [warning.removeprefix(said) for warning in report.warnings] == [
+        '"dashscope" is not known and is ignored; known are tavily, brave, google, searxng.'
+    ]
+
+
+@pytest.mark.requirement("settings.agent-cli.restrictions")
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ({"sandbox": "docker"}, "sandbox"),
+        ({"tools": {"sandbox": True}}, "tools.sandbox"),
+        ({"security": {"disableYoloMode": True}}, "security.disableYoloMode"),
+        ({"hooks": {"BeforeTool": [{"command": "check"}]}}, "hooks"),
+        ({"admin": {"mcp": {"enabled": False}}}, "admin"),
+        ({"policyPaths": ["p.toml"]}, "policyPaths"),
+    ],
+    ids=["sandbox", "tools.sandbox", "yolo", "hooks", "admin", "policies"],
+)
+def test_a_restriction_that_has_no_counterpart_is_told(
+    machine: dict[str, str], tmp_path: Path, content: dict[str, Any], key: str
+) -> None:
+    warnings = load_cli(tmp_path, "gemini", content, machine).warnings
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{user_path(tmp_path, 'gemini')}: {key} restricts, and is not known here: ")
+
+
+@pytest.mark.requirement("settings.yolo")
+@pytest.mark.parametrize(
+    "content",
+    [{"yolo": True}, {"approvalMode": "yolo"}, {"general": {"defaultApprovalMode": "yolo"}}],
+    ids=json.dumps,
+)
+def test_yolo_in_another_clis_file_is_ignored_with_a_warning(
+    machine: dict[str, str], tmp_path: Path, content: dict[str, Any]
+) -> None:
+    report = load_cli(tmp_path, "gemini", content, machine)
+    assert report.settings.approval_mode is ApprovalMode.DEFAULT
+    assert len(report.warnings) == 1
+    assert "yolo" in report.warnings[0]
+
+
+@pytest.mark.requirement("settings.agent-cli.order")
+def test_a_later_file_of_the_documented_order_wins(machine: dict[str, str], tmp_path: Path) -> None:
+    def says(name: str, count: int) -> dict[str, Any]:
+        return {"mcpServers": {key: {"command": name} for key in "abcdef"[:count]}}
+
+    defaults = write(tmp_path / "qwen/system-defaults.json", says("defaults", 6))
+    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", says("own", 5))
+    user = write(user_path(tmp_path, "qwen"), says("user", 4))
+    overrides = write(tmp_path / "qwen/settings.json", says("overrides", 3))
+    config = write(tmp_path / "mcp.json", says("config", 2))
+    report = load_settings([config], {"mcpServers": {"a": {"command": "line"}}}, machine, cli="qwen")
+    assert {alias: entry.command for alias, entry in sorted(report.upstreams.items())} == {
+        "a": "line",
+        "b": "config",
+        "c": "overrides",
+        "d": "user",
+        "e": "own",
+        "f": "defaults",
+    }
+    assert report.files == (defaults, own, user, overrides, config)
+    assert report.user_file == own
+
+
+@pytest.mark.requirement("settings.agent-cli.order")
+def test_lists_of_rules_of_these_files_are_put_together_and_take_nothing_back(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"permissions": {"deny": ["A", "B"]}})
+    user = write(user_path(tmp_path, "qwen"), {"permissions": {"deny": ["B", "C"]}})
+    report = load_settings([], {}, machine, cli="qwen", folder="/")
+    assert report.settings.permissions.deny == ("A", "B", "C")
+    assert sources(report)["permissions.deny"] == f"{own} and {user}"
+
+
+@pytest.mark.requirement("settings.agent-cli.files")
+def test_without_the_option_these_files_count_for_nothing(machine: dict[str, str], tmp_path: Path) -> None:
+    write(user_path(tmp_path, "qwen"), "no settings at all")
+    assert load_settings([], {}, machine).files == ()
+
+
+@pytest.mark.requirement("settings.agent-cli.files")
+def test_a_broken_file_of_the_other_cli_is_an_error_that_names_it(machine: dict[str, str], tmp_path: Path) -> None:
+    write(user_path(tmp_path, "gemini"), "{")
+    with pytest.raises(SettingsError, match="not valid JSON") as caught:
+        load_settings([], {}, machine, cli="gemini")
+    assert caught.value.message.startswith(str(user_path(tmp_path, "gemini")))
+
+
+@pytest.mark.requirement("settings.agent-cli.files")
+@pytest.mark.parametrize(
+    ("cli", "platform", "expected"),
+    [
+        ("qwen", "linux", "/etc/qwen-code/settings.json"),
+        ("gemini", "linux", "/etc/gemini-cli/settings.json"),
+        ("qwen", "darwin", "/Library/Application Support/QwenCode/settings.json"),
+        ("gemini", "darwin", "/Library/Application Support/GeminiCli/settings.json"),
+    ],
+)
+def test_the_files_of_the_machine_stand_where_these_clis_look(cli: CliName, platform: str, expected: str) -> None:
+    defaults, overrides = AGENT_CLIS[cli].system_files({}, platform)
+    assert overrides == expected
+    assert defaults == expected.replace("settings.json", "system-defaults.json")
+
+
+@pytest.mark.requirement("settings.agent-cli.files")
+def test_environment_variables_name_other_places_as_for_these_clis(tmp_path: Path) -> None:
+    environ = {
+        "HOME": "/home/me",
+        "QWEN_HOME": "/q",
+        "GEMINI_CLI_HOME": "/g",
+        "QWEN_CODE_SYSTEM_DEFAULTS_PATH": "/d.json",
+        "QWEN_CODE_SYSTEM_SETTINGS_PATH": "/s.json",
+    }
+    assert AGENT_CLIS["qwen"].user_folder(environ) == "/q"
+    assert AGENT_CLIS["gemini"].user_folder(environ) == "/g/.gemini"
+    assert AGENT_CLIS["qwen"].system_files(environ, "linux") == ("/d.json", "/s.json")
+
+
+@pytest.mark.requirement("settings.agent-cli.memory")
+@pytest.mark.parametrize(("cli", "title"), [("qwen", "Qwen"), ("gemini", "Gemini")])
+def test_memories_go_where_that_cli_keeps_them(
+    machine: dict[str, str], tmp_path: Path, cli: CliName, title: str
+) -> None:
+    memory = load_cli(tmp_path, cli, {}, machine).settings.memory
+    assert memory.file_name == (f"{title.upper()}.md",)
+    assert memory.global_folder == str(user_path(tmp_path, cli).parent)
+    assert memory.section == f"{title} Added Memories"

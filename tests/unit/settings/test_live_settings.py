@@ -1,0 +1,141 @@
+"""Changed settings in a running server: upstreams that did not change go on, rules change at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.live_settings import LiveSettings, waiting_for_restart
+from server.permissions import permission_policy
+from server.settings import SettingsReport, load_settings
+from server.upstreams.connection import Upstream
+from server.upstreams.pool import UpstreamPool
+from tests.harness import stdio_upstream
+from tests.settings_cases import write
+from tools.contract.context import ClientState, Limits, ToolContext
+from tools.contract.subject import CommandSubject
+from tools.execution.run_shell_command import ShellTool
+from tools.filesystem.workspace import Workspace
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+
+class Running:
+    """What changes with the settings, wired by hand."""
+
+    def __init__(self, file: Path, environ: dict[str, str], content: dict[str, Any]) -> None:
+        self._file, self._environ = file, environ
+        report = self.written(content)
+        self.registry = ToolRegistry()
+        self.policy = permission_policy(report, self.registry)
+        self.pool = UpstreamPool(report.upstreams, self.registry, 0)
+        self.changes: list[tuple[SettingsReport, SettingsReport]] = []
+        self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._told)
+
+    def written(self, content: dict[str, Any]) -> SettingsReport:
+        return load_settings([write(self._file, content)], {}, self._environ)
+
+    async def _told(self, before: SettingsReport, now: SettingsReport) -> None:
+        self.changes.append((before, now))
+
+    async def upstream(self, alias: str) -> Upstream:
+        found = self.pool.owner_of(f"{alias}__x")
+        assert found is not None
+        with anyio.fail_after(50):
+            await found.known.wait()
+        assert found.is_connected
+        return found
+
+
+@pytest.mark.requirement("settings.live.upstreams")
+async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_others_go_on(
+    environ: dict[str, str], file: Path, root: Path
+) -> None:
+    running = Running(
+        file,
+        environ,
+        {"mcpServers": {"same": stdio_upstream(), "changed": stdio_upstream(), "gone": stdio_upstream()}},
+    )
+    context = ToolContext(Workspace([str(root)]), Limits(), ClientState(key="test"))
+    async with anyio.create_task_group() as tasks:
+        running.pool.start(tasks)
+        same, changed = await running.upstream("same"), await running.upstream("changed")
+        await running.upstream("gone")
+        steps: list[str] = []
+
+        async def call() -> None:
+            tool = running.registry.get_tool("same__wait")
+            with anyio.CancelScope() as scope:
+                tasks_of_call.append(scope)
+                await tool.execute(tool.validate_tool_params({}), context)
+            steps.append("ended by us" if scope.cancelled_caught else "ended")
+
+        tasks_of_call: list[anyio.CancelScope] = []
+        tasks.start_soon(call)
+        report = running.written(
+            {
+                "mcpServers": {
+                    "same": stdio_upstream(),
+                    "changed": stdio_upstream(excludeTools=["fail"]),
+                    "fresh": stdio_upstream(),
+                }
+            }
+        )
+        await running.live.apply(report, tasks)
+        assert [upstream.alias for upstream in running.pool.upstreams] == ["same", "changed", "fresh"]
+        assert await running.upstream("same") is same
+        assert await running.upstream("changed") is not changed
+        await running.upstream("fresh")
+        names = {tool.name for tool in running.registry.get_all_tools()}
+        assert {"same__fail", "changed__echo", "fresh__echo"} <= names
+        assert "changed__fail" not in names
+        assert not any(name.startswith("gone__") for name in names)
+        assert steps == []
+        tasks_of_call[0].cancel()
+        with anyio.fail_after(20):
+            await running.registry.discover_all_tools()
+        tasks.cancel_scope.cancel()
+    assert len(running.changes) == 1
+
+
+@pytest.mark.requirement("settings.live.rules")
+async def test_rules_change_at_once_and_what_a_session_was_granted_stays(
+    environ: dict[str, str], file: Path, root: Path
+) -> None:
+    running = Running(file, environ, {"permissions": {"allow": ["Bash(touch *)"]}})
+    client, workspace = ClientState(key="test", grants=["Bash(mkdir *)"]), Workspace([str(root)])
+
+    def verdict(command: str) -> str:
+        subject = CommandSubject(command, str(root))
+        permission = running.policy.judge_subjects(ShellTool(), [subject], client, workspace)
+        return permission.verdict if permission is not None else "none"
+
+    assert [verdict("touch a"), verdict("mkdir b"), verdict("rm c")] == ["allow", "allow", "ask"]
+    async with anyio.create_task_group() as tasks:
+        await running.live.apply(running.written({"permissions": {"deny": ["Bash(rm *)"]}}), tasks)
+    assert [verdict("touch a"), verdict("mkdir b"), verdict("rm c")] == ["ask", "allow", "deny"]
+
+
+@pytest.mark.requirement("settings.live.rules")
+async def test_a_rule_that_was_saved_meanwhile_stays_where_the_settings_give_the_same_rules(
+    environ: dict[str, str], file: Path
+) -> None:
+    rules = {"permissions": {"allow": ["Bash(ls)"]}}
+    running = Running(file, environ, rules)
+    running.policy.allow(["Bash(touch *)"], "permissions.allow")
+    async with anyio.create_task_group() as tasks:
+        await running.live.apply(running.written({**rules, "http": {"port": 1}}), tasks)
+    assert len(running.policy.rules.allow) == 2
+
+
+@pytest.mark.requirement("settings.live.restart")
+async def test_what_waits_for_the_next_start_is_told(environ: dict[str, str], file: Path) -> None:
+    running = Running(file, environ, {})
+    before = running.live.report.settings
+    now = running.written({"http": {"port": 1}, "media": "notice", "permissions": {"deny": ["Edit"]}}).settings
+    assert waiting_for_restart(before, now) == ["media", "http"]
+    assert waiting_for_restart(before, before) == []

@@ -1,0 +1,110 @@
+"""Watching the settings files: what is yielded, what is not, and what a broken file does."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from server.settings import SettingsReport, load_settings
+from server.settings.trust import digest, trust_file, trust_folder
+from server.settings.watch import new_settings
+from tests.settings_cases import write
+
+pytestmark = pytest.mark.anyio
+
+LOOK_SECONDS = 0.02
+
+
+async def following(changes: AsyncGenerator[SettingsReport]) -> SettingsReport:
+    with anyio.fail_after(20):
+        return await anext(changes)
+
+
+@pytest.mark.requirement("settings.live.watch")
+async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last(
+    environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(file, {"media": "notice"})
+    report = load_settings([str(file)], {}, environ)
+    async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
+        write(file, {"media": "inline", "http": {"port": 7}})
+        assert (await following(changes)).settings.http.port == 7
+        write(file, '{"media": ')
+        told = anyio.Event()
+
+        class Teller(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if "cannot be used" in record.getMessage():
+                    told.set()
+
+        logger, teller = logging.getLogger("server.settings.watch"), Teller()
+        logger.addHandler(teller)
+        try:
+            async with anyio.create_task_group() as group:
+
+                async def mend() -> None:
+                    with anyio.fail_after(20):
+                        await told.wait()
+                    write(file, {"http": {"port": 8}})
+
+                group.start_soon(mend)
+                assert (await following(changes)).settings.http.port == 8
+        finally:
+            logger.removeHandler(teller)
+    assert any(str(file) in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.requirement("settings.live.watch")
+async def test_a_change_between_the_start_and_the_first_look_is_seen(environ: dict[str, str], file: Path) -> None:
+    write(file, {"http": {"port": 1}})
+    report = load_settings([str(file)], {}, environ)
+    write(file, {"http": {"port": 2}})
+    async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
+        assert (await following(changes)).settings.http.port == 2
+
+
+@pytest.mark.requirement("settings.live.watch")
+async def test_a_file_that_appears_and_one_that_goes_are_seen(environ: dict[str, str], tmp_path: Path) -> None:
+    own = tmp_path / "home/.config/coretools-mcp/settings.json"
+    async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
+        write(own, {"http": {"port": 3}})
+        assert (await following(changes)).settings.http.port == 3
+        own.unlink()
+        assert (await following(changes)).settings.http.port == 8808
+
+
+@pytest.mark.requirement("settings.live.watch")
+async def test_a_file_put_in_place_by_a_rename_is_seen_and_a_mere_touch_gives_nothing(
+    environ: dict[str, str], file: Path
+) -> None:
+    write(file, {"http": {"port": 1}})
+    async with aclosing(new_settings(load_settings([str(file)], {}, environ), LOOK_SECONDS)) as changes:
+        Path(write(file.with_name("new.json"), {"http": {"port": 2}})).replace(file)
+        assert (await following(changes)).settings.http.port == 2
+        os.utime(file, (1, 1))
+        with anyio.move_on_after(25 * LOOK_SECONDS) as scope:
+            await anext(changes)
+        assert scope.cancelled_caught
+
+
+@pytest.mark.requirement("settings.live.trust")
+async def test_trust_takes_effect_without_a_restart_and_ends_when_the_file_changes(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    project = tmp_path.resolve() / "project"
+    path = Path(write(project / ".coretools/settings.json", {"mcpServers": {"a": {"command": "a"}}}))
+    report = load_settings([], {}, environ, folder=str(project))
+    assert report.upstreams == {}
+    async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
+        store = trust_file(environ)
+        assert store is not None
+        trust_folder(store, str(project), {".coretools/settings.json": digest(path.read_bytes())})
+        assert set((await following(changes)).upstreams) == {"a"}
+        write(path, {"mcpServers": {"a": {"command": "evil"}}})
+        assert (await following(changes)).upstreams == {}

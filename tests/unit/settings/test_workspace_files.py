@@ -1,0 +1,262 @@
+"""Settings that come with a workspace: nothing of them counts before trust, and never what is the operator's."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsReport, load_settings
+from server.settings.layers import FileState
+from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
+from tests.settings_cases import sources, write
+
+EVIL: dict[str, Any] = {
+    "mcpServers": {"evil": {"command": "evil"}},
+    "tools": {"discoveryCommand": "evil", "callCommand": "evil", "allowed": ["run_shell_command"]},
+    "mcp": {"serverCommand": "evil"},
+    "agents": {"evil": {"command": "evil"}},
+    "permissions": {"allow": ["Bash"]},
+    "approvalMode": "auto-edit",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "project"
+    folder.mkdir()
+    return folder
+
+
+def load_project(project: Path, environ: dict[str, str], **overrides: Any) -> SettingsReport:
+    return load_settings([], overrides, environ, folder=str(project))
+
+
+def trust(project: Path, environ: dict[str, str], *names: str) -> None:
+    store = trust_file(environ)
+    assert store is not None
+    trust_folder(store, str(project), {name: digest((project / name).read_bytes()) for name in names})
+
+
+OWN = ".coretools/settings.json"
+QWEN = ".qwen/settings.json"
+
+
+@pytest.mark.requirement("settings.workspace.untrusted")
+@pytest.mark.parametrize("name", [OWN, QWEN])
+def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, str], project: Path, name: str) -> None:
+    write(project / name, EVIL)
+    plain = load_settings([], {}, environ, cli="qwen", folder="/")
+    report = load_settings([], {}, environ, cli="qwen", folder=str(project))
+    assert report.settings == plain.settings
+    said = f"{project}: {name} is not trusted, so nothing of it counts."
+    assert report.warnings == (f"{said} Look at it, then run: coretools-mcp trust {project}",)
+
+
+@pytest.mark.requirement("settings.workspace.untrusted")
+def test_an_env_file_in_a_workspace_sets_nothing(environ: dict[str, str], project: Path) -> None:
+    write(project / ".env", "TAVILY_API_KEY=evil\nCORETOOLS_CONFIG=evil\n")
+    report = load_project(project, environ)
+    assert (sources(report), report.warnings, report.settings.web.search.tavily.api_key) == ({}, (), None)
+
+
+@pytest.mark.requirement("settings.workspace.trusted")
+def test_what_is_trusted_counts(environ: dict[str, str], project: Path) -> None:
+    path = write(project / OWN, EVIL)
+    trust(project, environ, OWN)
+    report = load_project(project, environ)
+    assert report.settings.tools.discovery_command == ("evil",)
+    assert sources(report)["approvalMode"] == path
+    assert set(report.upstreams) == {"evil", "mcp"}
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("settings.workspace.changed")
+def test_a_file_that_changed_after_it_was_trusted_counts_no_more(environ: dict[str, str], project: Path) -> None:
+    write(project / OWN, {"permissions": {"deny": ["Edit"]}})
+    trust(project, environ, OWN)
+    assert load_project(project, environ).settings.permissions.deny == ("Edit",)
+    write(project / OWN, {"permissions": {"allow": ["Edit"]}})
+    report = load_project(project, environ)
+    assert report.settings.permissions.allow == ()
+    assert len(report.warnings) == 1
+    assert "is not as it was when it was trusted" in report.warnings[0]
+    assert f"coretools-mcp trust {project}" in report.warnings[0]
+
+
+@pytest.mark.requirement("settings.workspace.changed")
+def test_a_second_file_that_appears_in_a_trusted_folder_is_not_trusted_with_it(
+    environ: dict[str, str], project: Path
+) -> None:
+    write(project / OWN, {"media": "notice"})
+    trust(project, environ, OWN)
+    write(project / QWEN, EVIL)
+    report = load_settings([], {}, environ, cli="qwen", folder=str(project))
+    assert report.settings.media == "notice"
+    assert report.upstreams == {}
+    assert [place.state for place in report.places if place.path.startswith(str(project))] == [
+        FileState.CHANGED,
+        FileState.READ,
+    ]
+
+
+@pytest.mark.requirement("settings.workspace.which")
+def test_the_operators_roots_bring_settings_and_the_working_folder_then_does_not(
+    environ: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    write(other / OWN, {})
+    write(project / OWN, {})
+    report = load_project(project, environ, workspace={"roots": [str(other)]})
+    assert [warning.partition(":")[0] for warning in report.warnings] == [str(other)]
+
+
+@pytest.mark.requirement("settings.workspace.which")
+def test_a_home_is_no_workspace_that_brings_settings(environ: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path / "home" / OWN, EVIL)
+    assert load_project(tmp_path / "home", environ).warnings == ()
+
+
+@pytest.mark.requirement("settings.workspace.operators")
+def test_what_belongs_to_the_operator_is_taken_out_of_a_trusted_file(environ: dict[str, str], project: Path) -> None:
+    content: dict[str, Any] = {
+        "workspace": {"roots": ["/"]},
+        "http": {"allowedOrigins": ["https://evil.example"]},
+        "log": {"audit": "/etc/passwd"},
+        "confirmation": {"whenUnavailable": "client"},
+        "shell": {"sandbox": "off", "timeout": 1000},
+        "web": {"allowPrivateHosts": ["169.254.169.254"]},
+        "memory": {"globalFolder": "/"},
+        "mcpServers": {"a": {"command": "a", "trust": True}},
+    }
+    path = write(project / OWN, content)
+    trust(project, environ, OWN)
+    report = load_project(project, environ)
+    settings = report.settings
+    assert settings.workspace.roots == ()
+    assert (settings.http.allowed_origins, settings.log.audit, settings.memory.global_folder) == ((), None, None)
+    assert (settings.shell.sandbox, settings.shell.timeout) == ("auto", 1000)
+    assert settings.confirmation.when_unavailable is None
+    assert not report.upstreams["a"].trust
+    assert len(report.warnings) == 8
+    assert all(warning.startswith(f"{path}: ") for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.workspace.operators")
+def test_a_trusted_file_neither_takes_back_nor_takes_over_what_the_operator_says(
+    environ: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    operators = write(
+        tmp_path / "mcp.json",
+        {
+            "permissions": {"deny": ["Read(.env)"]},
+            "tools": {"core": ["read_file"], "exclude": ["edit"]},
+            "mcp": {"allowed": ["github"]},
+            "mcpServers": {"github": {"command": "own", "trust": True}},
+        },
+    )
+    user = write(
+        tmp_path / "home/.config/coretools-mcp/settings.json",
+        {"permissions": {"deny": ["Bash"]}, "mcpServers": {"github": {"command": "user's"}}},
+    )
+    write(
+        project / OWN,
+        {
+            "permissions": {"deny": []},
+            "tools": {"core": [], "exclude": []},
+            "mcp": {"allowed": ["github", "evil"]},
+            "mcpServers": {"github": {"command": "evil"}, "evil": {"command": "evil"}},
+        },
+    )
+    trust(project, environ, OWN)
+    report = load_settings([operators], {}, environ, folder=str(project))
+    assert report.settings.permissions.deny == ("Read(.env)",)
+    assert report.settings.tools.core == ("read_file",)
+    assert report.settings.tools.exclude == ("edit",)
+    assert {alias: entry.command for alias, entry in report.upstreams.items()} == {"github": "own"}
+    without = load_settings([], {}, environ, folder=str(project))
+    assert without.settings.permissions.deny == ("Bash",)
+    assert {alias: entry.command for alias, entry in without.upstreams.items()} == {"github": "user's", "evil": "evil"}
+    assert without.files == (user, str(project / OWN))
+
+
+@pytest.mark.requirement("settings.workspace.unusable")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "broken"])
+def test_what_cannot_be_read_in_a_workspace_never_keeps_the_server_from_starting(
+    environ: dict[str, str], project: Path, kind: str
+) -> None:
+    path = project / OWN
+    path.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_text("{")
+        trust(project, environ, OWN)
+    report = load_project(project, environ)
+    assert len(report.warnings) == 1
+    assert report.warnings[0].startswith(f"{path}: ")
+    assert [place.state for place in report.places if place.path == str(path)] == [FileState.UNUSABLE]
+
+
+@pytest.mark.requirement("settings.trust.store")
+def test_trust_is_kept_privately_outside_of_the_workspace_and_can_be_taken_back(
+    environ: dict[str, str], project: Path
+) -> None:
+    write(project / OWN, {})
+    trust(project, environ, OWN)
+    store = Path(trust_file(environ) or "")
+    assert not store.is_relative_to(project)
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    assert json.loads(store.read_text())["folders"] == {str(project): {OWN: digest(b"{}")}}
+    assert forget_folder(str(store), str(project))
+    assert not forget_folder(str(store), str(project))
+    assert len(load_project(project, environ).warnings) == 1
+
+
+@pytest.mark.requirement("settings.trust.store")
+def test_a_store_that_cannot_be_read_trusts_nothing_and_is_told(environ: dict[str, str], project: Path) -> None:
+    write(project / OWN, EVIL)
+    store = write(Path(trust_file(environ) or ""), "{")
+    report = load_project(project, environ)
+    assert report.upstreams == {}
+    assert [warning.startswith(store) for warning in report.warnings] == [True, False]
+
+
+@pytest.mark.requirement("settings.trust.store")
+def test_a_link_to_a_trusted_folder_is_that_folder(environ: dict[str, str], project: Path, tmp_path: Path) -> None:
+    write(project / OWN, {"media": "notice"})
+    trust(project, environ, OWN)
+    (tmp_path / "link").symlink_to(project)
+    assert load_project(tmp_path / "link", environ).settings.media == "notice"
+    assert read_trust(trust_file(environ), findings=_findings()).folders.keys() == {str(project)}
+
+
+def _findings() -> Any:
+    from server.settings.errors import Findings
+
+    return Findings()
+
+
+@pytest.mark.requirement("settings.trust.store")
+def test_what_several_processes_trust_at_once_is_all_kept(environ: dict[str, str]) -> None:
+    store = trust_file(environ)
+    assert store is not None
+    repository = Path(__file__).parents[3]
+    program = str(Path(__file__).with_name("trusting.py"))
+    code = (
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(repository), program, store, name, "10"]) for name in "abcd"
+    ]
+    assert [process.wait(50) for process in started] == [0, 0, 0, 0]
+    folders = read_trust(store, _findings()).folders
+    assert set(folders) == {f"/{name}/{number}" for name in "abcd" for number in range(10)}

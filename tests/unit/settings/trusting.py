@@ -1,0 +1,15 @@
+"""A process that trusts folders, one after the other, as several servers or terminals may at once.
+
+python trusting.py STORE NAME COUNT
+"""
+
+from __future__ import annotations
+
+import sys
+
+from server.settings.trust import trust_folder
+
+if __name__ == "__main__":
+    store, name, count = sys.argv[1:]
+    for number in range(int(count)):
+        trust_folder(store, f"/{name}/{number}", {".coretools/settings.json": name})

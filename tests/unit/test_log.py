@@ -1,0 +1,30 @@
+"""What the log writes to standard error, from a process of its own: loggers belong to the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import LAUNCHER
+
+
+def logged(*lines: str) -> str:
+    script = "\n".join(["import logging", "from server.log import flush_log, start_log", *lines, "flush_log()"])
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
+    return done.stderr
+
+
+@pytest.mark.requirement("log.http")
+@pytest.mark.parametrize("library", ["httpx", "httpcore.connection", "httpx2", "httpcore2.http11"])
+def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str) -> None:
+    stderr = logged(
+        "start_log('debug')",
+        f"logging.getLogger('{library}').info('GET https://search.example/?key=k-123')",
+        f"logging.getLogger('{library}').debug('authorization: k-123')",
+        "logging.getLogger('server').debug('still here')",
+    )
+    assert "k-123" not in stderr
+    assert "still here" in stderr

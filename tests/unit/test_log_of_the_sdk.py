@@ -1,0 +1,56 @@
+"""What the SDK's own loggers may write: nothing with the address of an upstream, at any level."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import LAUNCHER
+
+REACHING = """
+import anyio
+from server.log import flush_log, start_log
+start_log("debug")
+from server.settings.proxy_models import UpstreamSettings
+from mcp.client import Client
+from mcp.client.sse import sse_client
+
+async def reach(transport):
+    try:
+        with anyio.fail_after(20):
+            async with Client(transport) as client:
+                await client.list_tools()
+    except* Exception:
+        pass
+
+URL = "http://127.0.0.1:9/hunter2/mcp?token=hunter2"
+anyio.run(reach, URL)
+anyio.run(reach, sse_client(URL))
+import logging
+logging.getLogger("server").debug("still here")
+flush_log()
+"""
+
+
+@pytest.mark.requirement("log.sdk")
+def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
+    command = [sys.executable, "-c", REACHING]
+    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=90, check=True)
+    assert "still here" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.requirement("log.sdk")
+@pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"])
+def test_not_even_errors_of_what_connects_are_written(logger: str) -> None:
+    script = (
+        "import logging\nfrom server.log import flush_log, start_log\nstart_log('debug')\n"
+        f"logging.getLogger('{logger}').error('401 for http://x.example/?token=hunter2')\n"
+        "logging.getLogger('server').debug('still here')\nflush_log()"
+    )
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
+    assert "still here" in done.stderr
+    assert "hunter2" not in done.stderr

@@ -1,0 +1,159 @@
+"""What is taken for a secret."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from tools.secrets import HIDDEN, has_secret, has_secret_setting, is_secret_name, redact, without_userinfo
+
+
+@pytest.mark.requirement("secrets.names")
+@pytest.mark.parametrize(
+    "name", ["token", "apiKey", "dbPassword", "MYTOKENS", "x-auth", "private_key", "CREDS", "CLIENT_CERT", "cookie"]
+)
+def test_names_of_secrets_are_known(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.requirement("secrets.names")
+@pytest.mark.parametrize(
+    "name", ["PATH", "KEYBOARD", "GIT_AUTHOR_NAME", "SSL_CERT_FILE", "PIP_CERT", "file_path", "old_string", "PWD"]
+)
+def test_other_names_are_not(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+SECRETS = [
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2" * 9,
+    "xoxb-123456789012-abcdefghijkl",
+    "sk_live_" + "4eC39HqLyjWD",
+    "AIza" + "SyA1b2" * 6,
+    "sk-proj-" + "abcd1234" * 4,
+    "sk-ant-api03-" + "abcd1234" * 4,
+    "glpat-" + "abcd1234" * 3,
+    "npm_" + "abcd1234" * 5,
+]
+
+
+@pytest.mark.requirement("secrets.values")
+@pytest.mark.parametrize("secret", SECRETS)
+def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
+    assert redact(f"before {secret}") == f"before {HIDDEN}"
+    assert has_secret(f"x={secret}")
+
+
+@pytest.mark.requirement("secrets.values")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:word@host/x", f"https://{HIDDEN}@host/x"),
+        ("Authorization: Bearer abcdef", f"Authorization: Bearer {HIDDEN}"),
+        ("mysql --password hunter22 -x", f"mysql --password {HIDDEN} -x"),
+        ('{"api_key": "abcdef"}', f'{{"api_key": "{HIDDEN}"}}'),
+        ("PASSWORD=hunter22 make", f"PASSWORD={HIDDEN} make"),
+        ("X_SECRET='a b c' make", f"X_SECRET='{HIDDEN}' make"),
+        ('DB_PASS="a b" make', f'DB_PASS="{HIDDEN}" make'),
+        ("curl -u me:word h", f"curl -u me:{HIDDEN} h"),
+        ("curl --user 'me:a word' h", f"curl --user 'me:{HIDDEN}' h"),
+        ("curl -b sid=word h", f"curl -b {HIDDEN} h"),
+        ("curl --cookie 'a=b; c=d' h", f"curl --cookie '{HIDDEN}' h"),
+        ("curl -H 'Cookie: a=bcd; c=d' h", f"curl -H 'Cookie: {HIDDEN}' h"),
+        ("mysql -uroot -pword db", f"mysql -uroot -p{HIDDEN} db"),
+        ("sshpass -p 'a word' ssh h", f"sshpass -p '{HIDDEN}' ssh h"),
+        ("openssl enc -k word -in f", f"openssl enc -k {HIDDEN} -in f"),
+        ("openssl rsa -passin pass:word", f"openssl rsa -passin pass:{HIDDEN}"),
+        ("redis-cli -a word", f"redis-cli -a {HIDDEN}"),
+        ("docker login -u me -p word", f"docker login -u me -p {HIDDEN}"),
+        ("aws configure set aws_secret_access_key word", f"aws configure set aws_secret_access_key {HIDDEN}"),
+    ],
+)
+def test_only_the_secret_part_of_a_text_is_hidden(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert redact(shown) == shown
+
+
+@pytest.mark.requirement("secrets.values")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git clone ssh://git@host/x",
+        "the secret sauce is a token of love",
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+        "sk-short, tokenizer, password",
+        "docker run -p 8080:80 x; mkdir -p a/b; curl -k h; sort --key=2",
+        "mysql -p",
+        "e" * 64,
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.requirement("secrets.values")
+def test_an_address_loses_its_user() -> None:
+    assert without_userinfo("http://a:b@host:1/p?x=y@z") == "http://host:1/p?x=y@z"
+
+
+REPEATED: list[Callable[[int], str]] = [
+    lambda n: "-----BEGIN PRIVATE KEY-----" * n,
+    lambda n: "-eyJaaaaaaaaa." * n,
+    lambda n: "eyJ" * n,
+    lambda n: "://a:" * n,
+    lambda n: "://" + "a" * n,
+    lambda n: "token=" * n,
+    lambda n: "-password " * n,
+    lambda n: "authorization: " * n,
+    lambda n: "sk-" * n,
+    lambda n: "SG.aaaaaaaaaaaaaaaaa." * n,
+    lambda n: "mysql -p " * n,
+    lambda n: "mysql -p'" * n,
+    lambda n: "A_KEY=" * n,
+    lambda n: "X_KEY='a" + "\\" * n,
+    lambda n: "-u a:" * n,
+    lambda n: "-b a" * n,
+    lambda n: "set secret " * n,
+    lambda n: "cookie: " * n,
+    lambda n: 'password="' * n,
+]
+
+
+@pytest.mark.requirement("secrets.linear")
+@pytest.mark.parametrize("made", REPEATED)
+@pytest.mark.anyio
+async def test_hostile_texts_are_read_in_linear_time(made: Callable[[int], str]) -> None:
+    # A quadratic pattern needs hours for these.
+    program = "import sys; from tools.secrets import redact; redact(sys.stdin.read())"
+    with anyio.fail_after(40):
+        await anyio.run_process([sys.executable, "-c", program], input=made(200_000).encode())
+
+
+@pytest.mark.requirement("secrets.settings")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//registry.example/:_authToken=abc",
+        "_auth=abc",
+        "npmAuthToken: abc",
+        "<server><password>abc</password></server>",
+        "repositoryPassword=abc",
+        "-u me:abc",
+        "index-url = https://me:word@index.example/simple",
+    ],
+)
+def test_settings_of_build_tools_with_a_secret_are_known(text: str) -> None:
+    assert has_secret_setting(text)
+
+
+@pytest.mark.requirement("secrets.settings")
+@pytest.mark.parametrize("text", ["", "registry=https://registry.example", "org.gradle.jvmargs=-Xmx2g"])
+def test_other_settings_of_build_tools_are_not(text: str) -> None:
+    assert not has_secret_setting(text)

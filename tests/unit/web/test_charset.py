@@ -1,0 +1,67 @@
+"""In which encoding a text from the web is read."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+
+from tools.web.charset import PIECE_BYTES, decode
+
+
+@pytest.mark.requirement("web.charset")
+@pytest.mark.parametrize(
+    ("body", "declared", "wanted"),
+    [
+        (codecs.BOM_UTF8 + b"\xc3\xa9", "koi8-r", "\u00e9"),
+        (codecs.BOM_UTF16_LE + "\u00e9".encode("utf-16-le"), None, "\u00e9"),
+        (codecs.BOM_UTF32_LE + "\u00e9".encode("utf-32-le"), None, "\u00e9"),
+        (b"\xe9", "iso-8859-1", "\u00e9"),
+        (b"\x80", "iso-8859-1", "\u20ac"),
+        (b"\xff", "utf-8", "\ufffd"),
+        (b"<meta charset=koi8-r>\xc1", "utf-8", "<meta charset=koi8-r>\ufffd"),
+        (b"<META http-equiv=x content='text/html; charset=koi8-r'>\xc1", None, "\u0430"),
+        (b"<?xml version='1.0' encoding='gbk'?>\xc4\xe3", None, "\u4f60"),
+        (b"<meta charset=utf-16>\xc3\xa9", None, "\u00e9"),
+        (b"<meta charset=unicode_escape>\\x41", None, "\\x41"),
+        (b"\xc3\xa9", None, "\u00e9"),
+        (b"\xe9 ", None, "\u00e9 "),
+    ],
+)
+def test_the_mark_counts_most_then_the_server_then_the_page(body: bytes, declared: str | None, wanted: str) -> None:
+    text = decode(body, declared, is_markup=True, is_cut=False)
+    assert text == wanted or text.endswith(f">{wanted}")
+
+
+@pytest.mark.requirement("web.charset")
+def test_only_markup_names_its_own_encoding() -> None:
+    assert decode(b"<meta charset=koi8-r>\xc3\xa9", None, is_markup=False, is_cut=False).endswith("\u00e9")
+
+
+@pytest.mark.requirement("web.charset")
+@pytest.mark.parametrize("name", ["unicode_escape", "idna", "utf-7", "hex", "rot13", "mbcs", "undefined", "punycode"])
+def test_a_codec_that_is_no_encoding_of_the_web_is_not_taken(name: str) -> None:
+    assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False) == "+ADw-\\x41"
+
+
+@pytest.mark.requirement("web.charset")
+def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
+    whole = "a\u00e9\u65e5".encode()
+    assert decode(whole[:-1], None, is_markup=False, is_cut=True) == "a\u00e9\ufffd"
+    assert decode(whole[:-1], None, is_markup=False, is_cut=False) != "a\u00e9\ufffd"
+
+
+@pytest.mark.requirement("web.charset")
+@pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
+def test_pieces_read_as_the_whole_does(name: str) -> None:
+    body = bytes(range(256)) * (3 * PIECE_BYTES // 256 + 1) + b"\x81"
+    wanted = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
+    declared = "tis-620" if name == "cp874" else name
+    assert decode(body, declared, is_markup=False, is_cut=False) == body.decode(wanted, "replace")
+
+
+@pytest.mark.requirement("web.charset")
+def test_what_is_wrong_for_too_long_is_read_as_ascii() -> None:
+    text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)
+    assert text.startswith("\ufffd")
+    assert text.endswith("end")

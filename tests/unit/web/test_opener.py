@@ -1,0 +1,308 @@
+"""The opener: what is sent, what comes back, and where redirects lead."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+import zlib
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect, silence, web_server
+from tests.unit.web.certificates import authority_for
+from tests.unit.web.fetching import opener_for, rules_for
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.web.body import Cut
+from tools.web.opener import UrlOpener, WebRequest
+from tools.web.places import MAX_AT_ONCE, MAX_OF_ONE, Places
+
+pytestmark = pytest.mark.anyio
+
+
+async def refusal(opener: UrlOpener, request: WebRequest) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        await opener.open(request)
+    return caught.value
+
+
+@pytest.mark.requirement("web.open")
+async def test_an_answer_comes_with_its_status_type_and_content() -> None:
+    said = answer(
+        "<p>caf\u00e9", status="418 I'm a teapot", headers={"Content-Type": 'Text/HTML; a=b; Charset="UTF-8"'}
+    )
+    async with web_server({"/a?b=%20c": said}) as site:
+        got = await opener_for(site).open(WebRequest(site.url("/a?b=%20c#d")))
+    assert (got.url, got.status) == (site.url("/a?b=%20c"), 418)
+    assert (got.media_type, got.charset) == ("text/html", "utf-8")
+    assert got.body.decode() == "<p>caf\u00e9"
+    assert got.cut is None
+    assert got.redirects == ()
+
+
+@pytest.mark.requirement("web.bare")
+async def test_nothing_is_carried_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_text("machine site.test login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    for name, value in {
+        "HOME": str(tmp_path),
+        "NETRC": str(tmp_path / ".netrc"),
+        "http_proxy": "http://127.0.0.1:9",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    cookie = answer("x", headers={"Set-Cookie": "a=b"})
+    async with web_server(
+        {"/": cookie, "/r": answer(status="302 Found", headers={"Location": "/", "Set-Cookie": "c=d"})}
+    ) as site:
+        opener = opener_for(site)
+        for path in ("/", "/r", "/"):
+            await opener.open(WebRequest(site.url(path)))
+    assert site.paths == ["/", "/r", "/", "/"]
+    names = {line.split(":")[0].lower() for head in site.requests for line in head.split("\r\n")[1:] if line}
+    assert names == {"host", "accept", "user-agent", "connection", "accept-encoding"}
+    assert all(f"Host: site.test:{site.port}\r\n" in head for head in site.requests)
+
+
+@pytest.mark.requirement("web.open")
+async def test_a_body_and_headers_are_sent_once() -> None:
+    bodies: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        bodies.extend((head, await reader.readexactly(7)))
+        writer.write(answer("{}"))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        opener = UrlOpener()
+        request = WebRequest(
+            f"http://127.0.0.1:{port}/", "POST", {"accept": "application/json"}, b'{"a":1}', is_trusted_endpoint=True
+        )
+        got = await opener.open(request)
+    assert got.body == b"{}"
+    assert bodies[1] == b'{"a":1}'
+    assert bodies[0].lower().count(b"accept:") == 1
+
+
+@pytest.mark.requirement("web.trusted")
+async def test_an_endpoint_of_the_settings_may_be_private_and_is_not_left() -> None:
+    async with web_server({"/": redirect("/b"), "/b": answer("b")}) as site:
+        request = WebRequest(f"http://localhost:{site.port}/", is_trusted_endpoint=True)
+        got = await UrlOpener(resolver=NameServer({"localhost": ["127.0.0.1"]})).open(request)
+        assert got.status == 302
+        assert site.paths == ["/"]
+        refused = await refusal(UrlOpener(), WebRequest(f"http://localhost:{site.port}/"))
+    assert refused.code is ToolErrorType.WEB_REFUSED
+    assert site.connections == 1
+
+
+@pytest.mark.requirement("web.redirects")
+async def test_redirects_on_the_same_host_are_followed() -> None:
+    answers = {f"/{n}": redirect(f"/{n + 1}", "301 Moved") for n in range(5)} | {"/5": answer("there")}
+    async with web_server(answers) as site:
+        got = await opener_for(site).open(WebRequest(site.url("/0")))
+    assert got.body == b"there"
+    assert got.redirects == tuple(site.url(f"/{n}") for n in range(5))
+
+
+@pytest.mark.requirement("web.redirects")
+@pytest.mark.parametrize(("first", "second"), [("site.test", "www.site.test"), ("www.site.test", "site.test")])
+async def test_www_is_another_host(first: str, second: str) -> None:
+    names = NameServer({"site.test": ["127.0.0.1"], "www.site.test": ["127.0.0.1"]})
+    async with web_server({"/": answer("there")}) as site:
+        site.answers["/r"] = redirect(site.url("/", second))
+        got = await opener_for(site, names=names).open(WebRequest(site.url("/r", first)))
+    assert got.moved_to == site.url("/", second)
+    assert site.paths == ["/r"]
+
+
+@pytest.mark.requirement("web.redirects")
+async def test_another_host_is_named_and_not_asked() -> None:
+    names = NameServer({"site.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
+    async with web_server() as other, web_server() as site:
+        site.answers["/r"] = redirect(other.url("/x", "other.test"))
+        got = await opener_for(site, other, names=names).open(WebRequest(site.url("/r")))
+    assert got.moved_to == other.url("/x", "other.test")
+    assert got.status == 302
+    assert other.connections == 0
+
+
+@pytest.mark.requirement("web.tls")
+async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_path: Path) -> None:
+    authority = authority_for("site.test", tmp_path)
+    seen: list[str | None] = []
+    authority.server.sni_callback = lambda _socket, name, _context: seen.append(name)
+    async with web_server({"/": answer("secret")}, tls=authority.server) as site:
+        url = f"https://site.test:{site.port}/"
+        opener = UrlOpener(rules_for(site), NameServer(), authority.trust)
+        got = await opener.open(WebRequest(url))
+        assert got.body == b"secret"
+        assert seen == ["site.test"]
+        names = NameServer({"other.test": ["127.0.0.1"]})
+        wrong = await refusal(
+            UrlOpener(rules_for(site), names, authority.trust), WebRequest(f"https://other.test:{site.port}/")
+        )
+        strange = await refusal(UrlOpener(rules_for(site), NameServer()), WebRequest(url))
+        plain = await refusal(
+            UrlOpener(rules_for(site), NameServer(), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), WebRequest(url)
+        )
+    assert wrong.code is strange.code is plain.code is ToolErrorType.WEB_UNREACHABLE
+    assert "certificate is not accepted: it is for another host" in wrong.message
+    assert "certificate is not accepted" in strange.message
+
+
+@pytest.mark.requirement("web.redirects")
+async def test_https_is_not_left_for_http(tmp_path: Path) -> None:
+    authority = authority_for("site.test", tmp_path)
+    async with web_server({"/": redirect("http://site.test/")}, tls=authority.server) as site:
+        opener = UrlOpener(rules_for(site), NameServer(), authority.trust)
+        refused = await refusal(opener, WebRequest(f"https://site.test:{site.port}/"))
+    assert "from https to http" in refused.message
+    assert refused.code is ToolErrorType.WEB_REFUSED
+
+
+@pytest.mark.requirement("web.unreachable")
+async def test_who_does_not_answer_is_told_of() -> None:
+    async with web_server() as site:
+        opener = opener_for(site)
+        port = site.port
+    closed = await refusal(opener, WebRequest(f"http://site.test:{port}/"))
+    unknown = await refusal(opener, WebRequest("http://unknown.test/"))
+    offline = await refusal(UrlOpener(resolver=DeadNameServer()), WebRequest("http://site.test/"))
+    assert {error.code for error in (closed, unknown, offline)} == {ToolErrorType.WEB_UNREACHABLE}
+    assert "refused" in closed.message
+    assert "No address was found" in unknown.message
+    assert "no name server" in offline.message
+
+
+@pytest.mark.requirement("web.unreachable")
+async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
+    async with web_server({"/": answer("there")}) as site:
+        names = NameServer({"site.test": ["127.0.0.2", "127.0.0.1"]})
+        rules = rules_for(site)
+        opener = UrlOpener(type(rules)(("127.0.0.0/8",), rules.allowed_ports), names)
+        assert (await opener.open(WebRequest(site.url()))).body == b"there"
+
+
+@pytest.mark.requirement("web.unreachable")
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
+async def test_who_does_not_speak_http_is_told_of(said: bytes) -> None:
+    async with web_server({"/": said}) as site:
+        error = await refusal(opener_for(site), WebRequest(site.url()))
+    assert error.code is ToolErrorType.WEB_UNREACHABLE
+    assert "no HTTP" in error.message
+
+
+def packed(data: bytes, wbits: int) -> bytes:
+    stream = zlib.compressobj(wbits=wbits)
+    return stream.compress(data) + stream.flush()
+
+
+TEXT = b"the same words, " * 5_000
+
+
+@pytest.mark.requirement("web.encodings")
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(TEXT)),
+        ("X-GZip", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]) + b"\0" * 20),
+        ("deflate", zlib.compress(TEXT)),
+        ("deflate", packed(TEXT, -15)),
+        ("identity", TEXT),
+    ],
+)
+async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
+    async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
+        got = await opener_for(site).open(WebRequest(site.url()))
+    assert got.body == TEXT
+    assert not got.is_cut
+
+
+@pytest.mark.requirement("web.encodings")
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
+async def test_an_encoding_that_was_not_asked_for_is_told_of(encoding: str) -> None:
+    async with web_server({"/": answer(b"x", headers={"Content-Encoding": encoding})}) as site:
+        error = await refusal(opener_for(site), WebRequest(site.url()))
+    assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
+
+
+@pytest.mark.requirement("web.encodings")
+async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
+    whole = gzip.compress(TEXT)
+    answers = {
+        "/end": answer(whole[:-20], headers={"Content-Encoding": "gzip"}),
+        "/none": answer(b"no gzip", headers={"Content-Encoding": "gzip"}),
+        "/middle": answer(whole[:100] + b"\xff" * 300, headers={"Content-Encoding": "gzip"}),
+    }
+    async with web_server(answers) as site:
+        opener = opener_for(site)
+        error = await refusal(opener, WebRequest(site.url("/none")))
+        found = [await opener.open(WebRequest(site.url(path))) for path in ("/middle", "/end")]
+    assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
+    for got in found:
+        assert got.body
+        assert TEXT.startswith(got.body)
+        assert got.cut is Cut.BROKEN
+
+
+@pytest.mark.requirement("web.cancel")
+async def test_cancellation_closes_the_connection() -> None:
+    async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
+        group.start_soon(opener_for(site).open, WebRequest(site.url()))
+        with anyio.fail_after(20):
+            while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    assert site.connections == 1
+    assert site.talking == 0
+
+
+@pytest.mark.requirement("web.open")
+async def test_progress_is_told() -> None:
+    told: list[float] = []
+
+    async def progress(done: float, total: float | None, message: str) -> None:
+        assert total is None
+        assert "site.test" in message
+        told.append(done)
+
+    async with web_server({"/": answer(b"x" * 3_000_000)}) as site:
+        await opener_for(site).open(WebRequest(site.url()), progress=progress)
+    assert told == sorted(told)
+    assert 3 <= len(told) <= 12
+
+
+@pytest.mark.requirement("web.places")
+async def test_one_client_leaves_places_for_others() -> None:
+    async with web_server({"/slow": silence, "/": answer("there")}) as site:
+        opener = opener_for(site)
+        async with anyio.create_task_group() as group:
+            for _ in range(MAX_AT_ONCE):
+                group.start_soon(opener.open, WebRequest(site.url("/slow"), client_key="greedy"))
+            with anyio.fail_after(20):
+                while len(site.requests) < MAX_OF_ONE:  # noqa: ASYNC110 - the server is told nothing else
+                    await anyio.sleep(0.005)
+                got = await opener.open(WebRequest(site.url("/"), client_key="other"))
+            assert got.body == b"there"
+            group.cancel_scope.cancel()
+    assert site.paths.count("/slow") == MAX_OF_ONE
+
+
+@pytest.mark.requirement("web.places")
+async def test_a_place_is_free_again_after_its_call() -> None:
+    places = Places(at_once=1, of_one=1)
+    with anyio.fail_after(20):
+        for client in ("a", "a", "b"):
+            async with places.place(client):
+                with anyio.move_on_after(0.01) as waiting:
+                    async with places.place("a"):
+                        raise AssertionError
+                assert waiting.cancelled_caught

@@ -1,0 +1,390 @@
+"""`web_fetch`: what the model is shown of a page, how a person is asked, and how a long page goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.pdf_files import lines, page_objects, pdf, stream
+from tests.peers.web_server import NameServer, answer, redirect, silence, web_server
+from tests.unit.web.fetching import Fetching, content_of, opener_for, public_pages, text_of
+from tools.contract.confirmation import InfoConfirmation
+from tools.contract.context import ApprovalMode, ClientState, MediaHandling, ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FileDataPart, InlineDataPart
+from tools.contract.subject import HostSubject
+from tools.flow import Flow
+from tools.permissions.permission import Verdict
+from tools.permissions.policy import PermissionPolicy
+from tools.registry import ToolRegistry
+from tools.web.opener import UrlOpener
+from tools.web.snapshots import Snapshots
+from tools.web.web_fetch import WebFetchTool
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+PAGE = "<title>The title</title><h1>Hello</h1><p>See <a href='/more'>more</a>.</p>"
+
+
+@pytest.mark.requirement("web.fetch")
+async def test_a_page_is_shown_as_markdown_with_where_it_came_from(context: ToolContext) -> None:
+    async with web_server({"/": answer(PAGE), "/r": redirect("/")}) as site:
+        result = await Fetching(opener_for(site), context).fetch(site.url("/r"))
+    text = text_of(result)
+    first = text.split("\n")[0]
+    assert f"Fetched {site.url('/')}, redirected from {site.url('/r')}: text/html" in first
+    assert f"from {len(PAGE)} bytes" in first
+    assert content_of(text) == f"Title: The title\n\n# Hello\n\nSee [more]({site.url('/more')})."
+    assert result.structured is None
+    assert result.facts["status"] == 200
+    assert result.error is None
+    assert result.return_display == first
+
+
+@pytest.mark.requirement("web.fetch.format")
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("markdown", "Title: The title\n\n# Hello\n\nSee [more](http://site.test:{port}/more)."),
+        ("text", "Title: The title\n\n# Hello\n\nSee more."),
+        ("html", PAGE),
+    ],
+)
+async def test_a_page_is_shown_in_the_format_that_is_asked_for(given: str, wanted: str, context: ToolContext) -> None:
+    async with web_server({"/": answer(PAGE)}) as site:
+        text = await Fetching(opener_for(site), context).text(site.url(), format=given)
+        assert content_of(text) == wanted.format(port=site.port)
+        accept = {"markdown": "text/markdown", "text": "text/plain", "html": "text/html"}[given]
+        assert f"Accept: {accept}," in site.requests[0]
+
+
+@pytest.mark.requirement("web.fetch.types")
+@pytest.mark.parametrize(
+    ("media_type", "body", "wanted"),
+    [
+        ("application/json", b'{"a":[1,2,{"b":null}]}', '{"a":[1,2,{"b":null}]}'),
+        ("text/plain", b"a <b>b</b>\r\nc", "a <b>b</b>\nc"),
+        ("text/markdown", b"# T\n", "# T"),
+        ("image/svg+xml", b"<svg><text>x</text></svg>", "<svg><text>x</text></svg>"),
+        ("application/xml; charset=latin1", b"<a>\xe9</a>", "<a>\u00e9</a>"),
+        ("application/xhtml+xml", b"<html><p>x</p></html>", "x"),
+        ("", b"<!DOCTYPE HTML><p>x", "x"),
+        ("application/octet-stream", b"\n <html><p>x", "x"),
+        ("application/octet-stream", b"plain", "plain"),
+        ("text/plain; charset=utf-16le", "wide".encode("utf-16-le"), "wide"),
+        ("text/html", "<p>caf\u00e9".encode("latin-1"), "caf\u00e9"),
+        ("text/html", b"<meta charset=windows-1251><p>\xcf\xf0\xe8", "\u041f\u0440\u0438"),
+        ("text/html; charset=shift_jis", b"<p>\x93\xfa\x96{", "\u65e5\u672c"),
+        ("text/html", "\ufeff<meta charset=koi8-r><p>\u00e9".encode(), "\u00e9"),
+        ("text/html", "\ufeff<p>\u00e9".encode("utf-16-be"), "\u00e9"),
+        ("text/html; charset=nonsense", "<p>\u00e9".encode(), "\u00e9"),
+        ("text/html; charset=utf-7", b"<p>+ADw-x", "+ADw-x"),
+    ],
+)
+async def test_text_of_any_type_and_encoding_is_shown(
+    media_type: str, body: bytes, wanted: str, context: ToolContext
+) -> None:
+    async with web_server({"/": answer(body, headers={"Content-Type": media_type})}) as site:
+        text = await Fetching(opener_for(site), context).text(site.url())
+    assert content_of(text) == wanted
+
+
+@pytest.mark.requirement("web.fetch.media")
+async def test_a_picture_is_shown_as_a_picture_whatever_its_type_is_called(context: ToolContext) -> None:
+    async with web_server({"/a.png?x": answer(PNG), "/big": answer(PNG + b"\0" * 3_000_000)}) as site:
+        fetching = Fetching(opener_for(site), context)
+        result = await fetching.fetch(site.url("/a.png?x"))
+        link = await fetching.with_context(media=MediaHandling.RESOURCE_LINK).fetch(site.url("/a.png?x"))
+        none = await fetching.with_context(media=MediaHandling.NOTICE).fetch(site.url("/a.png?x"))
+        big = await fetching.fetch(site.url("/big"))
+        url = site.url("/a.png?x")
+    assert isinstance(result.llm_content, list)
+    assert InlineDataPart("image/png", PNG, url) in result.llm_content
+    assert isinstance(link.llm_content, list)
+    assert FileDataPart(url, "a.png", "image/png", len(PNG)) in link.llm_content
+    assert "setting: media" in text_of(none)
+    assert isinstance(none.llm_content, list)
+    assert len(none.llm_content) == 1
+    assert isinstance(big.llm_content, list)
+    assert isinstance(big.llm_content[1], FileDataPart)
+
+
+@pytest.mark.requirement("web.fetch.media")
+async def test_a_binary_file_is_named_with_its_type_and_size(context: ToolContext) -> None:
+    zipped = answer(b"PK\x03\x04" + b"\0\xff" * 500, headers={"Content-Type": "application/zip"})
+    async with web_server({"/a.zip": zipped}) as site:
+        text = await Fetching(opener_for(site), context).text(site.url("/a.zip"))
+    assert "application/zip, 1,004 bytes" in text
+    assert "not shown" in text
+    assert "web_content" not in text
+
+
+@pytest.mark.requirement("web.fetch.media")
+async def test_a_pdf_is_shown_as_its_text(context: ToolContext) -> None:
+    body = pdf(page_objects(stream(lines("first words")), stream(lines("second words"))))
+    broken = answer(b"%PDF-1.4\nnothing", headers={"Content-Type": "application/pdf"})
+    async with web_server({"/": answer(body, headers={"Content-Type": "application/pdf"}), "/b": broken}) as site:
+        fetching = Fetching(opener_for(site), context)
+        content = content_of(await fetching.text(site.url()))
+        damaged = await fetching.text(site.url("/b"))
+    assert content.startswith("--- Page 1 of 2 ---\n\nfirst words")
+    assert "second words" in content
+    assert "damaged PDF" in damaged
+
+
+@pytest.mark.requirement("web.fetch.status")
+@pytest.mark.parametrize("status", ["404 Not Found", "500 Internal Server Error", "799 Strange"])
+async def test_an_error_is_shown_with_its_status_and_a_cut_body(status: str, context: ToolContext) -> None:
+    said = answer("<p>" + "why " * 10_000, status=status)
+    async with web_server({"/": said}) as site:
+        result = await Fetching(opener_for(site), context).fetch(site.url())
+    text = text_of(result)
+    code = status.split(" ", maxsplit=1)[0]
+    assert text.startswith(f"{site.url()} answered {code}")
+    assert "Only the first 10,000 characters" in text
+    assert len(content_of(text)) <= 10_000
+    assert result.error is None
+
+
+@pytest.mark.requirement("web.fetch")
+async def test_what_is_missing_of_a_page_is_told(context: ToolContext) -> None:
+    answers = {
+        "/empty": answer(""),
+        "/scripts": answer("<title>App</title><div id=root></div><script>x()</script>"),
+        "/short": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nhere",
+    }
+    async with web_server(answers) as site:
+        fetching = Fetching(opener_for(site), context)
+        empty, scripts, short = [await fetching.text(site.url(path)) for path in answers]
+    assert "no content" in empty
+    assert "format='html' shows its source" in scripts
+    assert "Only its first 4 bytes are here" in short
+    assert content_of(short) == "here"
+
+
+@pytest.mark.requirement("web.fetch.moved")
+async def test_a_redirect_to_another_host_is_named(context: ToolContext) -> None:
+    names = NameServer({"site.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
+    async with web_server() as other, web_server() as site:
+        site.answers["/"] = redirect(other.url("/x", "other.test"))
+        result = await Fetching(opener_for(site, other, names=names), context).fetch(site.url())
+    text = text_of(result)
+    assert f"redirects to another host (302 Found): {other.url('/x', 'other.test')}" in text
+    assert "Call web_fetch with that URL" in text
+    assert other.connections == 0
+    assert result.error is None
+
+
+LONG = "".join(f"line {number}\n" for number in range(20_000))
+
+
+def part(text: str) -> tuple[str, int | None]:
+    """The part that is shown, and where the next one begins."""
+    _, _, onward = text.partition("Continue with start_index=")
+    return content_of(text), int(onward.rstrip(".")) if onward else None
+
+
+@pytest.mark.requirement("web.fetch.paging")
+async def test_the_parts_of_a_page_are_of_one_snapshot_and_make_the_whole(context: ToolContext) -> None:
+    async with web_server({"/": answer(LONG, headers={"Content-Type": "text/plain"})}) as site:
+        fetching = Fetching(opener_for(site), context)
+        first, onward = part(await fetching.text(site.url()))
+        site.answers["/"] = answer("changed")
+        assert len(first) <= 25_000
+        parts = [first]
+        while onward is not None:
+            found, onward = part(await fetching.text(site.url("/#fragment"), start_index=onward, max_length=100_000))
+            parts.append(found)
+    assert "\n".join(parts) == LONG.rstrip("\n")
+    assert len(site.requests) == 1
+
+
+@pytest.mark.requirement("web.fetch.paging")
+async def test_the_first_part_is_always_fetched(context: ToolContext) -> None:
+    async with web_server({"/": answer("old")}) as site:
+        fetching = Fetching(opener_for(site), context)
+        await fetching.text(site.url())
+        site.answers["/"] = answer("new")
+        assert content_of(await fetching.text(site.url())) == "new"
+        assert "nothing at start_index=50" in await fetching.text(site.url(), start_index=50)
+    assert len(site.requests) == 2
+
+
+@pytest.mark.requirement("web.fetch.paging")
+async def test_nobody_pages_through_what_somebody_else_has_fetched(context: ToolContext) -> None:
+    async with web_server({"/": answer(LONG, headers={"Content-Type": "text/plain"})}) as site:
+        fetching = Fetching(opener_for(site), context)
+        await fetching.text(site.url())
+        other = fetching.with_context(client=ClientState("other"))
+        assert "fetched anew" in await other.text(site.url(), start_index=100)
+        unknown = fetching.with_context(client=ClientState(""))
+        for _ in range(2):
+            assert "fetched anew" in await unknown.text(site.url(), start_index=100)
+    assert len(site.requests) == 4
+
+
+@pytest.mark.requirement("web.fetch.paging")
+async def test_snapshots_are_few_short_and_forgotten_in_time(context: ToolContext) -> None:
+    now = 0.0
+    snapshots = Snapshots(seconds=10, pages=2, chars=10_000, clock=lambda: now)
+    plain = {"Content-Type": "text/plain"}
+    answers = {f"/{n}": answer(str(n) * 4_000, headers=plain) for n in range(4)}
+    async with web_server({**answers, "/big": answer("x" * 20_000, headers=plain)}) as site:
+        fetching = Fetching(opener_for(site), context, snapshots)
+
+        async def is_kept(path: str) -> bool:
+            return "fetched anew" not in await fetching.text(site.url(path), start_index=10)
+
+        for path in ("/0", "/1", "/2", "/big"):
+            await fetching.text(site.url(path))
+        assert await is_kept("/2")
+        assert await is_kept("/1")
+        assert not await is_kept("/big")
+        now = 9.9
+        assert await is_kept("/1")
+        now = 10.0
+        assert not await is_kept("/1")
+        assert not await is_kept("/0")
+
+
+@pytest.mark.requirement("web.fetch.prompt")
+async def test_what_is_asked_about_a_page_comes_back_and_does_nothing(context: ToolContext) -> None:
+    async with web_server({"/": answer(PAGE)}) as site:
+        text = await Fetching(opener_for(site), context).text(site.url(), prompt="What is\n the  title?")
+    assert "\nAsked about it: What is the title?\n" in text
+
+
+@pytest.mark.requirement("web.fetch.prompt")
+async def test_the_url_may_stand_in_the_prompt(context: ToolContext) -> None:
+    async with web_server({"/a": answer(PAGE)}) as site:
+        text = await Fetching(opener_for(site), context).text(
+            prompt=f"Compare <{site.url('/a')}>, (http://b.test/x). And {site.url('/a')}!"
+        )
+        assert text.startswith(f"Fetched {site.url('/a')}")
+    assert "Not fetched, call web_fetch for each: http://b.test/x\n" in text
+    with pytest.raises(InvalidToolParamsError) as caught:
+        WebFetchTool(public_pages).validate_tool_params({"prompt": "nothing here"})
+    assert "'url' is required" in caught.value.message
+
+
+@pytest.mark.requirement("web.fetch.github")
+@pytest.mark.parametrize(
+    ("url", "fetched"),
+    [
+        ("https://github.com/o/r/blob/main/a/b.py#L1-L5", "https://raw.githubusercontent.com/o/r/main/a/b.py"),
+        ("https://www.github.com/o/r/raw/v1/b.py?raw=true", "https://raw.githubusercontent.com/o/r/v1/b.py"),
+        ("https://github.com:8080/o/r/blob/main/b.py", "https://raw.githubusercontent.com/o/r/main/b.py"),
+        ("https://github.com/o/r", "https://github.com/o/r"),
+        ("https://github.com/o/r/tree/main/blob/x", "https://github.com/o/r/tree/main/blob/x"),
+        ("https://notgithub.com/o/r/blob/main/a", "https://notgithub.com/o/r/blob/main/a"),
+        ("https://x.test/github.com/o/r/blob/main/a", "https://x.test/github.com/o/r/blob/main/a"),
+    ],
+)
+def test_a_file_shown_on_github_is_fetched_as_the_file(url: str, fetched: str, context: ToolContext) -> None:
+    tool = WebFetchTool(public_pages)
+    params = tool.validate_tool_params({"url": url})
+    assert tool.get_description(params, context) == f"Fetch {fetched}"
+    assert tool.subjects(params, context) == (HostSubject(fetched.split("/")[2]),)
+
+
+@pytest.mark.requirement("web.fetch.consent")
+async def test_a_person_sees_the_whole_url_and_what_it_is_for(context: ToolContext) -> None:
+    tool = WebFetchTool(public_pages)
+    params = tool.validate_tool_params({"url": "HTTPS://Example.ORG/a?secret=1", "prompt": "why"})
+    details = await tool.should_confirm_execute(params, context)
+    assert isinstance(details, InfoConfirmation)
+    assert details.prompt == "https://example.org/a?secret=1\nTo find out: why"
+
+
+@pytest.mark.requirement("web.fetch.consent")
+@pytest.mark.parametrize(
+    ("mode", "verdict", "why"),
+    [
+        (ApprovalMode.DEFAULT, Verdict.ASK, "needs consent in approval mode default"),
+        (ApprovalMode.AUTO_EDIT, Verdict.ALLOW, "approval mode auto-edit"),
+        (ApprovalMode.YOLO, Verdict.ALLOW, "approval mode yolo"),
+        (ApprovalMode.PLAN, Verdict.DENY, "plan mode is on"),
+    ],
+)
+async def test_nobody_is_asked_where_edits_are_not_asked_about(
+    mode: ApprovalMode, verdict: Verdict, why: str, context: ToolContext
+) -> None:
+    tool = WebFetchTool(public_pages)
+    registry = ToolRegistry()
+    registry.register_tool(tool)
+    client = replace(context, client=ClientState("x", approval_mode=mode))
+    judged = await Flow(registry, PermissionPolicy()).judge(tool, {"url": "https://example.org/"}, client)
+    assert judged.permission.verdict is verdict
+    assert why in judged.permission.reason
+
+
+@pytest.mark.requirement("web.fetch.consent")
+@pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://localhost/", "http://example.org:22/"])
+async def test_nobody_is_asked_about_what_is_refused_anyway(url: str, context: ToolContext) -> None:
+    tool = WebFetchTool(public_pages)
+    params = tool.validate_tool_params({"url": url})
+    with pytest.raises(ToolError) as caught:
+        await tool.should_confirm_execute(params, context)
+    assert caught.value.code is ToolErrorType.WEB_REFUSED
+
+
+@pytest.mark.requirement("web.fetch.parameters")
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"url": ""}, "http"),
+        ({"url": "example.org"}, "http"),
+        ({"url": "http://a b/"}, "percent-encoded"),
+        ({"url": "http://a.test/", "format": "pdf"}, "format"),
+        ({"url": "http://a.test/", "max_length": 0}, "max_length"),
+        ({"url": "http://a.test/", "max_length": 100_001}, "max_length"),
+        ({"url": "http://a.test/", "start_index": -1}, "start_index"),
+        ({"url": 5}, "url"),
+    ],
+)
+def test_wrong_parameters_are_named(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        WebFetchTool(public_pages).validate_tool_params(arguments)
+    assert why in caught.value.message
+
+
+@pytest.mark.requirement("web.fetch")
+async def test_a_cancelled_call_fetches_nothing(context: ToolContext) -> None:
+    context.signal.abort()
+    async with web_server() as site:
+        error = await Fetching(opener_for(site), context).error(site.url())
+    assert error.code is ToolErrorType.CANCELLED
+    assert site.connections == 0
+
+
+@pytest.mark.requirement("web.fetch")
+async def test_a_cancelled_call_lets_the_connection_go(context: ToolContext) -> None:
+    async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
+        group.start_soon(Fetching(opener_for(site), context).text, site.url())
+        with anyio.fail_after(20):
+            while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    assert site.talking == 0
+
+
+@pytest.mark.requirement("web.private")
+async def test_a_private_host_is_refused_with_the_setting_that_opens_it(context: ToolContext) -> None:
+    async with web_server() as site:
+        error = await Fetching(UrlOpener(), context).error(f"http://127.0.0.1:{site.port}/")
+        named = await Fetching(opener_for(site, names=NameServer({"x.test": ["10.0.0.1"]})), context).error(
+            "http://x.test/"
+        )
+        other = await Fetching(UrlOpener(), context).error("http://localhost:3000/")
+    assert "127.0.0.1 is not a public address" in error.message
+    assert f"the entry '127.0.0.1:{site.port}' opens both" in error.message
+    assert "the entry 'localhost:3000' opens both" in other.message
+    assert "web.allowPrivateHosts" in named.message
+    assert "port" not in named.message
+    assert json.dumps(named.message)
+    assert site.connections == 0

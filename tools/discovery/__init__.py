@@ -1,0 +1,1 @@
+"""Tools that a command of the operator's tells of, and another one carries out."""

@@ -1,0 +1,217 @@
+"""What the discovery command prints, as declarations of tools. What is wrong with one leaves the others alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from tools.contract.names import brief, one_line
+from tools.discovery.argument_check import ArgumentCheck, load
+from tools.discovery.declared_tool import DeclaredTool
+from tools.discovery.json_text import UnreadableError, read_json, require_sendable
+from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema
+from tools.display import visible
+
+MAX_TOOLS = 1_000
+"""More tools than any model is helped by; that many are listed in a fraction of a second."""
+
+MAX_NAME = 64
+"""Characters of a published name: what the models' own interfaces take."""
+
+MAX_DECLARATION_CHARS = 64_000
+"""Characters of one tool's description and schema."""
+
+MAX_LISTED_CHARS = 2_000_000
+"""The same for all tools together, since each list of tools holds them."""
+
+MAX_WARNINGS = 20
+"""Warnings that are kept; of further ones only the number."""
+
+SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
+
+_HINT = "Let it print nothing but JSON on standard output; its messages belong on standard error."
+
+_FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are taken"
+
+_WRAPPERS = ("function_declarations", "functionDeclarations")
+_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
+"""Where the schema may stand; the first that is there counts."""
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]|_(?=_)")
+
+OF_SERVERS = "mcp_"
+BETWEEN = "__"
+"""How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
+such a name would be taken for one of them."""
+
+
+class DiscoveryError(Exception):
+    """No tools could be discovered.
+
+    Args:
+        message: Why, and what to do, as sentences for the operator.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(slots=True)
+class Declarations:
+    """What was declared.
+
+    Args:
+        tools: By the names under which they are published, in the order of the declarations.
+        warnings: What was left out or changed, and why.
+        unnamed_warnings: How many more warnings there were.
+        room: Characters that further tools may take.
+    """
+
+    tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
+    warnings: list[str] = field(default_factory=list[str])
+    unnamed_warnings: int = 0
+    room: int = MAX_LISTED_CHARS
+
+    def add(self, tool: DeclaredTool) -> None:
+        """Take a tool.
+
+        Raises:
+            _LeftOutError: There is no place for it.
+        """
+        if tool.name in self.tools:
+            raise _LeftOutError("another one before it has this name")
+        if tool.size > self.room:
+            raise _LeftOutError(_FULL)
+        self.room -= tool.size
+        self.tools[tool.name] = tool
+
+    def warn(self, said: str) -> None:
+        """Keep a warning."""
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(said)
+        else:
+            self.unnamed_warnings += 1
+
+
+class _LeftOutError(Exception):
+    """A declaration is left out; the message says why, as the end of a sentence."""
+
+
+def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
+    """The tools that a text declares. Blocking: it checks each schema.
+
+    Args:
+        printed: What the discovery command has printed.
+        reserved: Names that other tools have.
+
+    Raises:
+        DiscoveryError: It is no list of declarations.
+    """
+    text = printed.decode("utf-8-sig", "replace").strip()
+    if not text:
+        raise DiscoveryError(f"The discovery command printed nothing. Let it print {SHAPE}.")
+    try:
+        value: Any = read_json(text)
+    except UnreadableError as error:
+        raise DiscoveryError(f"What the discovery command printed cannot be used: {error}. {_HINT}") from None
+    if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
+        value = cast("list[Any]", [value])
+    if not isinstance(value, list):
+        raise DiscoveryError(f"The discovery command printed JSON, but no array. Let it print {SHAPE}.")
+    found = Declarations()
+    for number, declaration in enumerate(_each_declaration(cast("list[Any]", value), found), start=1):
+        try:
+            if len(found.tools) == MAX_TOOLS:
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
+            found.add(_read(declaration, reserved, found))
+        except _LeftOutError as reason:
+            found.warn(f"Declaration {number}{_called(declaration)} is left out: {reason}.")
+    if found.tools:
+        load()
+    return found
+
+
+def _each_declaration(entries: list[Any], found: Declarations) -> Iterator[Any]:
+    """The declarations in an array, those in wrapper objects in place of these."""
+    for number, entry in enumerate(entries, start=1):
+        fields: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        wrapper = next((key for key in _WRAPPERS if key in fields), None)
+        if wrapper is None:
+            yield entry
+        elif isinstance(fields[wrapper], list):
+            yield from cast("list[Any]", fields[wrapper])
+        else:
+            found.warn(f"Entry {number} is left out: its {wrapper} is no array.")
+
+
+def _called(declaration: Any) -> str:
+    name: Any = cast("dict[str, Any]", declaration).get("name") if isinstance(declaration, dict) else None
+    return f" ('{brief(name)}')" if isinstance(name, str) else ""
+
+
+def _read(declaration: Any, reserved: frozenset[str], found: Declarations) -> DeclaredTool:
+    """One tool."""
+    if not isinstance(declaration, dict):
+        raise _LeftOutError("it is no object")
+    fields = cast("dict[str, Any]", declaration)
+    called = fields.get("name")
+    if not isinstance(called, str) or not called:
+        raise _LeftOutError("it has no name")
+    name = _published_name(called)
+    if name in reserved or called in reserved:
+        raise _LeftOutError("a built-in tool has this name, or rules call built-in tools so")
+    if called.startswith(OF_SERVERS):
+        raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
+    description = visible(_text(fields, "description"))
+    try:
+        raw = _schema_of(fields)
+        require_sendable(raw)
+        schema = readable_schema(raw)
+        size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
+        if size > MAX_DECLARATION_CHARS:
+            raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+    except (SchemaError, UnreadableError) as error:
+        raise _LeftOutError(str(error)) from None
+    if name != called:
+        found.warn(
+            f"'{brief(called)}' is published as '{name}': names hold A-Z a-z 0-9 _ . -, no {BETWEEN}, and at most "
+            f"{MAX_NAME}."
+        )
+    title = one_line(_text(fields, "title") or called)
+    return DeclaredTool(name, called, title[:MAX_NAME], description, schema, ArgumentCheck(schema), size)
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _schema_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
+    if key is None:
+        return NO_PARAMETERS
+    if not isinstance(fields[key], dict):
+        raise _LeftOutError(f"its {key} is no object")
+    return cast("dict[str, Any]", fields[key])
+
+
+def _published_name(called: str) -> str:
+    """The name for clients: as it is if it fits, else with a short hash, so that it stays the same.
+
+    Raises:
+        _LeftOutError: The call command cannot be given this name, or would take it for something else.
+    """
+    if called.startswith("-"):
+        raise _LeftOutError("the call command would take its name for an option")
+    if not called.isprintable():
+        raise _LeftOutError("its name has characters that cannot be seen")
+    if _NAME.fullmatch(called) and BETWEEN not in called:
+        return called
+    digest = hashlib.sha256(called.encode()).hexdigest()[:8]
+    return f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"

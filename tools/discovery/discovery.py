@@ -1,0 +1,218 @@
+"""Finds the custom tools and keeps them in the registry: for the first client, and when settings change."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from tools.contract.errors import ToolError
+from tools.contract.names import one_line
+from tools.discovery.commands import (
+    DISCOVERY_COMMAND,
+    MOST_BYTES,
+    CallCommand,
+    CommandSite,
+    DiscoverySettings,
+)
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from tools.discovery.declarations import Declarations
+    from tools.execution.program_runner import ProgramOutcome
+    from tools.registry import ToolRegistry
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "discovered tools"
+"""Their source in the registry."""
+
+LAST_WORDS = 500
+"""Characters of the end of standard error that stand in a problem."""
+
+
+class DiscoveryStatus(StrEnum):
+    """How the discovery stands."""
+
+    OFF = "off"
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryState:
+    """What came of the discovery, for people.
+
+    Args:
+        status: How it stands.
+        tools: The names of the custom tools that are there.
+        warnings: What was left out or changed, and why.
+        problem: Why it failed, and what to do; empty if it did not.
+        seconds: How long it took.
+    """
+
+    status: DiscoveryStatus
+    tools: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problem: str = ""
+    seconds: float = 0.0
+
+
+class Discovery:
+    """Keeps the custom tools. A discovery that fails is told, and leaves everything else alone.
+
+    Args:
+        settings: The commands.
+        registry: Where the tools are published.
+        site: Where the commands run.
+        reserved: Names that built-in tools have: they win.
+        first_list_seconds: How long after the start a list waits for the first discovery.
+    """
+
+    def __init__(
+        self,
+        settings: DiscoverySettings,
+        registry: ToolRegistry,
+        site: CommandSite,
+        reserved: frozenset[str],
+        first_list_seconds: float,
+    ) -> None:
+        self.known = anyio.Event()
+        """Set once it is known what tools there are, or that none could be discovered."""
+        self._settings = settings
+        self._registry = registry
+        self._site = site
+        self._reserved = reserved
+        self._first_list_seconds = first_list_seconds
+        self._wait_until: float | None = None
+        self._turn = anyio.Lock()
+        self._current: anyio.CancelScope | None = None
+        self._published_by = settings.commands
+        is_off = settings.discovery_command is None
+        self.state = DiscoveryState(DiscoveryStatus.OFF if is_off else DiscoveryStatus.WAITING)
+        if is_off:
+            self.known.set()
+        registry.declare_source(SOURCE, self.known.wait)
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Begin the first discovery, once; later calls do nothing. To be called when a client is really there."""
+        if self._wait_until is None:
+            self._wait_until = anyio.current_time() + self._first_list_seconds
+            tasks.start_soon(self.refresh, name="discovery of tools")
+
+    def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
+        """Use other settings from now on; if they differ, the tools are discovered anew once they have been at all."""
+        if settings == self._settings:
+            return
+        self._settings = settings
+        if self._turn.locked() and self._current is not None:
+            self._current.cancel()  # what is under way begins again
+        elif self._wait_until is not None:
+            tasks.start_soon(self.refresh, name="discovery of tools")
+
+    async def wait_for_first_list(self) -> None:
+        """Give the discovery a moment after the start, so that the first list is whole where it can be."""
+        if self._wait_until is not None:
+            with anyio.CancelScope(deadline=self._wait_until):
+                await self.known.wait()
+
+    async def refresh(self) -> DiscoveryState:
+        """Discover anew. The registry gets exactly what is different.
+
+        Returns:
+            What came of it; never an error.
+        """
+        async with self._turn:
+            while True:
+                with anyio.CancelScope() as self._current:
+                    settings = self._settings
+                    begun = anyio.current_time()
+                    self.state = DiscoveryState(DiscoveryStatus.RUNNING, self.state.tools)
+                    found, problem = await self._discover(settings)
+                    self._publish(settings, found, problem, anyio.current_time() - begun)
+                    self.known.set()
+                    return self.state
+
+    async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
+        """What is declared, `None` for no discovery at all or one that failed; and why it did."""
+        if settings.discovery_command is None:
+            return None, ""
+        if settings.call_command is None:
+            said = "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
+            return None, said
+        from tools.discovery.declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - with the first
+
+        command, seconds = settings.discovery_command, settings.discovery_seconds
+        try:
+            request = await self._site.request(DISCOVERY_COMMAND, command, seconds)
+            outcome = await self._site.runner().run(replace(request, most_bytes=MOST_BYTES), _tell_nobody)
+            problem = _problem_of(outcome, settings)
+            if problem:
+                return None, problem
+            read = read_declarations
+            return await anyio.to_thread.run_sync(read, outcome.tail, self._reserved, abandon_on_cancel=True), ""
+        except (DiscoveryError, ToolError) as error:
+            return None, error.message
+        except Exception:
+            # Whatever it is, the server and all other tools go on.
+            logger.exception("the discovery of tools failed")
+            return None, "The discovery failed because of an internal error; the log has the details."
+
+    def _publish(self, settings: DiscoverySettings, found: Declarations | None, problem: str, seconds: float) -> None:
+        from tools.discovery.discovered_tool import DiscoveredTool  # noqa: PLC0415 - as above
+
+        if found is not None:
+            command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
+            self._registry.replace_source(SOURCE, [DiscoveredTool(tool, command) for tool in found.tools.values()])
+            more = f"{found.unnamed_warnings:,} more declarations were left out or changed."
+            warnings = (*found.warnings, *([more] if found.unnamed_warnings else []))
+            self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(found.tools), warnings, seconds=seconds)
+            logger.info("discovered %d tools in %.1f s", len(found.tools), seconds)
+            for warning in warnings:
+                logger.warning("discovery of tools: %s", warning)
+        elif problem and settings.commands == self._published_by:
+            # What was found before is kept: the command may work again in a moment.
+            self.state = DiscoveryState(DiscoveryStatus.FAILED, self.state.tools, problem=problem, seconds=seconds)
+        else:
+            self._registry.replace_source(SOURCE, ())
+            status = DiscoveryStatus.FAILED if problem else DiscoveryStatus.OFF
+            self.state = DiscoveryState(status, problem=problem, seconds=seconds)
+        self._published_by = settings.commands
+        if problem:
+            logger.error("discovery of tools: %s", problem)
+
+
+async def _tell_nobody(done: float, total: float | None, message: str) -> None:
+    """Nobody waits for the discovery's progress."""
+
+
+def _problem_of(outcome: ProgramOutcome, settings: DiscoverySettings) -> str:
+    """Why what was printed cannot be used, as sentences; empty if it can."""
+    from tools.execution.command import Ending  # noqa: PLC0415 - with the first discovery
+    from tools.execution.report_text import code_and_signal  # noqa: PLC0415
+    from tools.secrets import redact  # noqa: PLC0415
+
+    last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
+    status = outcome.exit
+    if outcome.ending is Ending.TIMED_OUT:
+        return (
+            f"The discovery command took longer than {settings.discovery_seconds:g} s and was ended. Make it quicker, "
+            f"or set a longer tools.discoveryTimeout.{last}"
+        )
+    if outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
+        return (
+            f"The discovery command printed more than {MOST_BYTES >> 20} MiB, which is the most, and was not used. Let "
+            f"it print the declarations of its tools and nothing else.{last}"
+        )
+    if status is None or status.code != 0:
+        code, signal = code_and_signal(status)
+        how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
+        return f"The discovery command {how}. Run it by hand to see why.{last}"
+    return ""

@@ -1,0 +1,141 @@
+"""Schemas of custom tools, published as clients understand them.
+
+Declarations come in two dialects. JSON Schema stays as it is. The one of the Gemini API writes types in upper case,
+says `nullable`, and its Python library writes all keys with underscores and nulls for what is not set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import unquote
+
+from tools.contract.names import brief
+from tools.discovery.keywords import COUNTS, IDENTITY, OUTDATED, REFERENCES, TEXTS, with_children, wrong_keyword
+from tools.display import visible
+
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""The schema of a tool that declares none."""
+
+_UNDERSCORED = {
+    "any_of": "anyOf",
+    "additional_properties": "additionalProperties",
+    "max_items": "maxItems",
+    "min_items": "minItems",
+    "max_length": "maxLength",
+    "min_length": "minLength",
+    "max_properties": "maxProperties",
+    "min_properties": "minProperties",
+}
+
+
+class SchemaError(ValueError):
+    """A schema cannot be used; the message says why, as the end of a sentence."""
+
+
+def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A declared schema as it is published: JSON Schema (2020-12) of an object.
+
+    Raises:
+        SchemaError: It is none.
+    """
+    schema = _normal({**raw, "nullable": None})
+    if schema.setdefault("type", "object") != "object":
+        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")
+    schema.setdefault("properties", {})
+    for reference in _references(schema):
+        if not reference.startswith("#") or not _leads_to_schema(schema, reference[1:]):
+            raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
+    return schema
+
+
+def _normal(node: Any) -> Any:
+    if isinstance(node, bool):
+        return node
+    if not isinstance(node, dict):
+        raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
+    fields = _respelled(cast("dict[str, Any]", node))
+    wrong = wrong_keyword(fields)
+    if wrong is not None:
+        raise SchemaError(f"its {wrong} is {brief(json.dumps(fields[wrong]))}, which JSON Schema does not have")
+    for key in TEXTS & fields.keys():
+        fields[key] = visible(fields[key])
+    return with_children(fields, _normal)
+
+
+def _respelled(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of one schema, those in it left as they are."""
+    fields: dict[str, Any] = {}
+    for spelled, value in given.items():
+        key = _UNDERSCORED.get(spelled, spelled)
+        if (value is None and key != "const") or key in IDENTITY | OUTDATED:
+            continue
+        fields[key] = _as_count(value) if key in COUNTS else value
+    _write_type_in_lower_case(fields)
+    _write_tuples_as_such(fields)
+    return _without_nullable(fields)
+
+
+def _as_count(value: Any) -> Any:
+    """The Gemini API writes counts as strings, since they have 64 bits."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+def _write_type_in_lower_case(fields: dict[str, Any]) -> None:
+    wanted = fields.get("type")
+    if isinstance(wanted, str):
+        fields["type"] = wanted.lower()
+    elif isinstance(wanted, list):
+        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
+    if fields.get("type") == "type_unspecified":
+        del fields["type"]
+
+
+def _write_tuples_as_such(fields: dict[str, Any]) -> None:
+    """Older drafts say `items` of an array for what is `prefixItems` now."""
+    if isinstance(fields.get("items"), list):
+        fields["prefixItems"] = fields.pop("items")
+        if "additionalItems" in fields:
+            fields["items"] = fields.pop("additionalItems")
+
+
+def _without_nullable(fields: dict[str, Any]) -> dict[str, Any]:
+    """`nullable` as JSON Schema says it."""
+    if fields.pop("nullable", False) is not True:
+        return fields
+    if isinstance(fields.get("type"), str) and fields["type"] != "null":
+        fields["type"] = [fields["type"], "null"]
+    elif "type" not in fields and isinstance(fields.get("anyOf"), list):
+        fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
+    if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
+        fields["enum"] = [*fields["enum"], None]
+    return fields
+
+
+def _references(schema: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+
+    def note(node: Any) -> Any:
+        if isinstance(node, dict):
+            fields = cast("dict[str, Any]", node)
+            found.extend(str(fields[key]) for key in REFERENCES & fields.keys())
+            with_children(fields, note)
+        return cast("Any", node)
+
+    note(schema)
+    return found
+
+
+def _leads_to_schema(schema: dict[str, Any], pointer: str) -> bool:
+    if pointer and not pointer.startswith("/"):
+        return False  # names of places are not looked up
+    node: Any = schema
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isascii() and name.isdigit():
+            items = cast("list[Any]", node)
+            node = items[int(name)] if int(name) < len(items) else None
+        else:
+            node = cast("dict[str, Any]", node).get(name) if isinstance(node, dict) else None
+    return isinstance(node, dict | bool)

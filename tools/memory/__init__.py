@@ -1,0 +1,1 @@
+"""Facts that are remembered from one conversation to the next."""

@@ -1,0 +1,103 @@
+"""Where memories are kept: one Markdown file of the project, and one of the user for all projects."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+
+if TYPE_CHECKING:
+    from tools.filesystem.workspace import Location, Workspace
+
+SECTION = "Added Memories"
+"""The heading that memories stand below, unless the settings say another one."""
+
+KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
+"""Where a file has one of these headings (ours, Qwen Code's, Gemini CLI's), memories go on there."""
+
+MemoryScope = Literal["global", "project"]
+"""Whom a memory is for, in the words of Qwen Code."""
+
+SCOPES: tuple[MemoryScope, ...] = ("global", "project")
+"""All of them, in the order of listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """One file of memories, whether or not it exists.
+
+    Args:
+        scope: Whom it is for.
+        workspace: What it is opened by: the client's, or one that holds the folder of the global memory alone.
+        location: The file, links resolved.
+    """
+
+    scope: MemoryScope
+    workspace: Workspace
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFiles:
+    """Which files hold memories.
+
+    Args:
+        file_name: Their name, below the workspace folder and below that of the global memory.
+        global_folder: The folder of the global one, or `None` where none is known. It need not exist.
+        section: The heading that memories stand below in a file that has none of the known ones, without its `##`.
+    """
+
+    file_name: str = "AGENTS.md"
+    global_folder: str | None = None
+    section: str = SECTION
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The lines that begin the section, the preferred one first."""
+        return tuple(dict.fromkeys(f"## {section}" for section in (self.section, *KNOWN_SECTIONS)))
+
+    def settled_scope(self, wanted: MemoryScope | None, workspace: Workspace) -> MemoryScope:
+        """The scope that is meant.
+
+        Without one it is the project, where there is a workspace folder: a fact of one project that lands in the
+        memory of all of them misleads in every other one. Qwen Code asks, Gemini CLI takes the global memory.
+        """
+        if wanted is not None:
+            return wanted
+        return "project" if workspace.roots else "global"
+
+    def file(self, scope: MemoryScope, workspace: Workspace) -> MemoryFile:
+        """The file of a scope. Blocking: links are resolved.
+
+        Args:
+            scope: Whom it is for.
+            workspace: The client's; what its rules hide is hidden in the global folder as well.
+
+        Raises:
+            ToolError: There is no workspace folder, or no folder for the global memory; or the file lies outside of
+                it, links resolved.
+        """
+        owner = workspace if scope == "project" else self._global(workspace)
+        path = os.path.join(owner.first_root, self.file_name)
+        try:
+            return MemoryFile(scope, owner, owner.locate(path))
+        except PathNotInWorkspaceError:
+            raise ToolError(
+                ToolErrorType.PATH_NOT_IN_WORKSPACE,
+                f"The {scope} memory '{self.file_name}' leads out of its folder, by a link or by its name, so it is "
+                "neither read nor written. Ask the user to put a file in its place, or to set memory.fileName.",
+            ) from None
+
+    def _global(self, workspace: Workspace) -> Workspace:
+        from tools.filesystem.workspace import Workspace  # noqa: PLC0415 - starting up does not need it
+
+        if self.global_folder is None:
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                "There is no global memory: no home folder is known. Use the scope 'project'; the operator can name a "
+                "folder with memory.globalFolder.",
+            )
+        # Agent-ignore files are a project's; in a folder of settings nobody expects one.
+        return Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)

@@ -1,0 +1,1 @@
+"""Which files programs read and write and which hosts they reach: one table for each kind of program."""

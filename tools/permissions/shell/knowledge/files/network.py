@@ -1,0 +1,112 @@
+"""Programs that reach other hosts."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+
+from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, for_each, something_in, targets
+from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.options import parse
+from tools.permissions.shell.syntax.words import Word, literal
+
+NETWORK: dict[str, Files] = {
+    "curl": Files(
+        (F,),
+        valued=names(
+            "X H d A u m e b U w Y y z C r F Q t request header data data-raw data-ascii data-binary"
+            " data-urlencode json user user-agent max-time retry referer cookie write-out connect-timeout form"
+            " range variable url-query resolve connect-to"
+        ),
+        options={
+            **dict.fromkeys(
+                names(
+                    "o output D c cookie-jar dump-header output-dir trace trace-ascii stderr hsts alt-svc"
+                    " etag-save libcurl"
+                ),
+                W,
+            ),
+            **dict.fromkeys(names("T K upload-file config E cert key cacert netrc-file etag-compare"), R),
+            **dict.fromkeys(names("url x proxy preproxy proxy1.0 socks4 socks4a socks5 socks5-hostname doh-url"), F),
+        },
+    ),
+    "wget": Files(
+        (F,),
+        valued=names("t T U e l A R D I header user-agent timeout tries user password execute level accept reject"),
+        options={
+            **dict.fromkeys(
+                names(
+                    "O output-document P directory-prefix o output-file a append-output save-cookies hsts-file"
+                    " warc-file rejected-log"
+                ),
+                W,
+            ),
+            **dict.fromkeys(names("i input-file post-file body-file load-cookies config ca-certificate"), R),
+        },
+    ),
+    **for_each("ping ping6 dig host nslookup nc ncat telnet ftp sftp traceroute whois mosh", Files((F,))),
+    "ssh": Files((F,), valued=names("p l o L R D J b c e I m O Q W w B"), options={"i": R, "F": R, "E": W, "S": W}),
+    **for_each(
+        "rsync",
+        Files(
+            (R,),
+            last=(W,),
+            valued=names("e f B M rsh rsync-path filter exclude include block-size port timeout chmod chown suffix"),
+            options={
+                "T": W, "temp-dir": W, "backup-dir": W, "log-file": W, "partial-dir": W, "write-batch": W,
+                "exclude-from": R, "include-from": R, "password-file": R, "read-batch": R,
+                "compare-dest": R, "copy-dest": R, "link-dest": R,
+            },
+            lists=names("files-from"),
+            copies=True,
+        ),
+    ),
+    "scp": Files(
+        (R,), last=(W,), valued=names("c l o P S J D X"), options={"F": R, "i": R}, copies=True
+    ),
+    # It asks the host that a repository is on, or one that an option names.
+    **for_each("gh glab hub tea", Files(always=(F,))),
+    **for_each("http https aria2c lynx w3m links elinks axel", Files((F,), always=(F,))),
+}  # fmt: skip
+
+
+def of_curl(arguments: Sequence[Word]) -> Targets:
+    """`-d @file` sends a file, `file://` reads one, `-O` writes one that the address names.
+
+    `-b file`, `-F 'f=<file'` and what else there is are among the parts of words that any program may mean.
+    """
+    yield from targets(NETWORK["curl"], arguments)
+    if any(re.match(r"--(?:reso|connect-to)", word.text) for word in arguments):
+        # A rule about a name says nothing of the address that the name is given here.
+        yield F, None
+    for word in arguments:
+        _, mark, path = word.text.partition("@")
+        if (mark and word.text[:1] in ("@", "-")) or (mark and word.text.partition("=")[2].startswith("@")):
+            yield R, literal(path) if word.is_literal else None
+        elif word.text.startswith("file:"):
+            yield R, literal(word.text.removeprefix("file://")) if word.is_literal else None
+        elif re.match(r"--remote-n|-[a-zA-Z]*O", word.text):
+            yield from _named_by_address(arguments, literal("."))
+        elif re.match(r"--conf|-[a-zA-Z]*K", word.text):
+            # What is in such a file counts like further arguments.
+            yield from ((W, None), (F, None))
+
+
+def of_wget(arguments: Sequence[Word]) -> Targets:
+    """Without `-O` the address names what is written."""
+    yield from targets(NETWORK["wget"], arguments)
+    if any(re.match(r"-[a-zA-Z]*e|--exe", word.text) for word in arguments):
+        yield F, None
+    if not any(re.match(r"-[a-zA-Z]*O|--output-d", word.text) for word in arguments):
+        prefixes = [value for name, value in parse(arguments, "PotTUelARDIiaO").options if name == "-P"]
+        yield from _named_by_address(arguments, prefixes[-1] if prefixes else literal("."))
+
+
+def _named_by_address(arguments: Sequence[Word], folder: Word | None) -> Targets:
+    """A file by the last name of an address, or by another one, as the other host says."""
+    yield W, something_in(folder)
+    for word in arguments:
+        name = posixpath.basename(word.text.partition("?")[0])
+        if "/" in word.text and name and folder is not None and folder.path is not None:
+            yield W, literal(posixpath.join(folder.path, name)) if word.is_literal else None

@@ -1,0 +1,131 @@
+"""What else a command could be called, for rules that forbid: they are held generously, rules that allow strictly."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
+
+from tools.permissions.shell.knowledge.families import family_of
+from tools.permissions.shell.knowledge.git import subcommand
+from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.words import Word
+
+MAX_PLACES = 128
+"""Options and their values before what a program is told to do. Where there are more it is not known what that is."""
+
+MAX_CHARS = 8_192
+"""How much of a command is compared from a later place on, so that all spellings of many options stay short."""
+
+_STANDARD = re.compile(r"/(?:usr/(?:local/)?)?s?bin/(?=[^/]+\Z)|/opt/homebrew/bin/(?=[^/]+\Z)")
+_EMPTY_STEPS = re.compile(r"/(?:\.?/)+")
+
+RUNNERS = names(
+    "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
+    " aws-vault chamber doppler pipx"
+)
+RUN_OTHERS = names("run exec x dlx")
+"""Words behind which a runner is told what to run."""
+
+RUNNERS_ALONE = names("npx uvx bunx pnpx")
+"""Programs that run another one by its name, from a project's own or any other."""
+
+
+def rule_name(name: str) -> str:
+    """A name as rules see it: without a standard folder for programs. What `..` leads to depends on links."""
+    if not name.startswith("/") or "/../" in name:
+        return name
+    plain = _EMPTY_STEPS.sub("/", name)
+    found = _STANDARD.match(plain)
+    return plain[found.end() :] if found else name
+
+
+def bare_name(name: str) -> str:
+    """A name without any folder: what a program by that path most likely is."""
+    return posixpath.basename(name) or name
+
+
+def spellings_of(words: Sequence[Word]) -> tuple[str, ...]:
+    """What a command could be called.
+
+    It may be called by any path, by the name of its family, and without the options before what it is told to do:
+    `git --no-pager push` is `git push`, and so is `git -C x push`: each option may take the word behind it.
+
+    Args:
+        words: The name and the arguments.
+    """
+    if not words:
+        return ()
+    written = words[0].text
+    bare = bare_name(written)
+    called = dict.fromkeys((rule_name(written), bare, bare.lower(), bare.lower().removesuffix(".exe"), family_of(bare)))
+    texts = [word.text for word in words[1:]]
+    found = [" ".join((name, *texts)) for name in called]
+    for place in islice(_places(words[1:]), 1, MAX_PLACES):
+        behind = " ".join(texts[place : place + MAX_CHARS])[:MAX_CHARS]
+        found += [f"{name} {behind}".rstrip() for name in called]
+    found += [" ".join(texts[place:]) for place in _inner_places(bare, words[1:])]
+    return tuple(dict.fromkeys(found))
+
+
+def open_beginnings_of(words: Sequence[Word]) -> tuple[str, ...]:
+    """What is known of a command before a word that is not: `git $X` begins with `git `, and may be `git push`.
+
+    Args:
+        words: The name and the arguments.
+    """
+    if not words or all(word.is_literal for word in words[1:]):
+        return ()
+    bare, arguments = bare_name(words[0].text), words[1:]
+    places = [_place_of_verb(arguments)] if bare == "git" else islice(_places(arguments), MAX_PLACES)
+    found: dict[str, None] = {}
+    for place in places:
+        known = (bare, *(word.text for word in takewhile(_is_known, arguments[place : place + MAX_CHARS])))
+        if len(known) <= len(arguments) - place:
+            found[" ".join(known)[:MAX_CHARS] + " "] = None
+    return tuple(found)
+
+
+def _is_known(word: Word) -> bool:
+    return word.is_literal
+
+
+def _place_of_verb(arguments: Sequence[Word]) -> int:
+    """Where git is told what to do, as far as its own options are known."""
+    found = subcommand(arguments)
+    if found is not None:
+        return len(arguments) - len(found[1]) - 1
+    return next((place for place, word in enumerate(arguments) if not word.is_literal), len(arguments))
+
+
+def has_hidden_verb(arguments: Sequence[Word]) -> bool:
+    """Whether there are more options than are looked behind."""
+    return next(islice(_places(arguments), MAX_PLACES, None), None) is not None
+
+
+def _places(arguments: Sequence[Word]) -> Iterator[int]:
+    """Where what it is told to do may begin: at first, and behind options that may each have a value."""
+    reached = 0
+    for place, word in enumerate(arguments):
+        if place > reached:
+            return
+        yield place
+        if word.may_be_option or word.text.startswith("+"):
+            reached = place + 2
+    if not arguments or reached >= len(arguments):
+        yield len(arguments)
+
+
+def _inner_places(name: str, arguments: Sequence[Word]) -> Iterator[int]:
+    """Where the command may begin that a runner of programs is given."""
+    if name in RUNNERS:
+        place = next((at for at, word in enumerate(arguments) if word.text in RUN_OTHERS), None)
+        if place is None:
+            return
+    elif name in RUNNERS_ALONE:
+        place = -1
+    else:
+        return
+    plain = (at for at in range(place + 1, len(arguments)) if not arguments[at].text.startswith("-"))
+    yield from islice(plain, 4)

@@ -1,0 +1,231 @@
+"""A word of a command: what the shell makes of it, as far as that can be known without running anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_PLAIN = re.compile(r"[\w./:@%+,^=#!\]}-]+\Z", re.ASCII)
+_HOME = re.compile(r"~(?=/|\Z)|\"?\$(?:HOME\b|\{HOME\})\"?(?=/|\"|\Z)")
+_HOME_BEGINNING = re.compile(r"\"?(~(?=/)|\$(?:HOME\b|\{HOME\}))\"?(/[\w./@%+,-]*)", re.ASCII)
+_ONLY_STARS = re.compile(r"[^$`~<>()\"'\\]*")
+_ENDING = re.compile(r"(?<![\w./@%+,-])[\w.@%+,-]*/([\w./@%+,-]+)\"?\Z", re.ASCII)
+_BRACES = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
+_EXPANSION = re.compile(r"\$(?=[A-Za-z0-9_{(\[@*#?$!-])|`")
+_TILDE_VALUE = re.compile(r"[=:]~")
+_ANSI_ESCAPE = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL
+)
+_ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_PIECE = re.compile(
+    r"(?P<single>'[^']*')|(?P<ansi>\$'(?:\\.|[^'\\])*')|(?P<double>\$?\"(?:\\.|[^\"\\])*\")|(?P<escape>\\.)"
+    r"|(?P<bare>(?:\$(?![\"'])|[^'\"\\$])+)",
+    re.DOTALL,
+)
+_DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
+
+_LAST_ASCII = 0x7F
+_MAX_CACHED = 4_096
+_MAX_CACHED_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A word as written and as decoded.
+
+    Args:
+        source: As it stands in the command.
+        text: What it stands for if that is known, else the source.
+        is_literal: Whether it stands for exactly one known text.
+        prefix: What its text begins with for certain.
+        may_split: Whether it may become several words, or none.
+        path: As a path: the text, or `~/x` and `$HOME/x` as they stand; `None` if it is not known.
+    """
+
+    source: str
+    text: str
+    is_literal: bool
+    prefix: str
+    may_split: bool
+    path: str | None
+
+    @property
+    def is_disguised(self) -> bool:
+        """Whether it is spelled with quotes or escapes."""
+        return self.is_literal and self.text != self.source
+
+    @property
+    def beginning(self) -> str:
+        """The folder that it names something in for certain, if it is a path; empty if none is known."""
+        home = _HOME_BEGINNING.match(self.source)
+        known = home[1] + home[2] if home else self.prefix
+        return known.rpartition("/")[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be a path to anywhere: one with stars alone stays in its folder."""
+        is_list = "{" in self.source and "/" in self.source
+        return not self.is_literal and (is_list or ".." in self.source or not _ONLY_STARS.fullmatch(self.source))
+
+    @property
+    def ending(self) -> str:
+        """What it ends with for certain, if it is a path, from behind a slash on; empty if that is not known."""
+        found = _ENDING.search(self.source)
+        return found[1] if found and not self.is_literal else ""
+
+    @property
+    def may_be_option(self) -> bool:
+        """Whether it is, or can turn out to be, an option."""
+        if self.is_literal:
+            return self.text.startswith("-")
+        return self.may_split or self.prefix[:1] in ("", "-")
+
+
+def literal(text: str) -> Word:
+    """A word that stands for itself."""
+    return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=_as_path(text, text))
+
+
+def unknown(text: str) -> Word:
+    """A word of which no more is known than how it is written."""
+    return Word(source=text, text=text, is_literal=False, prefix="", may_split=True, path=None)
+
+
+def read_word(source: str) -> Word:
+    """Decode a word as it stands in a command, without a redirection or blank around it."""
+    return _read_short(source) if len(source) <= _MAX_CACHED_CHARS else _read(source)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _read_short(source: str) -> Word:
+    return _read(source)
+
+
+def _read(source: str) -> Word:
+    if _PLAIN.match(source) and not _TILDE_VALUE.search(source):
+        return Word(source=source, text=source, is_literal=True, prefix=source, may_split=False, path=source)
+    if source in {"[", "[[", "{}", "{"}:
+        return literal(source)
+    decoder = _Decoder(source)
+    if decoder.is_literal:
+        text = decoder.text
+        return Word(
+            source=source, text=text, is_literal=True, prefix=text, may_split=False, path=_as_path(text, source)
+        )
+    return Word(
+        source=source,
+        text=source,
+        is_literal=False,
+        prefix=decoder.prefix,
+        may_split=decoder.may_split,
+        path=_home_path(source),
+    )
+
+
+def _as_path(text: str, source: str) -> str:
+    """A quoted `~` or `$HOME` is a name like any other, so it is spelled so that nobody takes it for the home."""
+    return f"./{text}" if text[:1] in ("~", "$") and source != text else text
+
+
+def _home_path(source: str) -> str | None:
+    """The path below the home folder that a word stands for, if that is all it does."""
+    if not (found := _HOME.match(source)):
+        return None
+    rest = source[found.end() :]
+    if found[0].startswith('"') and not found[0].endswith('"'):
+        if not rest.endswith('"'):
+            return None
+        rest = rest[:-1]
+    return ("~" if found[0] == "~" else "$HOME") + rest if _PLAIN.match(rest) or not rest else None
+
+
+class _Decoder:
+    """Decodes one word piece by piece; what is not known ends the prefix."""
+
+    def __init__(self, source: str) -> None:
+        self.is_literal = True
+        self.may_split = False
+        self.prefix = ""
+        self._pieces: list[str] = []
+        position = 0
+        while position < len(source):
+            if not (piece := _PIECE.match(source, position)):
+                self._unknown(split=True)
+                break
+            self._read(piece.lastgroup or "", piece[0], is_first=position == 0)
+            position = piece.end()
+        self.text = "".join(self._pieces)
+        if self.is_literal:
+            self.prefix = self.text
+
+    def _read(self, kind: str, piece: str, *, is_first: bool) -> None:
+        match kind:
+            case "single":
+                self._pieces.append(piece[1:-1])
+            case "ansi":
+                self._read_ansi(piece[2:-1])
+            case "double":
+                self._read_double(piece[piece.index('"') + 1 : -1])
+            case "escape":
+                self._pieces.append("" if piece[1] == "\n" else piece[1])
+            case _:
+                self._read_bare(piece, is_first=is_first)
+
+    def _read_ansi(self, body: str) -> None:
+        decoded: list[str] = []
+        position = 0
+        for escape in _ANSI_ESCAPE.finditer(body):
+            decoded.append(body[position : escape.start()])
+            position = escape.end()
+            if (character := _ansi_character(escape)) is None:
+                self._unknown(split=False)
+                return
+            decoded.append(character)
+        self._pieces.append("".join(decoded) + body[position:])
+
+    def _read_double(self, body: str) -> None:
+        bare = re.sub(r"\\.", "", body, flags=re.DOTALL)
+        if _EXPANSION.search(bare):
+            # `"$@"` and `"${a[@]}"` may become several words.
+            self._unknown(split="@" in bare)
+        else:
+            self._pieces.append(_DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body))
+
+    def _read_bare(self, piece: str, *, is_first: bool) -> None:
+        if _EXPANSION.search(piece) or any(mark in piece for mark in "<>()"):
+            before = re.match(r"[\w./:@%+,=-]*", piece, re.ASCII)
+            self._pieces.append(before[0] if before and not piece.startswith("~") else "")
+            self._unknown(split=True)
+        elif (is_first and piece.startswith("~")) or _TILDE_VALUE.search(piece):
+            self._unknown(split=False)
+        elif any(mark in piece for mark in "*?[") or _BRACES.search(piece):
+            self._pieces.append(re.split(r"[*?\[{]", piece, maxsplit=1)[0])
+            self._unknown(split=False)
+        elif "{" in piece:
+            # What follows, quoted or not, may make it a list in braces.
+            self._pieces.append(piece.split("{", 1)[0])
+            self._unknown(split=False)
+        else:
+            self._pieces.append(piece)
+
+    def _unknown(self, *, split: bool) -> None:
+        if self.is_literal:
+            self.prefix = "".join(self._pieces)
+        self.is_literal = False
+        self.may_split = self.may_split or split
+
+
+def _ansi_character(escape: re.Match[str]) -> str | None:
+    """The character of one escape of `$'...'`; `None` for bytes and codes that are no ASCII text."""
+    letter, octal, *hexadecimal, _other = escape.groups()
+    if letter:
+        return _ANSI_LETTERS.get(letter, letter)
+    digits = next((digits for digits in hexadecimal if digits), None)
+    if octal:
+        code = int(octal, 8)
+    elif digits:
+        code = int(digits, 16)
+    else:
+        return None
+    return chr(code) if 0 < code <= _LAST_ASCII else None

@@ -1,0 +1,167 @@
+"""Where the paths of a shell command lead: to which files, through which links, in whose hands."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tools.filesystem.link_free import real_path
+from tools.filesystem.workspace import Workspace, contains
+from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.shell.analysis import Effect, Links, SubCommand
+from tools.permissions.shell.knowledge.files.operands import TOP_OF_REPOSITORY
+from tools.permissions.steering_files import HOLDING_FOLDERS, REPOSITORY, why_protected, why_system_protected
+
+_OF_A_PROCESS = re.compile(
+    r"//?(?:proc/[^/]+/(?:cwd|root|exe|fd|map_files|task)|proc/(?:self|thread-self)\Z|dev/fd(?!/[012]\Z))(?:/|\Z)"
+)
+"""What these lead to depends on who looks."""
+
+_HOMES = ("~", "$HOME", "${HOME}")
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The folders around a command. Blocking: it looks where links lead.
+
+    Args:
+        workspace: The folders of the workspace.
+        home: The user's home folder.
+        directory: Where the command starts, absolute.
+        guarded: The server's own settings.
+        made: By its path, the commands of the whole that may put a link there; `None` for a place that is not known.
+    """
+
+    workspace: Workspace
+    home: str
+    directory: str
+    guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    made: dict[str | None, list[SubCommand]] = field(default_factory=dict[str | None, list[SubCommand]])
+
+    def note_links(self, commands: Sequence[SubCommand]) -> None:
+        """Remember where links may be that are not there yet."""
+        for command in commands:
+            if command.links is Links.NONE:
+                continue
+            for effect in command.effects:
+                if effect.access == "write" and not effect.is_source:
+                    paths = self.paths(effect)
+                    makers = self.made.setdefault(paths[0] if paths else None, [])
+                    # Two tell that there is another one than the command that is asked about.
+                    if len(makers) < 2 and command not in makers:  # noqa: PLR2004
+                        makers.append(command)
+
+    def links_on_the_way(self, path: str, command: SubCommand) -> Links:
+        """Whether another part of the whole may have put a link where a path passes."""
+        if not self.made:
+            return Links.NONE
+        makers = [*self.made.get(None, ())] if self.is_inside(path) else []
+        found = {Links.MAYBE for maker in makers if maker is not command}
+        while True:
+            found |= {maker.links for maker in self.made.get(path, ()) if maker is not command}
+            above = os.path.dirname(path)
+            if above == path:
+                break
+            path = above
+        return max(found, key=_BY_CERTAINTY.index, default=Links.NONE)
+
+    def is_inside(self, path: str) -> bool:
+        """Whether an absolute path lies in the workspace."""
+        return any(contains(root, path) for root in self.workspace.roots)
+
+    def why_protected(self, paths: Sequence[str], *, by_name: bool = False) -> str | None:
+        """Why not all of these absolute paths may be written without a question, or `None`.
+
+        Args:
+            paths: The paths that a file goes by.
+            by_name: Whether names alone count, and not that a path lies in a folder of the system.
+        """
+        found = (self._why_protected(path, by_name=by_name) for path in paths)
+        # A word that names the whole workspace is no sign that the server's settings in it are meant.
+        narrow = [path for path in paths if not by_name or not self._is_around(path)]
+        return self.guarded.why(narrow) or next((why for why in found if why is not None), None)
+
+    def _is_around(self, path: str) -> bool:
+        return any(contains(path, root) for root in self.workspace.roots)
+
+    def why_protected_in(self, folder: str) -> str | None:
+        """The same for what is written in a folder by a name that is not known."""
+        if folder in (os.sep, self.home, *(os.path.join(self.home, name) for name in HOLDING_FOLDERS)):
+            return "programs start what lies there"
+        return self.why_protected((folder, os.path.join(folder, "x")))
+
+    def why_unknown_protected(self, effect: Effect) -> str | None:
+        """The same for a file of which it is not known where it lies: the server's own may lie in the workspace."""
+        return None if effect.beginning else self.guarded.why_among(self.workspace.roots, effect.ending)
+
+    def why_ending_protected(self, effect: Effect) -> str | None:
+        """The same for a file of which only the end of its path is known."""
+        return why_protected(effect.ending) if effect.ending else None
+
+    def _why_protected(self, path: str, *, by_name: bool) -> str | None:
+        if self.is_inside(path):
+            return why_protected(self.workspace.at(path).relative)
+        if contains(self.home, path):
+            return why_protected(os.path.relpath(path, self.home))
+        return (None if by_name else why_system_protected(path)) or why_protected(path)
+
+    def paths(self, effect: Effect) -> tuple[str, ...]:
+        """The absolute path of what is touched, as named and with links resolved; empty if it is not known."""
+        target = None if effect.target is None else self._absolute(effect.target, effect.folder)
+        if target is None or "\0" in target:
+            return ()
+        if effect.target is not None and effect.target.endswith(TOP_OF_REPOSITORY):
+            target = _top_of_repository(target.removesuffix(TOP_OF_REPOSITORY) or os.sep)
+        named = os.path.normpath(target)
+        if _OF_A_PROCESS.match(named):
+            return ()
+        try:
+            return named, real_path(target)
+        except (OSError, ValueError):
+            return (named,)
+
+    def beginning(self, effect: Effect) -> str | None:
+        """The folder in which something is touched that is not known itself."""
+        return self._absolute(effect.beginning, effect.folder) if effect.beginning else None
+
+    def places(self, effect: Effect) -> tuple[str, ...]:
+        """Where something may be of which only the beginning or the end of the path is known."""
+        folder = self.beginning(effect)
+        begun = () if folder is None else (os.path.normpath(folder), os.path.join(os.path.normpath(folder), "x"))
+        return (*begun, os.path.normpath(os.path.join(self.directory, effect.ending))) if effect.ending else begun
+
+    def is_of_a_process(self, effect: Effect) -> bool:
+        """Whether a path leads through the files that a process has open."""
+        spelled = effect.target or effect.beginning
+        absolute = self._absolute(spelled, effect.folder) if spelled else None
+        return absolute is not None and _OF_A_PROCESS.match(os.path.normpath(absolute)) is not None
+
+    def _absolute(self, target: str, folder: str | None) -> str | None:
+        target = self._with_home(target)
+        if os.path.isabs(target):
+            return target
+        return None if folder is None else os.path.join(self.directory, self._with_home(folder), target)
+
+    def _with_home(self, path: str) -> str:
+        for prefix in _HOMES:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return self.home + path[len(prefix) :]
+        return path
+
+
+_BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)
+
+
+def _top_of_repository(folder: str) -> str:
+    """The top of the work tree that a folder is in, as git finds it; the folder itself if it is in none."""
+    try:
+        above = real_path(folder)
+    except (OSError, ValueError):
+        return folder
+    while not os.path.lexists(os.path.join(above, REPOSITORY)):
+        if (parent := os.path.dirname(above)) == above:
+            return folder
+        above = parent
+    return above

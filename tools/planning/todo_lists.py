@@ -1,0 +1,77 @@
+"""The todo lists of all clients, one for each client and workspace folder, as long as the server runs.
+
+They are working notes of a model, replaced many times an hour, so they are kept in memory: nothing is written to the
+disk of somebody who only wanted a plan, and two servers never meet over a file.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tools.contract.context import ToolContext
+
+TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
+"""The first three are Qwen Code's, all of them Gemini CLI's."""
+
+MAX_LISTS = 250
+"""Lists kept; the one that was written longest ago goes first. At the tool's limits they would take some 100 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """One thing to do.
+
+    Args:
+        id: Unique in its list.
+        content: What is to be done.
+        status: How it stands.
+    """
+
+    id: str
+    content: str
+    status: TodoStatus
+
+
+class TodoLists:
+    """Finds a client's list. A client that cannot be told from others has none."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
+
+    def replace(self, context: ToolContext, todos: Sequence[Todo]) -> bool:
+        """Put a list in the place of the former one; an empty one is forgotten.
+
+        Returns:
+            Whether it is kept.
+        """
+        key = _key(context)
+        if key is None:
+            return False
+        self._lists.pop(key, None)
+        if todos:
+            self._lists[key] = tuple(todos)
+        if len(self._lists) > MAX_LISTS:
+            self._lists.popitem(last=False)
+        return True
+
+    def of(self, context: ToolContext) -> Sequence[Todo]:
+        """The list as it was written last; empty if there is none."""
+        key = _key(context)
+        return self._lists.get(key, ()) if key is not None else ()
+
+    def forget(self, client_key: str) -> None:
+        """Drop the lists of a client that does not come back."""
+        for key in [key for key in self._lists if key[0] == client_key]:
+            del self._lists[key]
+
+
+def _key(context: ToolContext) -> tuple[str, str] | None:
+    """Whose list it is; `None` for a client that cannot be told from others."""
+    client = context.client
+    if client.is_anonymous:
+        return None
+    return client.key, context.workspace.roots[0] if context.workspace.roots else ""

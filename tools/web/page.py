@@ -1,0 +1,183 @@
+"""What a response is for a model: text, a picture, the text of a PDF, or a sentence about what it is."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from tools.contract.context import AbortSignal, MediaHandling
+from tools.contract.errors import ToolError
+from tools.contract.result import FileDataPart, InlineDataPart, Part
+from tools.filesystem.descriptors import OpenedFile
+from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, FileType, detect
+from tools.filesystem.reading.pdf import ALL_PAGES, PdfText, extract, is_installed
+from tools.filesystem.reading.pdf_pages import INSTALL
+from tools.filesystem.text import SNIFFED_BYTES
+from tools.web.charset import decode
+from tools.web.formats import Format
+from tools.web.html.conversion import Unconverted, convert
+from tools.web.opener import WebResponse
+from tools.web.target import parse_url
+from tools.web.untrusted import harmless
+
+ERROR_CHARS = 10_000
+"""Characters that are shown of what comes with a status from 400 on (Gemini CLI's number)."""
+
+_FIRST_ERROR = 400
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
+_UNSAID_TYPES = ("", "application/octet-stream", "text/plain")
+"""Types that say nothing, or that servers send for what they do not know."""
+_HTML_BEGINNINGS = (b"<!doctype html", b"<html")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was fetched.
+
+    Args:
+        response: Where it came from and how; its body is gone.
+        size: Bytes of the body.
+        title: Of an HTML page, on one line; it is the page's word.
+        text: What it says, harmless; empty where it is no text.
+        notes: Sentences about how it is shown.
+        media: A picture, a sound or a document, instead of text.
+    """
+
+    response: WebResponse
+    size: int
+    title: str = ""
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    media: tuple[Part, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the server says that it could not answer."""
+        return self.response.status >= _FIRST_ERROR
+
+    @property
+    def status(self) -> str:
+        """The status with its meaning."""
+        try:
+            return f"{self.response.status} {HTTPStatus(self.response.status).phrase}"
+        except ValueError:
+            return str(self.response.status)
+
+
+def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+    """Read a response. Blocking: call it in a worker thread.
+
+    Args:
+        response: What came.
+        shown_as: How a page of HTML is shown.
+        media: What becomes of pictures and the like.
+        signal: Looked at between steps.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
+    page = _read(response, shown_as, media, signal)
+    notes = page.notes
+    if response.cut is not None:
+        notes = (f"Only its first {len(response.body):,} bytes are here: {response.cut}.", *notes)
+    text = harmless(page.text)
+    if page.is_error and len(text) > ERROR_CHARS:
+        text = text[:ERROR_CHARS]
+        notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of what came with this status are kept.")
+    return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
+
+
+def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+    body = response.body
+    page = Page(response, len(body))
+    if not body:
+        return replace(page, notes=("The answer has no content.",)) if response.moved_to is None else page
+    head = body[:SNIFFED_BYTES]
+    found = detect(head, parse_url(response.url).path.partition("?")[0])
+    if _is_html(response, head) and not _is_media(found):
+        return _html(page, shown_as, signal)
+    if found.kind.is_text or _is_declared_wide(response):
+        is_markup = response.media_type.endswith("xml")
+        return replace(page, text=decode(body, response.charset, is_markup=is_markup, is_cut=response.is_cut))
+    if found.kind is FileKind.PDF:
+        return _pdf(page, media, signal)
+    return _media(page, found, media)
+
+
+def _is_html(response: WebResponse, head: bytes) -> bool:
+    if response.media_type in _HTML_TYPES:
+        return True
+    return response.media_type in _UNSAID_TYPES[:2] and head.lstrip().lower().startswith(_HTML_BEGINNINGS)
+
+
+def _is_media(found: FileType) -> bool:
+    """Whether the first bytes are those of media, whatever the server calls it."""
+    return found.kind not in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT)
+
+
+def _is_declared_wide(response: WebResponse) -> bool:
+    """Whether it is a text of two-byte characters, which looks like no text."""
+    is_text = response.media_type.startswith("text/") or response.media_type.endswith(("json", "xml"))
+    return is_text and (response.charset or "").startswith("utf-16")
+
+
+def _html(page: Page, shown_as: Format, signal: AbortSignal) -> Page:
+    source = decode(page.response.body, page.response.charset, is_markup=True, is_cut=page.response.is_cut)
+    if shown_as is Format.HTML:
+        return replace(page, text=source)
+    found = convert(source, "" if shown_as is Format.TEXT else page.response.url, signal)
+    if isinstance(found, Unconverted):
+        note = f"It could not be turned into text, since {found}. This is its source."
+        return replace(page, text=source, notes=(note,))
+    if not found.text.strip():
+        note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
+        return replace(page, title=found.title, notes=(note,))
+    return replace(page, title=found.title, text=found.text)
+
+
+def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:
+    file_type = FileType(FileKind.PDF, "application/pdf")
+    if not is_installed():
+        shown = _media(page, file_type, media)
+        note = f"The text of PDF files can be shown once the server has the extra 'pdf': {INSTALL}"
+        return replace(shown, notes=(*shown.notes, note))
+    try:
+        found = _extracted(page.response, signal)
+    except ToolError as error:
+        signal.raise_if_aborted()
+        return replace(page, notes=(error.message,))
+    if found is None or not found.has_words:
+        shown = _media(page, file_type, media)
+        return replace(shown, notes=(*shown.notes, "There is no text in it; it may hold scanned pictures."))
+    if found.is_complete:
+        return replace(page, text=found.text)
+    note = f"Only the first {found.last} of {found.count} pages could be read: {found.cut}."
+    return replace(page, text=found.text, notes=(note,))
+
+
+def _extracted(response: WebResponse, signal: AbortSignal) -> PdfText | None:
+    with tempfile.TemporaryFile() as file:
+        file.write(response.body)
+        file.flush()
+        descriptor = os.dup(file.fileno())
+    with OpenedFile(descriptor, os.fstat(descriptor)) as opened:
+        name = parse_url(response.url).authority
+        return extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
+
+
+def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
+    response, kind = page.response, file_type.kind
+    if kind in (FileKind.BINARY, FileKind.VIDEO):
+        return replace(page, notes=("It is no text and no picture, so it is not shown.",))
+    if handling is MediaHandling.NOTICE:
+        return replace(page, notes=("It is not shown: this server leaves media out of results (setting: media).",))
+    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and not response.is_cut:
+        return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
+    name = os.path.basename(parse_url(response.url).path.partition("?")[0]) or parse_url(response.url).host
+    return replace(
+        page,
+        notes=("It is given as a link.",),
+        media=(FileDataPart(response.url, name, file_type.mime_type, page.size),),
+    )
