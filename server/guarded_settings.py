@@ -18,6 +18,7 @@ def settings_files(report: SettingsReport) -> Iterator[str]:
     yield from (place.path for place in report.places if place.rank not in _OF_WORKSPACES)
     if report.inputs is not None:
         yield from report.inputs.config_files
+        yield from report.inputs.links.values()
     audit = audit_file(report)
     if audit is not None:
         yield audit

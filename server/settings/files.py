@@ -87,6 +87,12 @@ def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
     return {path: read_config_file(path) for path in paths if os.path.exists(path) and not os.path.isfile(path)}
 
 
+def without_links(paths: Iterable[str]) -> dict[str, str]:
+    """The real paths of those files that links lead to: where these lead may change while the server runs."""
+    real = {path: os.path.realpath(path) for path in paths if os.path.isfile(path)}
+    return {path: to for path, to in real.items() if to != os.path.abspath(path)}
+
+
 def _read(path: str) -> bytes:
     with open(path, "rb") as stream:
         return stream.read(MAX_FILE_BYTES + 1)

@@ -32,6 +32,7 @@ class SettingsInputs:
         cli: The other CLI whose settings count too.
         working_folder: The workspace where nobody names another one; `None` where there is none.
         streams: What was in config files that can be read only once, such as a shell's `<(...)`.
+        links: Where links among the config files led at the start, and are read.
     """
 
     config_files: Sequence[str]
@@ -40,6 +41,7 @@ class SettingsInputs:
     cli: CliName | None
     working_folder: str | None
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
+    links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     def read(self, findings: Findings) -> tuple[list[Layer], list[SettingsFile]]:
         """Every layer in canonical form, the weakest first, and every place that was looked at.
@@ -102,7 +104,7 @@ class SettingsInputs:
 
     def _config(self, path: str, findings: Findings) -> Tree:
         content = self.streams.get(path)
-        return parse(read_config_file(path) if content is None else content, path, findings)
+        return parse(read_config_file(self.links.get(path, path)) if content is None else content, path, findings)
 
     def _workspace_folders(self, operators: Sequence[Layer]) -> list[str]:
         """The folders that bring settings: the operator's, else the working folder; never what a client names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from server.settings.agent_cli import CliName
 from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.files import home_folder, own_folder, read_streams
+from server.settings.files import home_folder, own_folder, read_streams, without_links
 from server.settings.inputs import SettingsInputs, working_folder
 from server.settings.keys import Given, given_values, wire_default
 from server.settings.layers import FileState, Rank, SettingsFile
@@ -84,16 +83,8 @@ def load_settings(
             that cannot be enforced at once, and else of all servers and agents that cannot work.
     """
     where = folder if folder is not None else working_folder()
-    config_files = [_without_links(path) for path in config_files]
-    return read_settings(SettingsInputs(config_files, overrides, environ, cli, where, read_streams(config_files)))
-
-
-def _without_links(path: str) -> str:
-    """A file by its real path: where a link leads may change, and the file is read again while the server runs."""
-    if "\0" in path:
-        return path  # no file has such a path, and reading it says so
-    real = os.path.realpath(path)
-    return real if real != os.path.abspath(path) and os.path.isfile(real) else path
+    streams, links = read_streams(config_files), without_links(config_files)
+    return read_settings(SettingsInputs(config_files, overrides, environ, cli, where, streams, links))
 
 
 def default_settings(environ: Mapping[str, str]) -> SettingsReport:
