@@ -17,6 +17,12 @@ from server.settings.variables import HINT, Expansion
 MAX_ALIAS = 24
 """Characters of an alias, so that `alias__tool` stays short enough for clients that prefix it again (ours)."""
 
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"
+"""In the environment of every server that we start: how many of us are above it."""
+
+MAX_ABOVE = 3
+"""Servers like this one in a chain; longer ones are loops (ours)."""
+
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A token of RFC 9110, 5.6.2."""
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -75,7 +81,8 @@ def resolve_entries(
     for alias, configured in settings.mcp_servers.items():
         path = ("mcpServers", alias)
         source = source_of(path)
-        entry, left_out = configured, _left_out(alias, names[alias], configured, settings.mcp)
+        left_out = _left_out(alias, names[alias], configured, settings.mcp) or _looped(configured, environ)
+        entry = configured
         lacks_variable = False
         if left_out is None:
             expansion = Expansion(environ)
@@ -99,6 +106,19 @@ def _left_out(alias: str, name: str, entry: UpstreamSettings, mcp: McpSettings) 
     if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
         return "It is not in mcp.allowed."
     return None
+
+
+def servers_above(environ: Mapping[str, str]) -> int:
+    """How many servers like this one have started each other until this one."""
+    given = environ.get(ABOVE_VARIABLE, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
+
+
+def _looped(entry: UpstreamSettings, environ: Mapping[str, str]) -> str | None:
+    """Why nothing more is started: a server whose settings name itself would start itself without end."""
+    if entry.transport != "stdio" or servers_above(environ) < MAX_ABOVE:
+        return None
+    return f"{MAX_ABOVE} servers like this one have started each other already, which looks like a loop."
 
 
 def _check_filters(

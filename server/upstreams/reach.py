@@ -18,6 +18,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from server.settings import UpstreamSettings
+from server.settings.upstreams import ABOVE_VARIABLE, servers_above
 
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -66,6 +67,7 @@ def ways_to(entry: UpstreamSettings) -> list[Way]:
 def _child(entry: UpstreamSettings) -> AbstractAsyncContextManager[Any]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     parameters = StdioServerParameters(
         command=entry.command or "",
         args=list(entry.args),

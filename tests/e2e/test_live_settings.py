@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import anyio
 import pytest
 from mcp.client import Client
 
-from tests.harness import HANDSHAKE, connected, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, connected, server_arguments, stdio_upstream, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -54,3 +55,15 @@ async def test_servers_and_rules_follow_the_file_and_a_broken_file_changes_nothi
         assert "permissions.deny" in str(denied.content)
         echoed = await client.call_tool("two__echo", {"text": "still here"})
         assert "still here" in str(echoed.content)
+
+
+@pytest.mark.requirement("upstreams.loop")
+async def test_a_server_that_is_configured_behind_itself_does_not_start_itself_without_end(
+    root: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    arguments = server_arguments(root, config)
+    own = {"command": sys.executable, "args": arguments}
+    write_config(tmp_path, {"mcpServers": {"me": own}})
+    async with connected("stdio", HANDSHAKE, root, config) as client:
+        await until_listed(client, {"read_file", "me__me__me__read_file"}, {"me__me__me__me__read_file"})

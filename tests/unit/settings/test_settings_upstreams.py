@@ -362,3 +362,18 @@ def test_an_entry_made_in_code_has_its_transport_too() -> None:
     assert UpstreamSettings(command="x").transport == "stdio"
     assert UpstreamSettings().transport is None
     assert UpstreamSettings().endpoint is None
+
+
+# --- Loops -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("upstreams.loop")
+@pytest.mark.parametrize(
+    ("above", "is_used"), [("", True), ("2", True), ("3", False), ("999", False), ("-1", True), ("x", True)]
+)
+def test_a_server_far_down_a_chain_of_its_like_starts_no_others(file: Path, above: str, is_used: bool) -> None:
+    entries = {"a": {"command": "program"}, "remote": {"url": "http://127.0.0.1:1/"}}
+    report = load(file, {"mcpServers": entries}, CORETOOLS_MCP_SERVERS_ABOVE=above)
+    assert ("a" in report.upstreams) is is_used
+    assert "remote" in report.upstreams
+    assert is_used or "loop" in str(left_out(report)["a"])
