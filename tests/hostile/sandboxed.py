@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import thread
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed,
 from tools.execution.sandbox.view import Site
 
 NOBODY = 65534
-USED_LATER = (_asyncio, probe)
+USED_LATER = (_asyncio, probe, thread)
 
 
 @dataclass(frozen=True)
@@ -42,33 +44,42 @@ class Ran:
     changes: SteeringChanges
 
 
-def run_spec(spec: ProcessSpec, seconds: float = 30) -> subprocess.CompletedProcess[bytes]:
-    """Start what is in a specification, with the descriptors that it reads from."""
-    if sys.platform != "linux":
-        raise NotImplementedError
-    descriptors: list[int] = []
+async def run_confined(confined: Sandboxed, seconds: float = 30) -> tuple[int, str]:
+    """Start what is confined, with the descriptors that it has; its exit code, and what it printed.
+
+    Raises:
+        ToolError: It must not begin.
+    """
+    spec = confined.spec
+    passed = dict(spec.descriptors)
     try:
-        script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
         for number, content in spec.attachments.items():
-            descriptor = os.memfd_create("attached")
-            descriptors.append(descriptor)
-            os.write(descriptor, content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            script += f"exec {number}<&{descriptor}; "
-        return subprocess.run(
+            passed[number] = os.memfd_create("attached")
+            os.write(passed[number], content)
+            os.lseek(passed[number], 0, os.SEEK_SET)
+        script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
+        script += "".join(f"exec {number}<&{ours} {ours}<&-; " for number, ours in passed.items())
+        process = subprocess.Popen(  # noqa: ASYNC220 - as the probe does
             ["/bin/bash", "-c", script + 'exec "$@"', "sh", *spec.argv],
             cwd=spec.folder,
             env=dict(spec.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=descriptors,
-            timeout=seconds,
-            check=False,
+            pass_fds=tuple(passed.values()),
+            start_new_session=True,
         )
     finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for number in spec.attachments:
+            os.close(passed[number])
+    with process:
+        try:
+            await confined.begin()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        output, _ = await anyio.to_thread.run_sync(lambda: process.communicate(timeout=seconds))
+    return process.returncode, output.decode("utf-8", "replace")
 
 
 async def run(
@@ -82,9 +93,8 @@ async def run(
     confined = await confinement.confine(ProcessSpec(("/bin/bash", "-c", command), roots[0], base), roots)
     assert isinstance(confined, Sandboxed)
     assert confined.sandbox == "bwrap"
-    ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
-    changes = await confined.release()
-    return Ran(ended.returncode, ended.stdout.decode("utf-8", "replace"), changes)
+    code, output = await run_confined(confined)
+    return Ran(code, output, await confined.release())
 
 
 async def main() -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import NOBODY, Ran, run, run_spec
+from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
+from tools.contract.errors import ToolError
 from tools.execution.brokered_starter import BrokeredStarter
 from tools.execution.confinement import NetworkAccess, SteeringChanges
 from tools.execution.environment import command_environment
@@ -276,6 +277,7 @@ async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path
     try:
         process = await broker.start(confined.spec)
         with anyio.fail_after(30):
+            await confined.begin()
             assert (await process.wait()).code == 0
             assert await process.left_running()
             assert any("stays" in line for line in _command_lines())
@@ -404,9 +406,12 @@ async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: P
     confined = await sandbox.confine(spec, [str(root)])
     (root / "vendor").rename(root / "moved")
     (root / "vendor").symlink_to(target)
-    ended = await anyio.to_thread.run_sync(run_spec, confined.spec)
-    assert ended.returncode != 0
-    assert b"ran\n" not in ended.stdout
+    assert isinstance(confined, Sandboxed)
+    with suppress(ToolError):
+        code, output = await run_confined(confined)
+        assert code != 0
+        assert "ran\n" not in output
+    await confined.release()
     assert not (root / "ran").exists()
 
 
@@ -424,8 +429,9 @@ async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outsi
             command = "for f in a/.git b/.git ../outside; do echo x > $f/escaped; done; true"
             spec = ProcessSpec(("/bin/bash", "-c", command), str(root), environment_of(home))
             confined = await sandbox.confine(spec, [str(root)])
-            await anyio.to_thread.run_sync(run_spec, confined.spec)
             assert isinstance(confined, Sandboxed)
+            with suppress(ToolError):
+                await run_confined(confined)
             await confined.release()
             assert not (outside / "escaped").exists()
     finally:
@@ -522,7 +528,10 @@ async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", "ulimit -f 1000; dd if=/dev/zero of=big bs=1M count=64"), str(root), {})
     confined = await sandbox.confine(spec, [str(root)])
-    assert run_spec(confined.spec).returncode != 0
+    assert isinstance(confined, Sandboxed)
+    code, _ = await run_confined(confined)
+    await confined.release()
+    assert code != 0
     assert (root / "big").stat().st_size <= 1000 * 1024
 
 
@@ -550,7 +559,10 @@ for pid in started:
     entrance = confined.spec.limits.group
     if entrance is None:
         pytest.skip("not run: no control group can be made here")
-    assert run_spec(confined.spec, 50).stdout.decode().strip() == "stopped True"
+    assert isinstance(confined, Sandboxed)
+    _, output = await run_confined(confined, 50)
+    await confined.release()
+    assert output.strip() == "stopped True"
     group = Path(entrance).parent
     await until(lambda: not (group / "cgroup.procs").read_text())
     sandbox.close()

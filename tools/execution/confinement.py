@@ -48,6 +48,13 @@ class Confined:
     sandbox: str = "none"
     network: NetworkAccess = NetworkAccess.HOST
 
+    async def begin(self) -> None:
+        """Let the command begin, which was started; until then nothing of it runs.
+
+        Raises:
+            ToolError: It must not begin, and has to be ended: it is not confined as it was meant to be.
+        """
+
     async def release(self) -> SteeringChanges:
         """Give back what is held for the command, once everything of it has ended, or if it was not started."""
         return SteeringChanges()

@@ -53,16 +53,14 @@ class Job:
     Args:
         id: `bg_` and 8 hexadecimal digits.
         running: The command, its process and its output.
-        started: Seconds since the epoch.
         exit: How the shell ended, once it has; what it started may go on.
-        ended: Seconds since the epoch, once nothing of it runs.
+        ended: The monotonic time when nothing of it ran any more.
         is_stopped: Whether somebody wanted its end.
         is_over: Set once nothing of it runs.
     """
 
     id: str
     running: RunningCommand
-    started: float
     exit: ExitStatus | None = None
     ended: float | None = None
     is_stopped: bool = False
@@ -81,7 +79,7 @@ class Job:
     @property
     def seconds(self) -> float:
         """How long it has run."""
-        return (self.ended or time.time()) - self.started
+        return (self.ended or time.monotonic()) - self.running.started_at
 
 
 class JobTable:
@@ -143,8 +141,7 @@ class JobTable:
     def add(self, running: RunningCommand) -> Job:
         """Take over a started command. All it prints is kept from now on."""
         running.output.keep_all()
-        elapsed = time.monotonic() - running.started_at
-        job = Job(f"bg_{os.urandom(4).hex()}", running, time.time() - elapsed)
+        job = Job(f"bg_{os.urandom(4).hex()}", running)
         self._jobs[job.id] = job
         self._forget_oldest()
         watch = asyncio.create_task(self._watch(job))
@@ -181,7 +178,7 @@ class JobTable:
         finally:
             await running.close()
             running.output.keep_only_end(KEPT_BYTES)
-            job.ended = time.time()
+            job.ended = time.monotonic()
             job.is_over.set()
 
     def _forget_oldest(self) -> None:

@@ -30,7 +30,8 @@ class Launch:
         self.body = packed(spec)
         """Of the message RUN."""
         self.descriptors: list[int] = []
-        """What goes with it: the write end of the output, that of the errors if told apart, the attachments."""
+        """What goes with it: the write end of the output, that of the errors if told apart, the attachments, and what
+        is handed on."""
         self._unread: list[int] = []
         self._held = ExitStack()
         self._held.callback(self._close_unread)
@@ -39,6 +40,7 @@ class Launch:
             self.errors = self._open_output() if spec.separates_errors else -1
             for content in spec.attachments.values():
                 self.descriptors.append(self._hold(_attachment(content)))
+            self.descriptors += spec.descriptors.values()
         except BaseException:
             self._held.close()
             raise

@@ -19,8 +19,8 @@ NUMBER = struct.Struct("=I")
 """A number in a message."""
 
 RUN, END, LIST = 1, 2, 3
-"""From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, and of the
-attachments. END: the grace in milliseconds. LIST: nothing."""
+"""From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
+attachments, and those that are handed on. END: the grace in milliseconds. LIST: nothing."""
 
 STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
 """To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
@@ -72,7 +72,8 @@ def packed(spec: ProcessSpec) -> bytes:
     wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
-    numbers = [len(spec.argv), *limits, *errors, *spec.attachments]
+    given = (*spec.attachments, *spec.descriptors)
+    numbers = [len(spec.argv), *limits, *errors, *given]
     texts = [spec.limits.group or "", spec.folder, *spec.argv]
     for name, value in spec.environment.items():
         texts += (name, value)
@@ -80,7 +81,8 @@ def packed(spec: ProcessSpec) -> bytes:
         not spec.argv
         or any("\0" in text for text in texts)
         or any(not name or "=" in name for name in spec.environment)
-        or any(number < 0 or number in OUTPUT_NUMBERS for number in spec.attachments)
+        or any(number < 0 or number in OUTPUT_NUMBERS for number in given)
+        or len(set(given)) < len(given)
         or not all(-1 <= limit <= LARGEST_LIMIT for limit in limits)
     ):
         raise ValueError("the operating system cannot take this")

@@ -39,6 +39,7 @@ class ProcessSpec:
         limits: What the operating system limits it to.
         attachments: Content that the program reads from descriptors of these numbers: 0, its standard input, which is
             empty otherwise, and 3 and above.
+        descriptors: Open descriptors of ours, by the numbers, 3 and above, that the program has them under.
         separates_errors: Whether what comes on standard error is told apart from the rest.
     """
 
@@ -47,6 +48,7 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(repr=False)
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
+    descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     separates_errors: bool = False
 
 

@@ -20,12 +20,12 @@ import anyio.to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished
-from tools.execution.confinement import Confinement
+from tools.execution.confinement import Confined, Confinement
 from tools.execution.jobs import Job, JobTable
 from tools.execution.live_output import LiveOutput
 from tools.execution.output import Output
 from tools.execution.output_reader import OutputReader
-from tools.execution.process import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
+from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
 from tools.execution.running_command import RunningCommand
 from tools.execution.sandbox.limits import default_limits
 from tools.execution.spill_store import SpillStore
@@ -150,7 +150,7 @@ class CommandRunner:
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
         confined = await self._confinement.confine(spec, request.roots)
         try:
-            process = await self._starter.start(confined.spec)
+            process = await self._begin(confined)
         except BaseException as error:
             await confined.release()
             if not isinstance(error, StartFailedError):
@@ -160,6 +160,16 @@ class CommandRunner:
         output = Output(lambda: self._spills.open(request.client_key))
         reader = OutputReader(process.output, output)
         return RunningCommand(process, output, reader, time.monotonic(), request, shell, confined)
+
+    async def _begin(self, confined: Confined) -> Process:
+        process = await self._starter.start(confined.spec)
+        try:
+            await confined.begin()
+        except BaseException:
+            await process.end(0)
+            process.close()
+            raise
+        return process
 
     async def _watch(
         self, running: RunningCommand, deadline: float, progress: Progress

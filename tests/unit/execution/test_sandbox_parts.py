@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.arguments import View, bubblewrap_arguments
+from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_arguments
 from tools.execution.sandbox.hidden import secret_places
+from tools.execution.sandbox.mount_table import Mount
 from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
 from tools.execution.sandbox.steering import FOLDERS, SETTLED_NANOSECONDS, SteeringLookout
 from tools.execution.sandbox.view import Site, prepare, sandbox_environment
@@ -29,9 +30,9 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         roots=("/home/u/.config/w", "/w"),
         hidden_folders=("/home/u/.config", "/w/.ssh"),
         pinned=("/w/.git",),
-        records={"/w/.git": " 1:2 /w/.git /w/.git "},
+        records={"/w/.git": (Mount("1:2", "/w/.git", "/w/.git"),)},
     )
-    argv = bubblewrap_arguments(view, "/w", ("/bin/true",), 9)
+    argv = bubblewrap_arguments(view, "/w", ("/bin/true",), Descriptors(info=7, held=8, calls=9))
     text = " ".join(argv)
     order = [
         "--ro-bind / /",
@@ -42,17 +43,19 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         "--bind-try /w/.git",
         "--tmpfs /w/.ssh",
         "--remount-ro /w/.ssh",
+        # Where it waits: after all that is mounted.
+        "--file 8 /dev/null",
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
-    assert argv[argv.index("--chdir") :][:6] == ("--chdir", "/w", "--seccomp", "9", "--", "/bin/sh")
-    assert argv[-1] == "/bin/true"
+    assert argv[argv.index("--chdir") :][:6] == ("--chdir", "/w", "--seccomp", "9", "--", "/bin/true")
+    assert view.kept == (Mount("1:2", "/w/.git", "/w/.git"),)
 
 
 @pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("network", NetworkAccess)
 def test_the_network_is_shared_only_if_that_is_said(network: NetworkAccess) -> None:
-    argv = bubblewrap_arguments(View(roots=("/w",), network=network), "/w", ("/bin/true",), None)
+    argv = bubblewrap_arguments(View(roots=("/w",), network=network), "/w", ("/bin/true",), Descriptors(7, 8, None))
     assert ("--unshare-net" in argv) is (network is NetworkAccess.NONE)
     assert "--seccomp" not in argv
 

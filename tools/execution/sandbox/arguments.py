@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.checked import checked
+from tools.execution.sandbox.mount_table import Mount
 from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
@@ -20,6 +20,9 @@ PRIVATE_BYTES = 2 * 1024**3
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 """Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
 capabilities, also in a user namespace: `core_pattern` alone would run a program outside."""
+
+_SMALL = ("--size", "4096", "--perms")
+"""Of folders in which nobody puts anything."""
 
 _OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
 
@@ -36,6 +39,7 @@ class View:
         hidden_files: Files that cannot be opened.
         pinned: Writable folders that cannot be renamed or removed.
         read_only: Files and folders of the roots that stay as they are.
+        absent: Those of them that are names to be kept free: nobody's folders, empty ones.
         records: What the mount table says of each that is pinned or read-only (`MountTable.records`).
         network: What it reaches.
     """
@@ -47,46 +51,72 @@ class View:
     hidden_files: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    records: Mapping[str, str] = field(default_factory=dict[str, str])
+    absent: frozenset[str] = frozenset()
+    records: Mapping[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
     network: NetworkAccess = NetworkAccess.NONE
 
+    @property
+    def kept(self) -> tuple[Mount, ...]:
+        """What the mount table says one after the other of all that is pinned or read-only."""
+        return tuple(record for path in (*self.pinned, *self.read_only) for record in self.records[path])
 
-def bubblewrap_arguments(
-    view: View, folder: str, argv: tuple[str, ...], filter_descriptor: int | None
-) -> tuple[str, ...]:
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """The numbers of descriptors that bubblewrap has.
+
+    Args:
+        info: It writes there what its process is.
+        held: Before it begins the command, it reads this to its end.
+        calls: From it comes the program of the system call filter; `None` for none.
+    """
+
+    info: int
+    held: int
+    calls: int | None
+
+
+def bubblewrap_arguments(view: View, folder: str, argv: tuple[str, ...], descriptors: Descriptors) -> tuple[str, ...]:
     """The arguments of bubblewrap for one command.
 
     Args:
         view: What the command sees.
         folder: Where it starts.
         argv: The command.
-        filter_descriptor: Where the program of the system call filter is read from.
+        descriptors: What it reads and writes.
     """
     return (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(("--unshare-net",) if view.network is NetworkAccess.NONE else ()),
-        *("--new-session", "--cap-drop", "ALL"),
+        *("--new-session", "--cap-drop", "ALL", "--info-fd", str(descriptors.info)),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *_each("--ro-bind-try", TUNING),
         *_private(view.private),
         *_each("--ro-bind-try", view.readable),
         *_by_depth(view),
-        # Nothing may be mounted between these: `checked` counts on it.
+        # Nothing may be mounted between these: the gate counts on it.
         *_each("--bind-try", view.pinned),
-        *_each("--ro-bind-try", view.read_only),
+        *_read_only(view),
         # After these, which show what is really in the folders that they mount.
         *_steps(step for step in _hidden(view) if _is_in_root(view, step.path)),
         *(argument for path in view.hidden_folders for argument in ("--remount-ro", path)),
+        # Here it waits at the gate. Nothing is left of what it reads.
+        *("--file", str(descriptors.held), "/dev/null"),
         *("--chdir", folder),
-        *(() if filter_descriptor is None else ("--seccomp", str(filter_descriptor))),
-        "--",
-        *checked(argv, (*view.pinned, *view.read_only), view.records),
+        *(() if descriptors.calls is None else ("--seccomp", str(descriptors.calls))),
+        *("--", *argv),
     )
 
 
 def depth(path: str) -> int:
     """How many folders deep an absolute path is."""
     return 0 if path == "/" else path.rstrip("/").count("/")
+
+
+def _read_only(view: View) -> Iterator[str]:
+    for path in view.read_only:
+        # A new file system takes less time than to show a folder in which nothing is.
+        yield from (*_SMALL, "0555", "--tmpfs", path) if path in view.absent else ("--ro-bind-try", path, path)
 
 
 def _private(folders: tuple[str, ...]) -> Iterator[str]:
@@ -103,7 +133,7 @@ class _Step:
 
 def _hidden(view: View) -> Iterator[_Step]:
     for path in view.hidden_folders:
-        yield _Step(path, ("--perms", "0755", "--size", "4096", "--tmpfs", path))
+        yield _Step(path, (*_SMALL, "0755", "--tmpfs", path))
     for path in view.hidden_files:
         # A device on a mount without devices: opening it is refused, whoever asks.
         yield _Step(path, ("--ro-bind-try", "/dev/null", path))

@@ -2,7 +2,8 @@
 
     confinement = BubblewrapConfinement(SandboxMode.AUTO, network=NetworkAccess.HOST, site=Site(home=...))
     confined = await confinement.confine(spec, roots)      # the first time, this tries the sandbox out
-    ... run confined.spec ...
+    ... start confined.spec ...
+    await confined.begin()                                 # looks whether the sandbox is the one that was meant
     steering = await confined.release()                    # after everything of the command has ended
 
 What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from asyncio import get_running_loop
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +26,8 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
 from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.arguments import bubblewrap_arguments
+from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_arguments
+from tools.execution.sandbox.gate import Gate
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
 from tools.execution.sandbox.seccomp import seccomp_program
@@ -32,8 +35,17 @@ from tools.execution.sandbox.steering import SteeringLookout, is_diverted_reposi
 from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad
 from tools.filesystem.programs import is_outside
 
-FILTER_DESCRIPTOR = 9
-"""From which bubblewrap reads the filter of system calls, above what a shell command uses by number."""
+DESCRIPTORS = Descriptors(info=10, held=11, calls=9)
+"""Those of bubblewrap, above what a shell command uses by number."""
+
+NOT_AS_MEANT = (
+    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
+    "took its place, perhaps through another command). Run it again."
+)
+TOO_SLOW = (
+    "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder of the "
+    "workspace does not answer; run it again later."
+)
 
 SET_ASIDE = ".untrusted"
 """Stands behind the name of a file that a command must not have made."""
@@ -51,14 +63,31 @@ class SandboxMode(StrEnum):
 class Sandboxed(Confined):
     """A command in the sandbox, with what is held for it."""
 
-    prepared: Prepared | None = field(default=None, repr=False)
+    prepared: Prepared = field(repr=False, kw_only=True)
+    gate: Gate = field(repr=False, kw_only=True)
+
+    async def begin(self) -> None:
+        """Let the command begin, if its sandbox is the one that was meant.
+
+        Raises:
+            ToolError: `shell_execute_error`: it is not, or is not set up in time. Nothing of the command has run.
+        """
+        self.gate.give_away()
+        try:
+            if await self.gate.look():
+                return
+        except TimeoutError:
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
+        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     async def release(self) -> SteeringChanges:
         """Give back what is held, once everything of the command has ended."""
+        self.gate.close()
         changes = SteeringChanges()
-        if self.prepared is not None:
-            with CancelScope(shield=True):
-                changes = await to_thread.run_sync(_finish, self.prepared)
+        with CancelScope(shield=True):
+            changes = await to_thread.run_sync(_finish, self.prepared)
+        # Nobody waits for that.
+        get_running_loop().run_in_executor(None, self.prepared.placeholders.close)
         return changes
 
 
@@ -136,12 +165,13 @@ class BubblewrapConfinement:
         from tools.execution.sandbox.probe import probe  # noqa: PLC0415 - once, with the first command
 
         @contextmanager
-        def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], descriptor: int) -> Generator[ProcessSpec]:
-            prepared = prepare(self._site, self._network, self._lookout, [root], readable)
+        def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], calls: int) -> Generator[Sandboxed]:
+            confined = self._confined(program, spec, [root], readable, calls)
             try:
-                yield self._wrapped(program, spec, prepared, descriptor)
+                yield confined
             finally:
-                prepared.placeholders.release()
+                confined.gate.close()
+                confined.prepared.placeholders.close()
 
         return probe(program, self._site.home, self._network, wrap)
 
@@ -157,20 +187,36 @@ class BubblewrapConfinement:
             return "the program bubblewrap lies in the workspace, where commands can replace it"
         return None
 
-    def _confined(self, program: str, spec: ProcessSpec, roots: Sequence[str]) -> Confined:
-        prepared = prepare(self._site, self._network, self._lookout, roots)
-        wrapped = self._wrapped(program, spec, prepared, FILTER_DESCRIPTOR)
-        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, prepared=prepared)
+    def _confined(
+        self,
+        program: str,
+        spec: ProcessSpec,
+        roots: Sequence[str],
+        readable: Sequence[str] = (),
+        calls: int | None = None,
+    ) -> Sandboxed:
+        """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
+        prepared = prepare(self._site, self._network, self._lookout, roots, readable)
+        try:
+            gate = Gate(prepared.view.kept)
+        except BaseException:
+            prepared.placeholders.close()
+            raise
+        numbers = DESCRIPTORS if calls is None else Descriptors(gate.info, gate.held, calls)
+        wrapped = self._wrapped(program, spec, prepared.view, numbers)
+        wrapped = replace(wrapped, descriptors={numbers.info: gate.info, numbers.held: gate.held})
+        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, prepared=prepared, gate=gate)
 
-    def _wrapped(self, program: str, spec: ProcessSpec, prepared: Prepared, descriptor: int) -> ProcessSpec:
+    def _wrapped(self, program: str, spec: ProcessSpec, view: View, numbers: Descriptors) -> ProcessSpec:
         calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-        arguments = bubblewrap_arguments(prepared.view, spec.folder, spec.argv, None if calls is None else descriptor)
+        attached = {} if numbers.calls is None or calls is None else {numbers.calls: calls}
+        numbers = numbers if attached else replace(numbers, calls=None)
         return replace(
             spec,
-            argv=(program, *arguments),
+            argv=(program, *bubblewrap_arguments(view, spec.folder, spec.argv, numbers)),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=sandbox_environment(spec.environment, prepared.view.roots),
-            attachments=dict(spec.attachments) | ({} if calls is None else {descriptor: calls}),
+            environment=sandbox_environment(spec.environment, view.roots),
+            attachments={**spec.attachments, **attached},
         )
 
 

@@ -7,9 +7,10 @@ place of its own is not found by them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from tools.permissions.steering_files import AGENT_FOLDERS
 from tools.secrets import has_secret_setting
@@ -126,8 +127,8 @@ def secret_places(home: str, more: Iterable[str] = ()) -> Hidden:
         home: The home folder, an absolute path.
         more: Folders or files of the server itself.
     """
-    at_home = (os.path.join(home, name) for name in (*HOME_FOLDERS, *HOME_FILES))
-    to_read = (os.path.join(home, name) for name in HOME_FILES_TO_READ)
+    at_home = _there(home, (*HOME_FOLDERS, *HOME_FILES))
+    to_read = _there(home, HOME_FILES_TO_READ)
     named = (*at_home, *(path for path in to_read if _holds_secret(path)), *SYSTEM_FILES, *SYSTEM_FOLDERS, *more)
     folders: set[str] = set()
     files: set[str] = set()
@@ -138,6 +139,36 @@ def secret_places(home: str, more: Iterable[str] = ()) -> Hidden:
                 continue
             (folders if os.path.isdir(path) else files).add(os.path.realpath(path))
     return Hidden(tuple(sorted(folders)), tuple(sorted(files)))
+
+
+def _there(folder: str, names: tuple[str, ...]) -> Iterator[str]:
+    """The paths of names that can be there: one look at a folder tells of most that they are not."""
+    groups = _grouped(names)
+    try:
+        present: Iterable[str] = os.listdir(folder)
+    except OSError:
+        present = groups  # what cannot be listed may be reached by name all the same
+    for entry in present:
+        for first, rests in groups.get(entry.casefold(), ()):
+            path = f"{folder}/{first}"
+            below = tuple(filter(None, rests))
+            if len(below) < len(rests):
+                yield path
+            if below:
+                yield from _there(path, below)
+
+
+@cache
+def _grouped(names: tuple[str, ...]) -> dict[str, list[tuple[str, list[str]]]]:
+    """Names by their first folder, whose case is folded, since there are file systems where it makes no difference."""
+    rests: dict[str, list[str]] = {}
+    for name in names:
+        first, _, rest = name.partition("/")
+        rests.setdefault(first, []).append(rest)
+    groups: dict[str, list[tuple[str, list[str]]]] = {}
+    for first, those in rests.items():
+        groups.setdefault(first.casefold(), []).append((first, those))
+    return groups
 
 
 def _holds_secret(path: str) -> bool:

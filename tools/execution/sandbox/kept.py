@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tools.execution.sandbox.arguments import depth
-from tools.execution.sandbox.checked import MountTable
+from tools.execution.sandbox.mount_table import Mount, MountTable
 from tools.filesystem.workspace import contains
 
 KEPT = 200
@@ -29,6 +29,7 @@ class Kept:
     Args:
         roots: Writable folders, none in another one.
         seen: Whether a path lies in a root and is not hidden there.
+        absent: Names to be kept free, where folders of their own are mounted.
         pinned: Writable folders that cannot be renamed or removed, and what the mount table says of each.
         read_only: The same of what stays as it is.
         uncovered: How many paths there were no mounts left for.
@@ -36,8 +37,9 @@ class Kept:
 
     roots: Sequence[str]
     seen: Callable[[str], bool]
-    pinned: dict[str, str] = field(default_factory=dict[str, str])
-    read_only: dict[str, str] = field(default_factory=dict[str, str])
+    absent: Collection[str] = ()
+    pinned: dict[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
+    read_only: dict[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
     uncovered: int = 0
     _mounts: MountTable = field(default_factory=MountTable)
 
@@ -53,7 +55,7 @@ class Kept:
         """Keep the folders where they are that lead to paths with mounts of their own."""
         self._take((folder for path in paths for folder in self._way(path)), self.pinned)
 
-    def _take(self, paths: Iterable[str], kind: dict[str, str]) -> None:
+    def _take(self, paths: Iterable[str], kind: dict[str, tuple[Mount, ...]]) -> None:
         used = 0
         for path in filter(self.seen, dict.fromkeys(paths)):
             if path in kind or not _is_there(path):
@@ -64,7 +66,7 @@ class Kept:
                 continue
             used += len(way) + 1
             self.pinned |= {folder: self._mounts.records(folder) for folder in way}
-            kind[path] = self._mounts.records(path)
+            kind[path] = (Mount(None, "/", path),) if path in self.absent else self._mounts.records(path)
 
     def _way(self, path: str) -> Iterator[str]:
         """The folders between the root and a path in it."""

@@ -33,8 +33,9 @@ class Placeholders:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._held: list[tuple[str, int]] = []
+        self._removed: list[int] = []
         # Also when the object is lost, and at the end of the program.
-        self._release = weakref.finalize(self, _release, self._held)
+        self._finish = weakref.finalize(self, _finish, self._held, self._removed)
         for path in paths:
             self._take(path)
 
@@ -45,7 +46,11 @@ class Placeholders:
 
     def release(self) -> None:
         """Remove those that nobody else holds. May be called again."""
-        self._release()
+        _release(self._held, self._removed)
+
+    def close(self) -> None:
+        """Close what `release` has left open. A file system takes longer for that than for all the rest."""
+        self._finish()
 
     def _take(self, path: str) -> None:
         for _ in range(ATTEMPTS):
@@ -60,13 +65,19 @@ class Placeholders:
                 return
 
 
-def _release(held: list[tuple[str, int]]) -> None:
+def _finish(held: list[tuple[str, int]], removed: list[int]) -> None:
+    _release(held, removed)
+    while removed:
+        os.close(removed.pop())
+
+
+def _release(held: list[tuple[str, int]], removed: list[int]) -> None:
     while held:
         path, descriptor = held.pop()
-        try:
-            _remove(path, descriptor)
-        finally:
-            os.close(descriptor)
+        if _remove(path, descriptor):
+            removed.append(descriptor)
+        else:
+            os.close(descriptor)  # and with it the lock, for whoever still holds one
 
 
 def is_placeholder(path: str) -> bool:
@@ -98,9 +109,10 @@ def _hold(path: str) -> int | None:
     return None
 
 
-def _remove(path: str, descriptor: int) -> None:
+def _remove(path: str, descriptor: int) -> bool:
+    """Whether the folder is gone now, by us."""
     if sys.platform == "win32":
-        return
+        return False
     import fcntl  # noqa: PLC0415 - not on every system
 
     with suppress(OSError):
@@ -108,6 +120,8 @@ def _remove(path: str, descriptor: int) -> None:
         if _is_at(descriptor, path):
             with _folder_of(path) as folder:
                 os.rmdir(os.path.basename(path), dir_fd=folder)
+            return True
+    return False
 
 
 @contextmanager

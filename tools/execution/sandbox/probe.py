@@ -15,13 +15,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
 
 from tools.execution.confinement import NetworkAccess
 from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.checked import CHANGED_CODE
 from tools.execution.sandbox.probe_program import FIRST_CODE
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus
+
+if TYPE_CHECKING:
+    from tools.execution.sandbox.bubblewrap import Sandboxed
 
 SECONDS = 2.0
 """How long the attempt may take; a sandbox takes milliseconds."""
@@ -43,6 +46,8 @@ _WHAT_WORKED = (
 """In the order of the attempts of `probe_program`."""
 
 _TOO_SLOW = f"it did not answer within {SECONDS:g} s"
+
+_NOT_AS_MEANT = "it does not mount what it is told to"
 
 _KNOWN_FAILURES = (
     (
@@ -67,15 +72,15 @@ class Wrap(Protocol):
     """Puts a command into the sandbox for as long as the `with` lasts."""
 
     def __call__(
-        self, spec: ProcessSpec, root: str, readable: Sequence[str], descriptor: int
-    ) -> AbstractContextManager[ProcessSpec]:
-        """The command as it is to be started.
+        self, spec: ProcessSpec, root: str, readable: Sequence[str], calls: int
+    ) -> AbstractContextManager[Sandboxed]:
+        """The command as it is to be started, with our numbers of descriptors.
 
         Args:
             spec: The command.
             root: Its workspace.
             readable: What it has to see.
-            descriptor: The number from which the filter of system calls will be read.
+            calls: The descriptor from which the filter of system calls will be read.
         """
         ...
 
@@ -130,20 +135,19 @@ def _attempt(folder: str, marker: str, network: str, wrap: Wrap) -> str | None:
         descriptor = os.memfd_create("filter")
         try:
             with wrap(spec, root, needed, descriptor) as wrapped:
-                os.write(descriptor, wrapped.attachments.get(descriptor, b""))
+                os.write(descriptor, wrapped.spec.attachments.get(descriptor, b""))
                 os.lseek(descriptor, 0, os.SEEK_SET)
-                code, said = _run(wrapped, descriptor)
+                failure = _run(wrapped, descriptor)
         finally:
             os.close(descriptor)
-    if code is None:
-        return _TOO_SLOW
-    return None if code == 0 and not os.path.lexists(marker) else _explain(code, said)
+    return failure or (_NOT_AS_MEANT if os.path.lexists(marker) else None)
 
 
-def _run(spec: ProcessSpec, descriptor: int) -> tuple[int | None, str]:
-    """Run the attempt: its exit code, `None` where it had to be killed, and what it printed."""
+def _run(confined: Sandboxed, descriptor: int) -> str | None:
+    """Run the attempt, and tell why it failed."""
     if sys.platform == "win32":
-        return None, ""
+        return NOT_LINUX
+    spec, gate = confined.spec, confined.gate
     process = subprocess.Popen(
         spec.argv,
         cwd=spec.folder,
@@ -151,22 +155,31 @@ def _run(spec: ProcessSpec, descriptor: int) -> tuple[int | None, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(descriptor,),
+        pass_fds=(descriptor, *spec.descriptors.values()),
         start_new_session=True,
     )
+    deadline = monotonic() + SECONDS
     with process:
         try:
-            said, _ = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            # In a session of its own: its helpers, if it is a script, go with it.
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, ""
-    return process.returncode, said.decode("utf-8", "replace")
+            gate.give_away()
+            if not gate.look_for(SECONDS):
+                _kill(process)
+                return _NOT_AS_MEANT
+            said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            _kill(process)
+            return _TOO_SLOW
+    return _explain(process.returncode, said.decode("utf-8", "replace"))
 
 
-def _explain(code: int, said: str) -> str:
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """It is in a session of its own: its helpers, if it is a script, go with it."""
+    if sys.platform != "win32":
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _explain(code: int, said: str) -> str | None:
     if FIRST_CODE <= code < FIRST_CODE + len(_WHAT_WORKED):
         return f"it does not confine: {_WHAT_WORKED[code - FIRST_CODE]}"
-    if code == CHANGED_CODE:
-        return "it does not mount what it is told to"
-    return next((meaning for text, meaning in _KNOWN_FAILURES if text in said), f"it ended with code {code}")
+    failure = next((meaning for text, meaning in _KNOWN_FAILURES if text in said), f"it ended with code {code}")
+    return failure if code else None

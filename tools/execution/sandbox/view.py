@@ -127,7 +127,7 @@ def prepare(
     placeholders = Placeholders(_absent(steering.values(), (*settings, *own), present))
     private = _private()
     seen = partial(_is_seen, roots=present, hidden=(*hidden.folders, *hidden.files))
-    kept = Kept(present, seen)
+    kept = Kept(present, seen, frozenset(placeholders.paths))
     kept.pin_ways((*hidden.folders, *hidden.files))
     kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
     steers = by_depth(path for found in steering.values() for path in found.read_only)
@@ -140,6 +140,7 @@ def prepare(
         hidden_files=hidden.files,
         pinned=by_depth(kept.pinned),
         read_only=by_depth(kept.read_only),
+        absent=frozenset(kept.absent),
         records=kept.pinned | kept.read_only,
         network=network,
     )

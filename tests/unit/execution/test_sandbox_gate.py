@@ -1,0 +1,174 @@
+"""What holds a command back until its sandbox was looked at, from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.confinement import NetworkAccess
+from tools.execution.environment import command_environment
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.execution.sandbox.gate import Gate
+from tools.execution.sandbox.mount_table import Mount, MountTable, holds
+from tools.execution.sandbox.view import Site
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only"),
+]
+
+A, B, C = Mount("8:1", "/w/a", "/w/a"), Mount("8:1", "/w/b", "/w/b"), Mount("0:44", "/", "/w/c")
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate(())
+    yield made
+    made.close()
+
+
+def arrive(gate: Gate, told: bytes) -> None:
+    """Do what bubblewrap does: tell the process, then read."""
+    os.write(gate.info, told)
+    os.read(gate.held, 1 << 16)
+
+
+@pytest.mark.requirement("sandbox.gate")
+@pytest.mark.parametrize(
+    ("expected", "is_held"),
+    [
+        ((), True),
+        ((A, B), True),
+        ((B, C), True),
+        ((Mount(None, "/", "/w/c"),), True),
+        ((B, A), False),
+        ((A, C), False),
+        ((A, B, C, A), False),
+        ((Mount("8:2", "/w/a", "/w/a"),), False),
+        ((Mount("8:1", "/etc", "/w/a"),), False),
+        ((Mount(None, "/x", "/w/c"),), False),
+    ],
+)
+def test_a_mount_table_holds_what_is_expected_in_its_order_with_nothing_between(
+    expected: tuple[Mount, ...], is_held: bool
+) -> None:
+    assert holds([Mount("8:1", "/", "/"), A, B, C], expected) is is_held
+
+
+@pytest.mark.requirement("sandbox.gate")
+def test_what_lies_under_a_mount_is_recorded_by_its_file_system() -> None:
+    (own,) = [mount for mount in MountTable().records("/proc/self") if mount.at == "/proc/self"]
+    assert own.what == "/self"
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
+    held = os.dup(gate.held)
+    arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
+    gate.give_away()
+    assert await gate.look()
+    while os.read(held, 1 << 16):
+        pass
+    os.close(held)
+
+
+@pytest.mark.requirement("sandbox.gate")
+@pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
+async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
+    arrive(gate, told)
+    assert not await gate.look()
+    os.set_blocking(gate.held, False)
+    drained = 1
+    with suppress(BlockingIOError):
+        while drained:
+            drained = len(os.read(gate.held, 1 << 16))
+    # Nothing more comes, and no end either.
+    assert drained > 0
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_what_never_arrives_is_given_up(gate: Gate) -> None:
+    with pytest.raises(TimeoutError):
+        await gate.look(0.01)
+    with pytest.raises(TimeoutError):
+        gate.look_for(0.01)
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
+    gate.give_away()
+    assert await gate.look()
+
+
+async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
+    """Start a command in the sandbox after something has happened; its exit code, once nothing is left of it."""
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(str(root.parent)))
+    if (await sandbox.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
+    confined = await sandbox.confine(spec, [str(root)])
+    assert isinstance(confined, Sandboxed)
+    broker = BrokeredStarter()
+    meanwhile()
+    try:
+        process = await broker.start(confined.spec)
+        try:
+            await confined.begin()
+            await process.wait_gone()
+            return (await process.wait()).code
+        finally:
+            await process.end(0)
+            process.close()
+    finally:
+        await confined.release()
+        await broker.aclose()
+        sandbox.close()
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_a_command_begins_in_the_sandbox_that_was_meant(root: Path) -> None:
+    (root / "a" / ".vscode").mkdir(parents=True)
+    assert await begun(root, "echo ran > ran; exit 7", lambda: None) == 7
+    assert (root / "ran").read_text() == "ran\n"
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_where_something_else_was_mounted_the_command_is_refused_and_nothing_of_it_runs(root: Path) -> None:
+    for folder in (root / "a", root / "b"):
+        (folder / ".vscode").mkdir(parents=True)
+
+    def swap() -> None:
+        (root / "a").rename(root / "moved")
+        (root / "a").symlink_to("b")
+
+    with anyio.fail_after(30), pytest.raises(ToolError) as refusal:
+        await begun(root, "echo ran > ran", swap)
+    assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+    assert "workspace changed" in refusal.value.message
+    assert not (root / "ran").exists()
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_no_descriptor_stays_open_after_a_command(root: Path) -> None:
+    async def settled() -> int:
+        """How many are open, once nothing is closed any more."""
+        last = -1
+        with anyio.fail_after(30):
+            while last != (last := len(os.listdir("/proc/self/fd"))):  # noqa: ASYNC110 - closing sets no event
+                await anyio.sleep(0.05)
+        return last
+
+    await begun(root, "true", lambda: None)
+    before = await settled()
+    for _ in range(3):
+        await begun(root, "true", lambda: None)
+    assert await settled() <= before

@@ -1,0 +1,125 @@
+"""Holds a sandbox before its command begins, until what it has mounted was looked at.
+
+What stays as it is in a workspace is mounted by path, and other commands may be at work in the same workspace: one of
+them can put a link in place of a folder between our look and the mount, so that something else of the machine is
+mounted, writable. So the last thing that bubblewrap does for the sandbox is to copy a pipe of ours to `/dev/null`. The
+pipe is full: that it has room tells that everything is mounted; and until we close it, bubblewrap waits. Meanwhile the
+mount table of the sandbox is compared with what was meant, from outside, where no command has a hand in it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+
+from tools.execution.sandbox.mount_table import Mount, holds, mounts
+
+SECONDS = 10.0
+"""How long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy."""
+
+NEW_ROOT = "/newroot"
+"""Where bubblewrap puts together what becomes the root of the sandbox."""
+
+_NO_READER = 0x008
+"""POLLERR, as Linux tells of a pipe that nobody can read."""
+
+_CHILD = b'"child-pid":'
+"""What stands before the process id in what bubblewrap tells."""
+
+
+class Gate:
+    """Two pipes between us and one bubblewrap. To be closed, which lets it through: only once it is to go on, or gone.
+
+    Args:
+        expected: What its mount table has to say, one mount after the other.
+
+    Raises:
+        OSError: There are no descriptors left.
+    """
+
+    def __init__(self, expected: Sequence[Mount]) -> None:
+        self._expected = expected
+        self._open: set[int] = set()
+        try:
+            self._told, self.info = self._pipe()
+            """Bubblewrap writes to the second one what its process is."""
+            self.held, self._full = self._pipe()
+            """It reads from the first one, and waits there."""
+            if sys.platform != "win32":
+                os.set_blocking(self._told, False)
+                os.set_blocking(self._full, False)
+                with suppress(BlockingIOError):
+                    while True:
+                        os.write(self._full, bytes(1 << 16))
+        except BaseException:
+            self.close()
+            raise
+
+    def give_away(self) -> None:
+        """Close our copies of the ends that bubblewrap has, once it was started or could not be."""
+        self._close(self.info, self.held)
+
+    async def look(self, seconds: float = SECONDS) -> bool:
+        """Wait until everything is mounted, and let it go on if that is what is expected.
+
+        Args:
+            seconds: How long to wait.
+
+        Returns:
+            Whether it was let on, or has ended by itself before. Where not, it waits still.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        with anyio.move_on_after(seconds):
+            await anyio.wait_writable(self._full)
+        return self._decide()
+
+    def look_for(self, seconds: float) -> bool:
+        """The same, blocking."""
+        self._poll(seconds)
+        return self._decide()
+
+    def close(self) -> None:
+        """Close what is open. May be called again."""
+        self._close(*self._open)
+
+    def _decide(self) -> bool:
+        state = self._poll(0)
+        if not state:
+            raise TimeoutError
+        # Without a reader it has ended, and printed why.
+        is_passed = bool(state & _NO_READER) or self._is_as_expected()
+        if is_passed:
+            self.close()
+        return is_passed
+
+    def _is_as_expected(self) -> bool:
+        # It tells its process before that begins to mount.
+        with suppress(OSError, ValueError, IndexError):
+            process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
+            return holds(mounts(process, NEW_ROOT), self._expected)
+        return False
+
+    def _poll(self, seconds: float) -> int:
+        if sys.platform == "win32":
+            return 0
+        poll = select.poll()
+        poll.register(self._full, select.POLLOUT)
+        return next((events for _, events in poll.poll(seconds * 1000)), 0)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._open.update(ends)
+        return ends
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            if descriptor in self._open:
+                self._open.remove(descriptor)
+                os.close(descriptor)
