@@ -23,10 +23,10 @@ class SealedStates:
 
     Args:
         seconds: How long a state counts.
-        clock: Seconds since the epoch.
+        clock: Seconds on a clock that nobody sets.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._codec = AESGCMRequestStateCodec([os.urandom(32)])

@@ -1,0 +1,87 @@
+"""A call that its client cancels: whatever does the work is told, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from tests.harness import HANDSHAKE, MODERN, PEERS, ROUTES, connected, write_config
+from tests.processes import until_ended
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("cancellation.reaches"),
+    pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
+]
+
+CEILING = 55
+OPEN: Mapping[str, Any] = {"shell": {"sandbox": "off"}}
+LINGERS = "echo $$ > began.new; mv began.new began; exec sleep 600"
+
+
+async def accept(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+    del context, params
+    return types.ElicitResult(action="accept", content={"decision": "once"})
+
+
+async def until_there(file: Path) -> None:
+    while not file.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
+        await anyio.sleep(0.01)
+
+
+async def cancelled_once_it_began(client: Client, began: Path, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Call a tool, and cancel the call when the file is there."""
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(client.call_tool, tool, dict(arguments))
+        await until_there(began)
+        calls.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("transport", "mode"), ROUTES)
+async def test_the_command_of_a_cancelled_call_is_ended(transport: str, mode: str, root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, OPEN)
+    with anyio.fail_after(CEILING):
+        async with connected(transport, mode, root, config, elicitation_callback=accept) as client:
+            command = {"command": LINGERS, "timeout": 600_000}
+            await cancelled_once_it_began(client, root / "began", "run_shell_command", command)
+            await until_ended([int((root / "began").read_text())])
+            assert not (await client.call_tool("list_directory", {"path": "."})).is_error
+
+
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_the_program_of_a_cancelled_custom_tool_is_ended(mode: str, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "declared.json").write_text(json.dumps([{"name": "linger"}]))
+    commands = {
+        "discoveryCommand": ["cat", str(tmp_path / "declared.json")],
+        "callCommand": ["/bin/sh", "-c", LINGERS.replace("$", "$$")],
+    }
+    config = write_config(tmp_path, {**OPEN, "tools": commands})
+    with anyio.fail_after(CEILING):
+        async with connected("stdio", mode, root, config, elicitation_callback=accept) as client:
+            assert "linger" in {tool.name for tool in (await client.list_tools()).tools}
+            await cancelled_once_it_began(client, root / "began", "linger", {})
+            await until_ended([int((root / "began").read_text())])
+            assert not (await client.call_tool("list_directory", {"path": "."})).is_error
+
+
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_another_server_is_told_that_its_call_was_cancelled(mode: str, root: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    entry = {"command": sys.executable, "args": [str(PEERS / "waiting_upstream.py"), str(marks)], "trust": True}
+    config = write_config(tmp_path, {"mcpServers": {"slow": entry}})
+    with anyio.fail_after(CEILING):
+        async with connected("stdio", mode, root, config, elicitation_callback=accept) as client:
+            await client.list_tools()
+            await cancelled_once_it_began(client, marks / "began", "slow__wait", {})
+            await until_there(marks / "cancelled")
+            assert not (await client.call_tool("list_directory", {"path": "."})).is_error

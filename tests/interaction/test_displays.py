@@ -1,0 +1,58 @@
+"""What a call gives back over the wire: content for the model, a display for the person who uses the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mcp_types as types
+import pytest
+
+from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
+
+pytestmark = pytest.mark.anyio
+
+DISPLAY = "coretools-mcp/display"
+EDIT = {"file_path": "a.txt", "old_string": "world", "new_string": "there"}
+
+
+def texts_for(audience: str | None, result: types.CallToolResult) -> list[str]:
+    """The texts that are marked for somebody; `None` are those without a mark, which a model reads."""
+    found: list[str] = []
+    for block in result.content:
+        assert isinstance(block, types.TextContent)
+        marked = block.annotations.audience if block.annotations is not None else None
+        if marked == (None if audience is None else [audience]):
+            found.append(block.text)
+    return found
+
+
+@pytest.mark.requirement("flow.display.wire")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+@pytest.mark.parametrize("place", ["block", "meta"])
+async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_in_words(
+    mode: str, place: str, root: Path, tmp_path: Path
+) -> None:
+    (root / "a.txt").write_text("hello world\n")
+    config = write_config(tmp_path, {"approvalMode": "auto-edit", "results": {"display": place}})
+    async with in_memory(mode, root, config) as client:
+        result = await client.call_tool("edit", EDIT)
+    assert not result.is_error
+    (told,) = texts_for(None, result)
+    assert "a.txt" in told
+    shown = (result.meta or {})[DISPLAY]
+    assert (shown["fileName"], shown["added"], shown["removed"]) == ("a.txt", 1, 1)
+    assert "-hello world\n+hello there\n" in shown["fileDiff"]
+    blocks = texts_for("user", result)
+    assert len(blocks) == (1 if place == "block" else 0)
+    assert all("-hello world\n+hello there\n" in block for block in blocks)
+
+
+@pytest.mark.requirement("flow.display.wire")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_a_text_display_is_for_the_person_and_stands_beside_the_content(mode: str, root: Path) -> None:
+    (root / "a.txt").write_text("one\n")
+    async with in_memory(mode, root) as client:
+        result = await client.call_tool("list_directory", {"path": "."})
+    assert "a.txt" in "".join(texts_for(None, result))
+    assert isinstance((result.meta or {})[DISPLAY], str)
+    assert texts_for("user", result) == []

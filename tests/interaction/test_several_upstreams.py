@@ -1,0 +1,73 @@
+"""Several servers under `mcpServers` whose tools have the same names: each tool has its server's alias before it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import mcp_types as types
+import pytest
+
+from tests.harness import PEERS, ROUTES, connected, listening, stdio_upstream, write_config
+
+pytestmark = pytest.mark.anyio
+
+CEILING = 50
+
+
+@pytest.mark.requirement("upstreams.several")
+@pytest.mark.parametrize(("transport", "mode"), ROUTES)
+async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_server(
+    transport: str, mode: str, root: Path, tmp_path: Path
+) -> None:
+    servers = {
+        "one": stdio_upstream(trust=True, env={"MARK_OF_ONE": "1"}),
+        "two": stdio_upstream(trust=True, env={"MARK_OF_TWO": "2"}, excludeTools=["echo"]),
+    }
+    config = write_config(tmp_path, {"mcpServers": servers})
+    with anyio.fail_after(CEILING):
+        async with connected(transport, mode, root, config) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            said = {alias: str((await client.call_tool(f"{alias}__environment", {})).content) for alias in servers}
+    assert len(set(names)) == len(names)
+    assert {"one__echo", "one__environment", "two__environment", "read_file"} <= set(names)
+    assert not {"environment", "echo", "two__echo"} & set(names)
+    assert ("MARK_OF_ONE" in said["one"], "MARK_OF_TWO" in said["one"]) == (True, False)
+    assert ("MARK_OF_ONE" in said["two"], "MARK_OF_TWO" in said["two"]) == (False, True)
+
+
+@pytest.mark.requirement("upstreams.several")
+async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"only": stdio_upstream(trust=True)}})
+    with anyio.fail_after(CEILING):
+        async with connected("stdio", "legacy", root, config) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            bare = await client.call_tool("only__echo", {"text": "hi"})
+    assert "only__echo" in names
+    assert "echo" not in names
+    assert isinstance(bare.content[0], types.TextContent)
+    assert bare.content[0].text == "hi"
+
+
+@pytest.mark.requirement("upstreams.several")
+async def test_servers_over_different_transports_stand_side_by_side(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(PEERS / "upstream.py")]
+    with anyio.fail_after(CEILING):
+        async with (
+            listening([*command, "http"], r"port (\d+)") as http,
+            listening([*command, "sse"], r"port (\d+)") as sse,
+        ):
+            servers = {
+                "here": stdio_upstream(trust=True),
+                "near": {"httpUrl": f"http://127.0.0.1:{http}/mcp", "trust": True},
+                "far": {"url": f"http://127.0.0.1:{sse}/sse", "trust": True},
+            }
+            config = write_config(tmp_path, {"mcpServers": servers})
+            async with connected("stdio", "legacy", root, config) as client:
+                listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+                said = [str((await client.call_tool(f"{alias}__echo", {"text": alias})).content) for alias in servers]
+    schemas = {json.dumps(listed[f"{alias}__echo"].input_schema) for alias in servers}
+    assert len(schemas) == 1
+    assert [alias in text for alias, text in zip(servers, said, strict=True)] == [True] * 3

@@ -1,0 +1,97 @@
+"""A custom tool keeps the one contract of all tools: declared, validated, described, asked about, carried out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from server.exposure import tool_to_wire
+from tests.people import Person
+from tests.unit.discovery.custom_tools import CustomTools, text_of
+from tools.contract.base import BaseTool
+from tools.contract.confirmation import Answer, Decision
+from tools.contract.context import AbortSignal
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.result import FunctionCall, ToolResult
+from tools.discovery.discovered_tool import DiscoveredTool
+from tools.flow import Flow
+from tools.permissions.policy import PermissionPolicy
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "description": "What to echo."}, "times": {"type": "integer"}},
+    "required": ["text"],
+}
+
+
+async def echo(tools: CustomTools) -> BaseTool[Any]:
+    return await tools.tool("echo", **SCHEMA)
+
+
+@pytest.mark.requirement("discovered.contract")
+async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> None:
+    tool = await echo(tools)
+    assert isinstance(tool, DiscoveredTool)
+    assert (tool.name, tool.display_name) == ("echo", "echo")
+    assert tool.description.startswith("A tool.")
+    Draft202012Validator.check_schema(dict(tool.parameter_schema))
+    assert tool.parameter_schema["properties"] == SCHEMA["properties"]
+    assert tools.registry.get_tool("echo") is tool
+    (declaration,) = tools.registry.get_function_declarations()
+    assert (declaration.name, declaration.parameters_json_schema) == ("echo", tool.parameter_schema)
+    wire = tool_to_wire(tool)
+    assert (wire["name"], wire["inputSchema"]) == ("echo", dict(tool.parameter_schema))
+
+
+@pytest.mark.requirement("discovered.contract")
+async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) -> None:
+    tool = await echo(tools)
+    started = len(tools.starter.started)
+    with pytest.raises(InvalidToolParamsError, match="text"):
+        tool.validate_tool_params({})
+    params = tool.validate_tool_params({"text": "hello\nthere"})
+    assert params == {"text": "hello\nthere"}
+    said = tool.get_description(params, tools.context)
+    assert "echo" in said
+    assert "\n" not in said
+    assert tool.get_description(params, tools.context) == said
+    asked = await tool.should_confirm_execute(params, tools.context)
+    assert asked is not None
+    assert await tool.should_confirm_execute(params, tools.context) == asked
+    assert len(tools.starter.started) == started
+
+
+@pytest.mark.requirement("discovered.contract")
+@pytest.mark.parametrize("decision", [Decision.ONCE, Decision.DENY])
+async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: Decision) -> None:
+    await echo(tools)
+    started = len(tools.starter.started)
+    person = Person(Answer(decision))
+    flow = Flow(tools.registry, PermissionPolicy())
+    result = await flow.run(FunctionCall("echo", {"text": "hi"}), tools.context, person)
+    assert isinstance(result, ToolResult)
+    assert len(person.questions) == 1
+    is_done = decision is Decision.ONCE
+    assert len(tools.starter.started) - started == int(is_done)
+    assert (result.error is None) is is_done
+    if is_done:
+        assert json.loads(text_of(result)) == {"text": "hi"}
+
+
+@pytest.mark.requirement("discovered.contract")
+async def test_a_call_that_was_cancelled_runs_nothing(tools: CustomTools) -> None:
+    tool = await echo(tools)
+    started = len(tools.starter.started)
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(ToolError) as caught:
+        await tool.execute({"text": "hi"}, replace(tools.context, signal=signal))
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert len(tools.starter.started) == started

@@ -1,0 +1,198 @@
+"""The tools as the documentation of Qwen Code and Gemini CLI names them, and where tools can come from at all."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.app import App
+from server.settings import load_settings
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from tools.builtins import builtin_tools
+from tools.contract.base import BaseTool
+from tools.contract.builtin_tool import BuiltinTool
+from tools.contract.result import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
+from tools.discovery.discovered_tool import DiscoveredTool
+from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.program_runner import ProgramRunner
+from tools.execution.spill_store import SpillStore
+from tools.flow import package
+from tools.planning.agent_command import AgentCommand
+from tools.registry import ToolRegistry
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+DOCUMENTED = [
+    ("LSTool", "ListFiles", "list_directory"),
+    ("ReadFileTool", "ReadFile", "read_file"),
+    ("WriteFileTool", "WriteFile", "write_file"),
+    ("GrepTool", "Grep", "grep_search"),
+    ("GlobTool", "Glob", "glob"),
+    ("EditTool", "Edit", "edit"),
+    ("ReadManyFilesTool", "ReadManyFiles", "read_many_files"),
+    ("ShellTool", "Shell", "run_shell_command"),
+    ("WebFetchTool", "WebFetch", "web_fetch"),
+    ("WebSearchTool", "WebSearch", "web_search"),
+    ("MemoryTool", "SaveMemory", "save_memory"),
+    ("TaskTool", "Task", "task"),
+    ("TodoWriteTool", "TodoWrite", "todo_write"),
+    ("ExitPlanModeTool", "ExitPlanMode", "exit_plan_mode"),
+]
+"""The name of each documented tool's class, its short name, and its name in calls."""
+
+
+def all_built_in(folder: Path) -> list[BaseTool[Any]]:
+    """Every built-in tool; with an agent, since there is no `task` without one."""
+    programs = ProgramRunner(BrokeredStarter(), SpillStore(str(folder)))
+    return builtin_tools(agents=[AgentCommand(name="worker", command="worker")], programs=lambda: programs)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> ToolRegistry:
+    registry = ToolRegistry()
+    for tool in all_built_in(tmp_path):
+        registry.register_tool(tool)
+    return registry
+
+
+@pytest.mark.requirement("registry.documented")
+@pytest.mark.parametrize(("of_class", "short", "called"), DOCUMENTED, ids=[called for _, _, called in DOCUMENTED])
+def test_every_documented_tool_is_there_under_all_of_its_names(
+    of_class: str, short: str, called: str, registry: ToolRegistry
+) -> None:
+    tool = registry.get_tool(called)
+    assert tool.name == called
+    assert type(tool).__name__ == of_class
+    assert registry.get_tool(of_class) is tool
+    assert registry.get_tool(short) is tool
+    assert called in {declaration.name for declaration in registry.get_function_declarations()}
+
+
+@pytest.mark.requirement("registry.documented")
+def test_names_for_people_are_unique_and_what_is_declared_is_what_a_tool_says(registry: ToolRegistry) -> None:
+    tools = registry.get_all_tools()
+    assert len({tool.display_name for tool in tools}) == len(tools)
+    for tool, declaration in zip(tools, registry.get_function_declarations(), strict=True):
+        assert (declaration.name, declaration.description) == (tool.name, tool.description)
+        assert declaration.parameters_json_schema == tool.parameter_schema
+
+
+METHODS = ("validate_tool_params", "get_description", "execute", "parameter_schema")
+
+
+@pytest.mark.requirement("contract.one")
+def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_path: Path) -> None:
+    kinds = [type(tool) for tool in all_built_in(tmp_path)]
+    assert all(issubclass(kind, BuiltinTool) for kind in kinds)
+    for kind in (*kinds, DiscoveredTool, DiscoveredMCPTool):
+        assert issubclass(kind, BaseTool)
+        assert not inspect.isabstract(kind)
+        for method in METHODS:
+            assert getattr(kind, method) is not getattr(BaseTool, method), f"{kind.__name__}.{method}"
+
+
+@pytest.mark.requirement("contract.one")
+@pytest.mark.parametrize("missing", METHODS)
+def test_a_tool_without_one_of_the_methods_cannot_be_made(missing: str) -> None:
+    def anything(*_arguments: object) -> None: ...
+
+    body: dict[str, Any] = {name: anything for name in METHODS if name != missing}
+    unfinished = type("Unfinished", (BaseTool,), body)
+    with pytest.raises(TypeError, match=missing):
+        unfinished()
+
+
+IMAGE = InlineDataPart("image/png", b"\x89PNG", "file:///a.png")
+SOUND = InlineDataPart("audio/wav", b"RIFF", "file:///a.wav")
+LINK = FileDataPart("file:///b", "b")
+
+
+@pytest.mark.requirement("results.content")
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("a text", (TextPart("a text"),)),
+        (IMAGE, (IMAGE,)),
+        (["one", IMAGE, "two", SOUND, TextPart("three"), LINK], None),
+        ([IMAGE, IMAGE], (IMAGE, IMAGE)),
+    ],
+    ids=["string", "part", "mixed", "several"],
+)
+def test_content_is_a_string_or_a_part_or_a_list_that_mixes_them(content: PartListUnion, parts: Any) -> None:
+    mixed = (TextPart("one"), IMAGE, TextPart("two"), SOUND, TextPart("three"), LINK)
+    display = FileDiff("a", "+x", added=1, removed=0)
+    response = package("any", ToolResult(llm_content=content, return_display=display))
+    assert response.parts == (mixed if parts is None else parts)
+    assert (response.name, response.error) == ("any", None)
+
+
+# --- Where tools come from ---------------------------------------------------------------------------------------
+
+FOREIGN_CODE = {
+    "exec",
+    "eval",
+    "compile",
+    "__import__",
+    "run_path",
+    "run_module",
+    "entry_points",
+    "spec_from_file_location",
+}
+"""Names of what runs or finds Python code that a program does not name itself."""
+
+
+def loads(tree: ast.AST) -> set[str]:
+    """What a module calls of that, and whatever it imports by a name that is not written down there."""
+    found: set[str] = set()
+    written = {
+        ast.unparse(node.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For)
+        and isinstance(node.iter, ast.Tuple)
+        and all(isinstance(each, ast.Constant) for each in node.iter.elts)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called in FOREIGN_CODE or called.rpartition(".")[2] in FOREIGN_CODE - {"compile"}:
+            found.add(called)
+        is_import = called.rpartition(".")[2] == "import_module"
+        names = [argument for argument in node.args if not isinstance(argument, ast.Constant)]
+        if is_import and not {ast.unparse(name) for name in names} <= written:
+            found.add(ast.unparse(node))
+    return found
+
+
+@pytest.mark.requirement("registry.no-plugins")
+def test_no_module_loads_code_that_somebody_else_names() -> None:
+    modules = [*PROJECT.glob("server/**/*.py"), *PROJECT.glob("tools/**/*.py"), PROJECT / "coretools_mcp.py"]
+    assert len(modules) > 100
+    found = {str(path.relative_to(PROJECT)): loads(ast.parse(path.read_text(encoding="utf-8"))) for path in modules}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert loads(ast.parse("importlib.import_module(name); exec(code); metadata.entry_points()")) == {
+        "importlib.import_module(name)",
+        "exec",
+        "metadata.entry_points",
+    }
+
+
+@pytest.mark.requirement("registry.no-plugins")
+def test_files_in_a_workspace_and_keys_of_settings_add_no_tool_of_their_own(root: Path, tmp_path: Path) -> None:
+    code = "from pathlib import Path\nPath(__file__).with_suffix('.ran').write_text('')\n"
+    for folder in (".coretools/tools", ".qwen/tools", ".gemini/extensions/x", "tools", "."):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / "my_tool.py").write_text(code)
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"tools": {"register": ["my_tool:MyTool"], "plugins": ["./my_tool.py"]}, "plugins": ["my_tool"]}'
+    )
+    report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {}, folder=str(root))
+    app = App(report, "stdio")
+    assert [tool.name for tool in app.registry.get_all_tools()] == [tool.name for tool in builtin_tools()]
+    assert len([warning for warning in report.warnings if "is not a known key" in warning]) == 3
+    assert list(root.rglob("*.ran")) == []
