@@ -14,7 +14,7 @@ from pathlib import Path
 from server.settings import models, proxy_models, tool_models
 from server.settings.errors import dotted
 from server.settings.explaining import Described, described_keys
-from server.settings.section import NotEnforced, NotUsed
+from server.settings.section import NotUsed
 from server.settings.spellings import OTHER_SPELLINGS
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
@@ -91,8 +91,6 @@ def row(key: Described, sentences: Mapping[tuple[str, str], str]) -> str:
 
 def used(key: Described) -> str:
     """Whether this version acts on a key."""
-    if isinstance(key.mark, NotEnforced):
-        return "refused"
     return "no" if isinstance(key.mark, NotUsed) else "yes"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import metadata
 from typing import Any, Literal
@@ -41,7 +41,7 @@ from tools.consent import Judgement
 from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
 from tools.contract.context import ApprovalMode, ClientState, ToolContext
-from tools.contract.errors import ToolNotRegisteredError
+from tools.contract.errors import ToolError, ToolNotRegisteredError
 from tools.contract.result import FunctionCall, ToolResult
 from tools.contract.services import Services
 from tools.filesystem.workspace import Workspace
@@ -58,6 +58,9 @@ EXIT_PLAN_MODE = "exit_plan_mode"
 
 ASK_USER_QUESTION = "ask_user_question"
 """Listed for clients that can show a person a form."""
+
+TELL_SECONDS = 10.0
+"""How long a session may take to hear of a change."""
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
@@ -174,6 +177,7 @@ class App:
             self.live.start(self._tasks)
 
     async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
+        self._commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
         if has_other_rules(before.settings, now.settings):
@@ -193,13 +197,14 @@ class App:
     async def _tell_tools_changed(self, sessions: Sequence[ServerSession]) -> None:
         """Tell these sessions, and whoever listens in the 2026-07-28 revision, that the list of tools changed."""
         await self._bus.publish(ToolsListChanged())
-        for session in sessions:
-            await session.send_tool_list_changed()
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                tasks.start_soon(_tell_tools_changed, session)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
-        client.session = ctx.session
+        self.clients.follow(ctx)
         self.start_upstreams()
         if self._workspaces.follows_client and self._tasks is not None:
             self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
@@ -240,6 +245,18 @@ class App:
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         self.start_upstreams()
         client = self.clients.of(ctx)
+        try:
+            with client.at_work():
+                outcome = await self._outcome(ctx, params, client)
+        except ToolError as error:
+            outcome = ToolResult.failed(error)
+        if isinstance(outcome, Question):
+            return self._confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
+        return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
+
+    async def _outcome(
+        self, ctx: RequestContext, params: types.CallToolRequestParams, client: Client
+    ) -> ToolResult | Question:
         owner = self.pool.owner_of(params.name)
         # A client may know a tool from an earlier run: the first attempt to find it is waited for.
         if owner is None and not self.registry.knows(params.name):
@@ -263,10 +280,8 @@ class App:
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(owner.unavailable())
         if client.state.approval_mode is not mode:
-            await self._tell_tools_changed([client.session] if client.session is not None else [])
-        if isinstance(outcome, Question):
-            return self._confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
-        return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
+            await self._tell_tools_changed(list(client.sessions))
+        return outcome
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run.
@@ -298,6 +313,13 @@ class App:
 def _is_planning(client: Client) -> bool:
     """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
     return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
+
+
+async def _tell_tools_changed(session: ServerSession) -> None:
+    """Tell one session; one that does not read must not keep the others from hearing of it."""
+    # One that has just ended needs no word either.
+    with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await session.send_tool_list_changed()
 
 
 def _progress_of(ctx: RequestContext) -> Any:

@@ -44,8 +44,10 @@ def _parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     serve.add_argument(
         "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
     )
-    serve.add_argument("--host", help="loopback address to listen on (http, sse; default 127.0.0.1)")
+    serve.add_argument("--host", help="address to listen on (http, sse; default 127.0.0.1); others need a token")
     serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any)")
+    serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
+    serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
     serve.set_defaults(run=commands["serve"])
     tools = _command(names, "tools", "list what a client would see", parents=[shared])
     tools.add_argument("--json", action="store_true", help="as a JSON array")
@@ -120,7 +122,13 @@ def _add_config(names: Any, shared: argparse.ArgumentParser, commands: Mapping[s
     show = _command(about, "show", "show every value that is given, and where; secrets are hidden", parents=[shared])
     show.add_argument("--json", action="store_true", help="as JSON")
     show.set_defaults(run=commands["config show"])
-    take = _command(about, "import", "add the servers of another client to the user's own settings")
+    take = _command(
+        about,
+        "import",
+        "add the servers of another client to the user's own settings",
+        "This shows what would be added, and asks. Only the person's own files are looked for; one of a project has to "
+        "be named.",
+    )
     take.add_argument(
         "client",
         metavar="CLIENT",
@@ -128,6 +136,7 @@ def _add_config(names: Any, shared: argparse.ArgumentParser, commands: Mapping[s
     )
     take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
+    take.add_argument("--yes", action="store_true", help="do not ask")
     take.set_defaults(run=commands["config import"])
 
 
@@ -141,7 +150,9 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         overrides["workspace"] = {"roots": [os.path.abspath(folder) for folder in arguments.workspace]}
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
-    http = {name: value for name in ("host", "port") if (value := getattr(arguments, name, None)) is not None}
+    names = {"host": "host", "port": "port", "tls_cert": "tlsCert", "tls_key": "tlsKey"}
+    given = {key: getattr(arguments, name, None) for name, key in names.items()}
+    http = {key: value for key, value in given.items() if value is not None}
     if http:
         overrides["http"] = http
     return overrides

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 from server.audit_file import Written, append
+from server.settings.files import real_path
 from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
 from tools.secrets import HIDDEN, is_secret_name, redact
@@ -63,9 +64,9 @@ class AuditLog:
         """
         if self._path is None:
             return
-        path = os.path.realpath(self._path)
+        path = real_path(self._path)
         for root in roots:
-            if path.startswith(os.path.join(os.path.realpath(root), "")):
+            if path.startswith(os.path.join(real_path(root), "")):
                 logger.warning(
                     "log.audit lies in the workspace folder %s, where every tool that may write can change or remove"
                     " it; name a file outside of all workspace folders",

@@ -13,6 +13,7 @@ from server.arguments import Command, overrides_of, parse, server_options
 from server.exit_codes import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE
 from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
+from tools.display import visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"coretools-mcp: {message}\n")
+    sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
     return code
 
 
@@ -144,7 +145,9 @@ def _config_import(arguments: argparse.Namespace) -> int:
     from server.console.importing import import_servers  # noqa: PLC0415
 
     try:
-        return import_servers(arguments.client, os.environ, prints=arguments.print, force=arguments.force)
+        return import_servers(
+            arguments.client, os.environ, prints=arguments.print, force=arguments.force, is_sure=arguments.yes
+        )
     except Failure as failure:
         return _fail(str(failure), EXIT_FAILED)
 

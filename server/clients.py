@@ -1,8 +1,8 @@
 """Who is calling, and what belongs to them: the one table of client states.
 
-Over stdio the process has one client. Over HTTP a client is the token it shows, else its session. An anonymous
-client of the 2026-07-28 revision cannot be told from another, so it gets a fresh state for every request and
-nothing of it is kept.
+Over stdio the process has one client. Over HTTP a client is the token it shows, in however many sessions, else its
+session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told from another, so it
+gets a fresh state for every request and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from tools.contract.context import ApprovalMode, ClientState
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.jobs import JobTable
 
 RequestContext = ServerRequestContext[Any, Any]
@@ -28,10 +30,21 @@ RequestContext = ServerRequestContext[Any, Any]
 MAX_CLIENTS = 10_000
 """Client states kept; the one that was silent longest goes first. The SDK keeps as many HTTP sessions."""
 
+MOST_CALLS = 256
+"""Calls that one client over the network may have at work at once: each holds its result until that is read. Over stdio
+reading pauses instead."""
+
+TOO_MANY_CALLS = (
+    f"This was not done: {MOST_CALLS} calls of yours are at work already. Wait for their answers, and call again."
+)
+
 LOOK_SECONDS = 0.5
 """How long after its time a silent client is forgotten, so that clients who came together go together."""
 
 STDIO_KEY = "stdio"
+
+SESSION_KEYS = ("http:", "sse:")
+"""What the keys of clients begin with that show no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +68,32 @@ class Client:
         state: What tools may know of it.
         readable: Folders whose files it may read beside its workspace.
         roots: The folders it works in, `None` while that is not known.
-        session: A way to notify it outside of its requests, where the era has one.
+        sessions: Ways to notify it outside of its requests, where the era has them.
         last_seen: Monotonic seconds of its latest request.
+        calls: How many calls of it are at work.
     """
 
     state: ClientState
     readable: tuple[str, ...] = ()
     roots: ClientRoots | None = None
-    session: ServerSession | None = None
+    sessions: set[ServerSession] = field(default_factory=set[ServerSession])
     last_seen: float = field(default_factory=time.monotonic)
+    calls: int = 0
+
+    @contextmanager
+    def at_work(self) -> Generator[None]:
+        """Count a call.
+
+        Raises:
+            ToolError: `too_many_calls`: a client of the network has that many at work.
+        """
+        if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
+            raise ToolError(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
 
 
 class ClientTable:
@@ -106,11 +136,24 @@ class ClientTable:
         self._clients.move_to_end(key)
         return client
 
+    def follow(self, ctx: RequestContext) -> None:
+        """Remember the session of a request until it ends; a client that is nothing but its session ends with it."""
+        client = self.of(ctx)
+        client.sessions.add(ctx.session)
+        # The SDK has no public way to hear of the end of a connection.
+        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        connection.exit_stack.callback(self._ended, client, ctx.session)
+
+    def _ended(self, client: Client, session: ServerSession) -> None:
+        client.sessions.discard(session)
+        key = client.state.key
+        if key.startswith(SESSION_KEYS) and self._clients.get(key) is client:
+            self._on_forget(self._clients.pop(key).state)
+
     def sessions(self) -> Iterator[ServerSession]:
         """The sessions of all clients that can be notified."""
         for client in tuple(self._clients.values()):
-            if client.session is not None:
-                yield client.session
+            yield from tuple(client.sessions)
 
     def job_tables(self) -> list[JobTable]:
         """What all clients run in the background."""
@@ -149,6 +192,6 @@ def client_key(ctx: RequestContext) -> str | None:
         return None
     if request.url.path.startswith("/messages"):
         session = request.query_params.get("session_id")
-        return f"sse:{session}" if session else None
+        return f"{SESSION_KEYS[1]}{session}" if session else None
     session = request.headers.get("mcp-session-id")
-    return f"http:{session}" if session else None
+    return f"{SESSION_KEYS[0]}{session}" if session else None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from server.settings import SettingsReport
+from server.settings import Settings, SettingsReport
+from server.settings.files import real_path
 from tools.execution.jobs import JobTable
 
 if TYPE_CHECKING:
@@ -32,7 +33,14 @@ class Commands:
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
+        self._shell = report.settings.shell
         self._confinement: BubblewrapConfinement | None = None
+
+    def change(self, settings: Settings) -> None:
+        """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
+        if settings.shell.env != self._shell.env:
+            self._shell = self._shell.model_copy(update={"env": settings.shell.env})
+            self.__dict__.pop("_runner", None)  # the next command has another one made
 
     @cached_property
     def _spills(self) -> SpillStore:
@@ -58,14 +66,14 @@ class Commands:
         from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
         from tools.execution.sandbox.view import Site  # noqa: PLC0415
 
-        report, shell = self._report, self._report.settings.shell
+        report, shell = self._report, self._shell
         site = Site(
             report.home,
             hidden=_own_folders(report),
-            read_only=tuple(os.path.realpath(path) for path in report.files),
+            read_only=tuple(real_path(path) for path in report.files),
         )
         search_path = os.environ.get("PATH", os.defpath)
-        self._confinement = BubblewrapConfinement(
+        self._confinement = self._confinement or BubblewrapConfinement(
             SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path
         )
         options = ShellOptions(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
 from server.commands import Commands
 from server.settings import Settings
+from server.settings.files import real_path
+from server.settings.inputs import working_folder
 from tools.permissions.tool_names import GROUPS
 from tools.registry import ToolRegistry
 
@@ -30,6 +33,8 @@ class CustomTools:
         self._commands = commands
         self._registry = registry
         self._reserved = frozenset((*registry.names(), *GROUPS))
+        self._folder = working_folder() or os.sep
+        self._environment: dict[str, str] = {}
         self._discovery = self._made(settings) if settings.tools.discovery_command is not None else None
 
     @property
@@ -45,10 +50,20 @@ class CustomTools:
     def change(self, settings: Settings, tasks: TaskGroup) -> None:
         """Follow changed settings."""
         if self._discovery is not None:
+            self._set_environment(settings.shell.env)
             self._discovery.change(settings.tools.for_tools(), tasks)
         elif settings.tools.discovery_command is not None:
             self._discovery = self._made(settings)
             self._discovery.start(tasks)
+
+    def _set_environment(self, given: Mapping[str, str]) -> None:
+        """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
+        from tools.execution.environment import command_environment  # noqa: PLC0415 - only with a discovery command
+
+        fresh = command_environment(given, os.environ)
+        for name in self._environment.keys() - fresh.keys():
+            del self._environment[name]
+        self._environment.update(fresh)
 
     async def wait_for_first_list(self) -> None:
         """Give the discovery a moment after the start, so that the first list is whole where it can be."""
@@ -64,16 +79,11 @@ class CustomTools:
         from tools.discovery.commands import CommandSite  # noqa: PLC0415 - only with a discovery command
         from tools.discovery.discovered_tool import GROUP  # noqa: PLC0415 - as above
         from tools.discovery.discovery import Discovery  # noqa: PLC0415
-        from tools.execution.environment import command_environment  # noqa: PLC0415 - as above
         from tools.planning.task import TaskTool  # noqa: PLC0415 - as above
 
-        roots = tuple(os.path.realpath(root) for root in self._settings.workspace.roots)
-        site = CommandSite(
-            self._commands.programs,
-            command_environment(self._settings.shell.env, os.environ),
-            roots[0] if roots else os.getcwd(),
-            roots,
-        )
+        roots = tuple(real_path(root) for root in self._settings.workspace.roots)
+        self._set_environment(settings.shell.env)
+        site = CommandSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
         wait_seconds = self._settings.proxy.first_list_wait / 1000
         # Without agents the tool is not there; a rule for it is for no other one all the same.
         reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from server.settings import SettingsReport
 from server.settings.layers import Rank
+from server.settings.trust import trust_file
+from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 
 _OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
@@ -14,9 +16,11 @@ _OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
 
 
 def settings_files(report: SettingsReport) -> Iterator[str]:
-    """The files that say what the server does, or are read as soon as they are there; and the file of its audit log."""
+    """The files that say what the server does, or are read as soon as they are there; what is trusted; the audit."""
     yield from (place.path for place in report.places if place.rank not in _OF_WORKSPACES)
     if report.inputs is not None:
+        trusted = trust_file(report.inputs.environ)
+        yield from [trusted] if trusted is not None else []
         yield from report.inputs.config_files
         yield from report.inputs.links.values()
     audit = audit_file(report)
@@ -36,7 +40,19 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     The user's own folder counts as a whole, but for the memory that tools are to write there.
     """
     own = report.own_folder
+    return GuardedPaths.of(settings_files(report), [own] if own is not None else [], _free_files(report))
+
+
+def _free_files(report: SettingsReport) -> Iterator[str]:
+    """The global memory, where it is a memory: no other file becomes free by its name, or by a link of its name."""
     memory = report.settings.memory
-    folder = memory.global_folder or own
-    free = [os.path.join(folder, memory.file_name[0])] if folder is not None else []
-    return GuardedPaths.of(settings_files(report), [own] if own is not None else [], free)
+    folder = memory.global_folder or report.own_folder
+    if folder is None:
+        return
+    path = os.path.join(folder, memory.file_name[0])
+    try:
+        real = os.path.realpath(path)
+    except (OSError, ValueError):
+        return  # a link that cannot be followed, or no path at all
+    if is_memory_name(path) and is_memory_name(real):
+        yield path

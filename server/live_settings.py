@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
@@ -11,17 +12,32 @@ from anyio.abc import TaskGroup
 from server.guarded_settings import guarded_paths
 from server.permissions import permission_policy
 from server.settings import Settings, SettingsReport
+from server.settings.layers import Rank
 from server.upstreams.pool import UpstreamPool
+from tools.permissions.permission import Verdict
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rule import Rule
+from tools.permissions.specifiers import AgentSpecifier
+from tools.permissions.tool_names import DELEGATING
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once."""
+"""The sections that take effect at once; of `shell`, `env` does too."""
 
 OnChange = Callable[[SettingsReport, SettingsReport], Awaitable[None]]
 """Is told of the settings until now and from now on."""
+
+
+class WithdrawnAgent(Rule):
+    """Refuses an agent of a workspace whose settings are no longer what they were at the start."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """How a refusal gives its reason."""
+        return "the settings of a workspace that name this agent have changed, or are not trusted any more"
 
 
 class LiveSettings:
@@ -44,6 +60,7 @@ class LiveSettings:
         on_change: OnChange,
     ) -> None:
         self.report = report
+        self._at_start = report
         self._registry = registry
         self._policy = policy
         self._pool = pool
@@ -57,7 +74,7 @@ class LiveSettings:
             tasks.start_soon(self.follow, tasks, name="settings")
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change of the settings files, until cancelled.
+        """Apply every change of the settings files, until cancelled. One that fails ends nothing else.
 
         Args:
             tasks: Runs the upstreams that are new.
@@ -65,21 +82,31 @@ class LiveSettings:
         from server.settings.watch import new_settings  # noqa: PLC0415 - not needed before there is a client
 
         async for report in new_settings(self.report):
-            await self.apply(report, tasks)
+            try:
+                await self.apply(report, tasks)
+            except Exception:
+                logger.exception("changed settings could not be applied as a whole, because of an internal error")
 
     async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
         """Let other settings count from now on."""
-        before, self.report = self.report, report
+        before = self.report
         logger.info("the settings have changed")
         self._policy.guarded = await anyio.to_thread.run_sync(guarded_paths, report)
+        rules = self._policy.rules
         if has_other_rules(before.settings, report.settings):
-            # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
-            self._policy.rules = permission_policy(report, self._registry).rules
+            rules = permission_policy(report, self._registry).rules
+        withdrawn = withdrawn_agents(self._at_start, report)
+        deny = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
+        # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
+        self._policy.rules = replace(rules, deny=(*map(_withdrawal, withdrawn), *deny))
+        if withdrawn:
+            logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
         self._pool.change(report.upstreams, tasks)
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
             logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))
         await self._on_change(before, report)
+        self.report = report  # what failed half-way is different still when the settings change next
 
 
 def has_other_rules(before: Settings, now: Settings) -> bool:
@@ -89,9 +116,23 @@ def has_other_rules(before: Settings, now: Settings) -> bool:
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     """The sections that differ and do not take effect at once, by their keys."""
+    before = before.model_copy(update={"shell": before.shell.model_copy(update={"env": now.shell.env})})
     fields = type(now).model_fields
     return [
         field.alias or name
         for name, field in fields.items()
         if name not in LIVE and getattr(before, name) != getattr(now, name)
     ]
+
+
+def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
+    """The agents that a running server has from a workspace, and that the settings of now do not give like that."""
+    files = {place.path for place in at_start.places if place.rank in (Rank.CLI_PROJECT, Rank.WORKSPACE)}
+    agents, ours = now.settings.agents, at_start.settings.agents
+    named = {str(given.path[1]) for given, source in at_start.given if given.path[0] == "agents" and source in files}
+    return [name for name, agent in ours.items() if name in named and agents.get(name) != agent]
+
+
+def _withdrawal(agent: str) -> WithdrawnAgent:
+    specifier = AgentSpecifier(agent.casefold())
+    return WithdrawnAgent(f"Agent({agent})", "agents", Verdict.DENY, DELEGATING, frozenset({DELEGATING}), specifier)

@@ -10,6 +10,7 @@ import logging
 import queue
 import sys
 import threading
+from typing import Any
 
 QUEUED_RECORDS = 1_000
 """Records waiting for standard error."""
@@ -63,10 +64,26 @@ class _QueueHandler(logging.Handler):
                 self._lines.task_done()
 
 
+class _OneLine(logging.Formatter):
+    """Shows each record on one line, whatever names and texts of others stand in it; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """The record without its traceback."""
+        from tools.display import visible_line  # noqa: PLC0415 - with the first record
+
+        return visible_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
+        """The traceback."""
+        from tools.display import visible  # noqa: PLC0415 - with the first record
+
+        return visible(super().formatException(ei))
+
+
 def start_log(level: str) -> None:
     """Write records of at least this level to standard error."""
     handler = _QueueHandler()
-    handler.setFormatter(logging.Formatter("coretools-mcp: %(levelname)s %(message)s"))
+    handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in TELLING:
         logging.getLogger(name).setLevel(logging.WARNING)

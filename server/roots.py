@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from server.clients import Client, ClientRoots, RequestContext
 from server.file_uris import UriRefusedError, path_of_uri
+from server.settings.files import real_path
 from tools.filesystem.ignore import Forbidden
 from tools.filesystem.workspace import Workspace, contains
 
@@ -58,7 +59,7 @@ class WorkspacePolicy:
         respect_agent_ignore: bool = True,
         hidden: Callable[[Sequence[str]], Forbidden | None] = _nothing_hidden,
     ) -> None:
-        self._operator_roots = tuple(os.path.realpath(root) for root in operator_roots)
+        self._operator_roots = tuple(real_path(root) for root in operator_roots)
         self._intersect = intersect
         self._respect_git_ignore = respect_git_ignore
         self._respect_agent_ignore = respect_agent_ignore
@@ -197,4 +198,4 @@ def _folder(uri: str) -> str | None:
         return None
     if not os.path.isabs(path) or not os.path.isdir(path):
         return None
-    return os.path.realpath(path)
+    return real_path(path)

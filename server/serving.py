@@ -17,6 +17,8 @@ from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.listening import HttpOptions, ListenError, open_socket
 from server.transports.stdio import stdio_transport
+from server.transports.tokens import read_tokens
+from tools.contract.base import Kind
 
 __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
 
@@ -24,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]
 
-SHELL_TOOL = "run_shell_command"
-"""The tool whose calls may take any time."""
+DESCRIPTORS = 16_384
+"""Open files that a server over the network asks the system to allow."""
 
 
 def serve(report: SettingsReport, transport: Transport) -> None:
@@ -33,6 +35,7 @@ def serve(report: SettingsReport, transport: Transport) -> None:
 
     Raises:
         ListenError: The address of an HTTP transport cannot be listened on.
+        SettingsError: A token cannot be used.
     """
     settings = report.settings
     if transport == "stdio":
@@ -45,9 +48,13 @@ def serve(report: SettingsReport, transport: Transport) -> None:
         allowed_origins=settings.http.allowed_origins,
         max_body_bytes=settings.limits.request_bytes,
         session_idle_seconds=settings.http.session_idle / 1000,
+        tokens=read_tokens(settings.http.tokens, os.environ),
+        certificate=settings.http.tls_cert,
+        private_key=settings.http.tls_key,
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
+        _allow_connections()
         anyio.run(_serve_http, report, options, listener)
 
 
@@ -56,7 +63,7 @@ async def _serve_stdio(report: SettingsReport) -> None:
     max_message_bytes = report.settings.limits.request_bytes
 
     def runs_command(tool: str) -> bool:
-        return app.registry.canonical(tool) == SHELL_TOOL
+        return app.registry.knows(tool) and app.registry.get_tool(tool).kind is Kind.EXECUTE
 
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
@@ -74,8 +81,20 @@ async def _serve_http(report: SettingsReport, options: HttpOptions, listener: so
         group.start_soon(_stop_on_signal, stopping.set)
         async with app.running():
             app.start_upstreams()
-            await serve_http(app.server, options, listener, stopping)
+            await serve_http(app.server, options, listener, stopping, lambda: app.pool.is_settled)
         group.cancel_scope.cancel()
+
+
+def _allow_connections() -> None:
+    """Have room for the descriptors of many clients; usual limits are 1,024 and, for those who ask, far more."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not on every system
+
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
+    if least != resource.RLIM_INFINITY and least < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

@@ -59,7 +59,9 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
             _print_table(tools)
         missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
         for upstream in missing:
-            sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {upstream.state}, {upstream.problem}\n")
+            sys.stderr.write(
+                f"coretools-mcp: upstream {upstream.alias}: {upstream.state}, {visible_line(upstream.problem)}\n"
+            )
         custom = app.custom_tools.state
         problem = custom.problem if custom is not None else ""
         if problem:

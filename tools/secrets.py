@@ -30,7 +30,10 @@ _WORDS = (
 )
 """Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)."""
 
-_WHOLE_WORDS = frozenset({"PASS", "PAT", "DSN", "XAUTHORITY"})
+_WHOLE_WORDS = frozenset({"PASS", "PGPASS", "PW", "PAT", "DSN", "BEARER", "XAUTHORITY"})
+
+_LAST_WORD = "PWD"
+"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder."""
 
 _PUBLIC = frozenset(
     {
@@ -58,6 +61,8 @@ def is_secret_name(name: str) -> bool:
         return False
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     words = [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+    if len(words) > 1 and words[-1] == _LAST_WORD:
+        return True
     return any(word in _WHOLE_WORDS or word.removesuffix("S").endswith(_WORDS) for word in words)
 
 
@@ -167,10 +172,14 @@ def _headers() -> re.Pattern[str]:
 
 @cache
 def _assignments() -> re.Pattern[str]:
-    """`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`."""
+    """`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`.
+
+    `PWD` is also the working folder, which is a path.
+    """
     words = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
     return re.compile(
         rf"(?:{words}[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-])"
+        rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
         rf"|(?<=\bset )[\w.:/@-]{{0,64}}{words}[ ]{{1,4}})"
         rf"{_VALUE}",
         re.IGNORECASE,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE
@@ -16,14 +17,16 @@ from server.settings.files import home_folder, parse, without_comments
 from server.settings.keys import keys_of
 from server.settings.merge import Tree, holder_of
 from server.settings.proxy_models import UpstreamSettings
+from server.settings.spellings import TRANSPORTS
 
 Variables = Literal["none", "braces", "all"]
 """Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
 
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
-_PLACEHOLDER = re.compile(r"\$\{(?P<kind>env|input|workspaceFolder|userHome|[A-Za-z]+)(?::(?P<name>[^{}]*))?\}")
+_PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
-_TRANSPORTS = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
+_EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")
+"""Keys of a server in whose texts variables are expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,18 @@ class ForeignClient:
 
     Args:
         title: Its name.
-        files: Where its configuration may be, the likeliest first.
+        files: Where the person's own configuration may be, the likeliest first. What a folder brings along is none of
+            them: whoever made the folder wrote it.
         variables: What it expands.
         places: Where in the file the servers stand.
+        knows_trust: Whether `trust` of a server means there what it means here.
     """
 
     title: str
     files: tuple[str, ...]
     variables: Variables
     places: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+    knows_trust: bool = False
 
 
 ANY_PLACE = (("mcpServers",), ("servers",), ("mcp", "servers"))
@@ -48,7 +54,18 @@ ANY_PLACE = (("mcpServers",), ("servers",), ("mcp", "servers"))
 
 
 def foreign_clients(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ForeignClient]:
-    """The clients that are known, by the name that the command line takes."""
+    """The clients that are known, by the name that the command line takes.
+
+    Every file of theirs has an absolute path: one from the working folder would be the folder's.
+    """
+    return {name: _at_home(client) for name, client in _clients(environ, platform).items()}
+
+
+def _at_home(client: ForeignClient) -> ForeignClient:
+    return replace(client, files=tuple(path for path in client.files if os.path.isabs(path)))
+
+
+def _clients(environ: Mapping[str, str], platform: str) -> Mapping[str, ForeignClient]:
     home = home_folder(environ)
     if platform == "darwin":
         programs = os.path.join(home, "Library", "Application Support")
@@ -60,18 +77,16 @@ def foreign_clients(environ: Mapping[str, str], platform: str = sys.platform) ->
         os.path.join(programs, name, "User", file) for name in ("Code", "VSCodium") for file in ("mcp.json", FILE)
     )
     clis = {
-        name: ForeignClient(cli.title, (os.path.join(cli.user_folder(environ), FILE),), "all")
+        name: ForeignClient(cli.title, (os.path.join(cli.user_folder(environ), FILE),), "all", knows_trust=True)
         for name, cli in AGENT_CLIS.items()
     }
     return {
         "claude-desktop": ForeignClient(
             "Claude Desktop", (os.path.join(programs, "Claude", "claude_desktop_config.json"),), "none"
         ),
-        "claude-code": ForeignClient("Claude Code", (os.path.join(home, ".claude.json"), ".mcp.json"), "braces"),
+        "claude-code": ForeignClient("Claude Code", (os.path.join(home, ".claude.json"),), "braces"),
         "cursor": ForeignClient("Cursor", (os.path.join(home, ".cursor", "mcp.json"),), "braces"),
-        "vscode": ForeignClient(
-            "VS Code", (os.path.join(".vscode", "mcp.json"), *code), "braces", (("servers",), ("mcp", "servers"))
-        ),
+        "vscode": ForeignClient("VS Code", code, "braces", (("servers",), ("mcp", "servers"))),
         **clis,
     }
 
@@ -93,13 +108,12 @@ def read_servers(path: str, client: ForeignClient | None, findings: Findings) ->
     except OSError:
         raise SettingsError([f"{path}: this file cannot be read."]) from None
     data = parse(_without_trailing_commas(content, path), path, Findings())
-    variables = client.variables if client is not None else "all"
     for place in client.places if client is not None else ANY_PLACE:
         holder = holder_of(data, place)
         servers = holder.get(place[-1]) if holder is not None else None
         if isinstance(servers, dict):
             entries = cast("Tree", servers).items()
-            return {name: _entry(name, entry, path, variables, findings) for name, entry in entries if _is(entry)}
+            return {name: _entry(name, entry, path, client, findings) for name, entry in entries if _is(entry)}
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
@@ -116,32 +130,44 @@ def _without_trailing_commas(content: bytes, path: str) -> bytes:
     return _TRAILING_COMMA.sub(lambda match: match[1] or " ", text).encode()
 
 
-def _entry(name: str, given: Tree, path: str, variables: Variables, findings: Findings) -> Tree:
+def _entry(name: str, given: Tree, path: str, client: ForeignClient | None, findings: Findings) -> Tree:
     known = {*keys_of(UpstreamSettings), "disabled"}
     kept: Tree = {}
     for key, value in given.items():
         if key == "type":
-            kept[key] = _TRANSPORTS.get(str(value), value)
+            kept[key] = TRANSPORTS.get(str(value), value)
+        elif key == "trust" and (client is None or not client.knows_trust):
+            said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
+            whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
+            findings.warnings += [f"{path}: {said} {whose}."] if value else []
         elif key in known:
             kept[key] = value
         else:
             findings.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
-    for where in ("command", "args", "env", "cwd", "url", "httpUrl", "headers"):
-        if where in kept:
-            kept[where] = _with_our_variables(kept[where], variables)
-    if variables == "none":
-        return kept
-    for kind, wanted in sorted(set(_placeholders(kept))):
+    variables = client.variables if client is not None else "all"
+    expanded = {key: kept[key] for key in _EXPANDED if key in kept}
+    for kind, wanted in sorted(set(_placeholders(expanded))) if variables != "none" else ():
         if kind == "input":
             said = f"{name} asks for the input {wanted}; set the environment variable {_variable(wanted)} to it."
             findings.warn(path, said)
         elif kind != "env":
             findings.warn(path, f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
-    return json.loads(_PLACEHOLDER.sub(_our_placeholder, json.dumps(kept)))
+    return {**kept, **_changed_texts(expanded, partial(_with_our_variables, variables=variables))}
 
 
-def _placeholders(tree: Any) -> Iterator[tuple[str, str]]:
-    for match in _PLACEHOLDER.finditer(json.dumps(tree)):
+def _changed_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The value, with each text in it changed by itself."""
+    if isinstance(value, dict):
+        return {key: _changed_texts(item, change) for key, item in cast("Tree", value).items()}
+    if isinstance(value, list):
+        return [_changed_texts(item, change) for item in cast("list[Any]", value)]
+    return change(value) if isinstance(value, str) else value
+
+
+def _placeholders(tree: Tree) -> Iterator[tuple[str, str]]:
+    texts: list[str] = []
+    _changed_texts(tree, lambda text: texts.append(text) or text)
+    for match in chain.from_iterable(map(_PLACEHOLDER.finditer, texts)):
         if match["name"] is not None and match["kind"] in ("env", "input"):
             yield match["kind"], match["name"]
         elif match["kind"] in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator"):
@@ -159,15 +185,11 @@ def _our_placeholder(match: re.Match[str]) -> str:
 
 def _variable(name: str) -> str:
     """The environment variable that an input becomes: `api-key` is `API_KEY`."""
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+    return re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", name.upper())
 
 
-def _with_our_variables(value: Any, variables: Variables) -> Any:
-    """The value, with every dollar sign doubled that names no variable for its client."""
-    if isinstance(value, dict):
-        return {key: _with_our_variables(item, variables) for key, item in cast("Tree", value).items()}
-    if isinstance(value, list):
-        return [_with_our_variables(item, variables) for item in cast("list[Any]", value)]
-    if not isinstance(value, str) or variables == "all":
-        return value
-    return value.replace("$", "$$") if variables == "none" else _BARE_DOLLAR.sub("$$", value)
+def _with_our_variables(text: str, variables: Variables) -> str:
+    """The text with the variables of its client as ours; a dollar sign that names none is doubled."""
+    if variables == "none":
+        return text.replace("$", "$$")
+    return _PLACEHOLDER.sub(_our_placeholder, text if variables == "all" else _BARE_DOLLAR.sub("$$", text))

@@ -10,6 +10,8 @@ from server.settings.proxy_models import UpstreamSettings
 from tools.display import visible_line
 
 _WAY = ("command", "url", "httpUrl", "type")
+_WITH = ("env", "headers", "inheritEnv")
+_TOLD = (*_WAY, *_WITH, "args", "cwd", "trust", "enabled", "description")
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
@@ -17,33 +19,44 @@ def is_remote(entry: Mapping[str, Any]) -> bool:
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
-def reached_by(entry: Mapping[str, Any]) -> str:
-    """The address, without secrets, or the whole command line, and all else that has a say in what runs.
+def reached_by(entry: Mapping[str, Any], *, hides: bool = True) -> str:
+    """The address, or the whole command line, and all else that has a say in what runs.
 
     Nothing of a command line is hidden: what stands where a secret could stand may be a program.
+
+    Args:
+        entry: Of `mcpServers` or of `agents`.
+        hides: Whether secrets in the address, the environment and the headers are hidden. A program can stand there
+            too, so nothing is of an entry that is somebody else's.
     """
     if is_remote(entry):
-        way = visible_line(str(shown_value(("url",), _settings(entry).endpoint or "")))
+        endpoint = _settings(entry).endpoint or ""
+        way = visible_line(str(shown_value(("url",), endpoint) if hides else endpoint))
     else:
         args: Any = entry.get("args") or []
         way = command_text(
             [entry.get("command") or "", *(cast("list[Any]", args) if isinstance(args, list) else [args])]
         )
-    return "; ".join((way, *_further(entry)))
+    return "; ".join((way, *_further(entry, hides=hides)))
 
 
-def _further(entry: Mapping[str, Any]) -> list[str]:
+def _further(entry: Mapping[str, Any], *, hides: bool) -> list[str]:
     """What else there is to know."""
     said: list[str] = []
-    given = {key: entry[key] for key in ("env", "headers", "inheritEnv") if entry.get(key)}
+    given = {key: entry[key] for key in _WITH if entry.get(key)}
     if given:
-        said.append(f"with {as_text(shown_value(('mcpServers',), given))}")
+        said.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
     if entry.get("cwd"):
         said.append(f"in the folder {visible_line(str(entry['cwd']))}")
     if entry.get("trust"):
         said.append("its tools run without a question (trust)")
     if entry.get("enabled") is False:
         said.append("not enabled")
+    if entry.get("description"):
+        said.append(f"described to models as {as_text(entry['description'])}")
+    others = {key: value for key, value in entry.items() if key not in _TOLD}
+    if others and not hides:
+        said.append(f"further {as_text(others)}")
     return said
 
 

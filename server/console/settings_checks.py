@@ -15,6 +15,7 @@ from server.console.findings import Finding, Health
 from server.custom_tools import CustomTools
 from server.settings import SettingsReport
 from server.settings.errors import KeyPath
+from server.settings.files import real_path
 from server.settings.layers import FileState
 from server.settings.variables import HINT
 from server.upstreams.pool import UpstreamPool
@@ -85,7 +86,7 @@ async def check_programs(report: SettingsReport) -> Sequence[Finding]:
 def _programs(report: SettingsReport) -> list[Finding]:
     """Each program as it is looked for when it is run. Blocking: files are looked at."""
     settings = report.settings
-    roots = [os.path.realpath(root) for root in settings.workspace.roots]
+    roots = [real_path(root) for root in settings.workspace.roots]
     found: list[Finding] = []
 
     def look(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:

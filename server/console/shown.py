@@ -14,6 +14,18 @@ from tools.secrets import HIDDEN, is_secret_name, redact
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""
 
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
+"""What is an option even behind one that takes a value. Passwords can begin with a hyphen too."""
+
+_ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")
+"""What would end a quoted word of a command line."""
+
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})
+"""Options that take a header, whose value is hidden as in `headers`."""
+
+_USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")
+"""`name:password@host`, without a scheme."""
+
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
 _SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})
@@ -43,29 +55,54 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         return value
     if is_secret_name(name) or "headers" in path[:-1]:
         return HIDDEN
-    return redact(without_secrets_of_urls(value))
+    return _shown_text(value)
 
 
 def _shown_list(path: KeyPath, items: Sequence[Any]) -> list[Any]:
-    """The items; one that follows an option which takes a secret is one."""
-    shown: list[Any] = []
-    before: Any = ""
-    for item in items:
-        after_option = isinstance(before, str) and before.startswith("-") and "=" not in before
-        is_secret = after_option and is_secret_name(cast("str", before).lstrip("-"))
-        is_option = isinstance(item, str) and item.startswith("-")
-        shown.append(_shown_item((*path[:-1], "--secret" if is_secret and not is_option else ""), item))
-        before = item
+    """The items, each seen behind the one before it: an option says what follows it."""
+    first = items[0] if items else ""
+    program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
+    befores = ["", *(item if isinstance(item, str) else "" for item in items)]
+    return [
+        _shown_word(program, before, item) if isinstance(item, str) else shown_value((*path[:-1], ""), item)
+        for before, item in zip(befores, items, strict=False)
+    ]
+
+
+def _shown_word(program: str, before: str, word: str) -> str:
+    """A word of a command line."""
+    option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    shown = f"{option}={_shown_argument(program, option, value)}" if equals else _shown_text(word)
+    if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(word):
+        return _shown_argument(program, before, shown)
     return shown
 
 
-def _shown_item(path: KeyPath, item: Any) -> Any:
-    """An item; of one like `--pass=...` the value is hidden."""
-    if isinstance(item, str) and item.startswith("-"):
-        option, equals, value = item.partition("=")
-        if value and is_secret_name(option.lstrip("-")) and not _ONLY_A_VARIABLE.fullmatch(value):
-            return f"{option}{equals}{HIDDEN}"
-    return shown_value(path, item)
+def _shown_argument(program: str, option: str, value: str) -> str:
+    """What an option takes, as the two together look."""
+    if not value or _ONLY_A_VARIABLE.fullmatch(value):
+        return value
+    if is_secret_name(option.lstrip("-")) or option.lstrip("-").lower() in _SIGNATURES:
+        return HIDDEN
+    if option in _HEADER_OPTIONS:
+        name, colon, content = value.partition(":")
+        return value if not colon or _ONLY_A_VARIABLE.fullmatch(content.strip()) else f"{name}: {HIDDEN}"
+    shown = _shown_text(value)
+    start = f"{program} {option} '"
+    plain = _ENDS_OF_WORDS.sub("_", shown)
+    line = f"{start}{plain}'"
+    found = redact(line)
+    if found == line:
+        return shown
+    is_inside = plain == shown and found.startswith(start) and found.endswith("'")
+    return found[len(start) : -1] if is_inside else HIDDEN
+
+
+def _shown_text(text: str) -> str:
+    """A text without what looks like a secret in it."""
+    if _ONLY_A_VARIABLE.fullmatch(text):
+        return text
+    return redact(without_secrets_of_urls(_USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
 
 
 def without_secrets_of_urls(text: str) -> str:

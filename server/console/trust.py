@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
+from server.console.asking import ask
 from server.console.failure import Failure
 from server.console.reach import is_remote, reached_by
-from server.console.shown import as_text, command_text, leaves, shown_value
+from server.console.shown import as_text, command_text, leaves
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical import LayerReader
 from server.settings.errors import Findings, SettingsError, dotted
@@ -19,7 +21,16 @@ from server.settings.merge import Tree
 from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
 from server.settings.workspace_files import WorkspaceFile, confine, find_files
 from tools.contract.errors import ToolError
-from tools.display import visible_line
+from tools.display import visible_line, without_gaps
+
+MAX_NOTES = 20
+"""Remarks on one file that are shown; the others are counted (ours)."""
+
+SCREEN_LINES = 20
+"""After more lines than these, what runs is shown once more, no more lines of it than these (ours)."""
+
+MAX_LAST_CHARS = 400
+"""Characters of a line that is shown once more (ours)."""
 
 RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "allow"): "allow without a question",
@@ -29,6 +40,10 @@ RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "deny"): "refuse",
     ("tools", "exclude"): "leave out",
 }
+
+ALLOWING = frozenset(key for key, what in RULES.items() if what.startswith("allow"))
+
+ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
 COMMANDS: Mapping[tuple[str, ...], str] = {
     ("tools", "discoveryCommand"): "run, to find tools",
@@ -87,12 +102,12 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             f"there are no settings in {visible_line(real)}, so there is nothing to trust. Looked for {looked}."
         )
     try:
-        for file in files:
-            _show(file, environ)
+        shown = [_read(file, environ) for file in files]
     except SettingsError as error:
         raise Failure(visible_line(str(error))) from None
+    _print(shown)
     if not is_sure:
-        _ask(real)
+        ask(f"Trust {visible_line(real)}?", "nothing was trusted")
     try:
         trust_folder(store, real, {file.name: digest(file.content or b"") for file in files})
         _try(real, environ)
@@ -118,16 +133,53 @@ def _store(environ: Mapping[str, str]) -> str:
     return store
 
 
-def _ask(folder: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure("nothing was trusted: nobody can answer here (standard input is no terminal). Give --yes.")
-    sys.stderr.write(f"Trust {visible_line(folder)}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Failure("nothing was trusted.")
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a person is told of one file, a line for each thing.
+
+    Args:
+        title: Which file, and when it counts.
+        runs: What it starts, reaches and allows.
+        sets: What else it does.
+        notes: What of it does not count, and why.
+    """
+
+    title: str
+    runs: Sequence[str]
+    sets: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """All of them; of very many notes only the first."""
+        yield self.title
+        yield from (f"  would {line}" for line in (*self.runs, *self.sets) or ["change nothing"])
+        yield from (f"  note: {note}" for note in self.notes[:MAX_NOTES])
+        if len(self.notes) > MAX_NOTES:
+            yield f"  note: {len(self.notes) - MAX_NOTES:,} more notes like these are not shown."
 
 
-def _show(file: WorkspaceFile, environ: Mapping[str, str]) -> None:
+def _print(shown: Sequence[Shown]) -> None:
+    """Everything; and where that is long, what runs once more at the end, where it is seen."""
+    lines = [line for file in shown for line in file.lines]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    runs = [line for file in shown for line in file.runs]
+    if len(lines) <= SCREEN_LINES or not runs:
+        return
+    sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
+    for line in runs[:SCREEN_LINES]:
+        cut = f"{line[:MAX_LAST_CHARS]} [...]" if len(line) > MAX_LAST_CHARS else line
+        sys.stdout.write(f"  would {cut}\n")
+    if len(runs) > SCREEN_LINES:
+        sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
+
+
+def _read(file: WorkspaceFile, environ: Mapping[str, str]) -> Shown:
+    """What a file would do.
+
+    Raises:
+        SettingsError: It cannot be used.
+    """
     if file.problem:
         raise SettingsError([f"{file.path}: {file.problem}."])
     findings = Findings()
@@ -136,36 +188,45 @@ def _show(file: WorkspaceFile, environ: Mapping[str, str]) -> None:
     confine(layer, (), findings)
     findings.stop_on_problems()
     counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
-    sys.stdout.write(f"{visible_line(file.path)}{counts}\n")
-    lines = list(effects(layer))
-    sys.stdout.writelines(f"  would {line}\n" for line in lines or ["change nothing"])
-    sys.stdout.writelines(f"  note: {visible_line(warning)}\n" for warning in findings.warnings)
+    return Shown(
+        f"{visible_line(file.path)}{counts}",
+        [without_gaps(line) for line in what_runs(layer)],
+        [without_gaps(line) for line in what_is_set(layer)],
+        [visible_line(warning) for warning in findings.warnings],
+    )
 
 
-def effects(layer: Layer) -> Iterator[str]:
-    """What a layer would do, a line for each thing, the programs that it starts first."""
-    data = layer.data
-    told: set[tuple[str, ...]] = set()
-    for table, what in (("mcpServers", "server"), ("agents", "agent")):
-        entries = data.get(table)
+def what_runs(layer: Layer) -> Iterator[str]:
+    """What a layer starts and reaches, and what it allows; whole, since all of it is the workspace's own text."""
+    for table, what in ENTRIES.items():
+        entries = layer.data.get(table)
         for name, entry in cast("Tree", entries if isinstance(entries, dict) else {}).items():
-            told.add((table, name))
-            yield f"{_reach(what, name, cast('Tree', entry) if isinstance(entry, dict) else {})}"
-    for path, value in leaves(data):
+            yield _reach(what, name, cast("Tree", entry) if isinstance(entry, dict) else {})
+    for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
-        if key[:2] in told:
-            continue
-        shown = shown_value(path, value)
         if key in COMMANDS and value:
             words = cast("list[Any]", value) if isinstance(value, list) else [value]
             yield f"{COMMANDS[key]}: {command_text(words)}"
-        elif key in RULES and isinstance(value, list):
-            if value:
-                yield f"{RULES[key]}: {visible_line(', '.join(str(rule) for rule in cast('Sequence[Any]', value)))}"
-        else:
-            yield f"set {visible_line(dotted(path))} to {as_text(shown)}"
+        elif key in ALLOWING and value and isinstance(value, list):
+            yield _rules(key, cast("list[Any]", value))
+
+
+def what_is_set(layer: Layer) -> Iterator[str]:
+    """All else that a layer does; whole as well."""
+    for path, value in leaves(layer.data):
+        key = cast("tuple[str, ...]", path)
+        if key[0] in ENTRIES or (key in COMMANDS and value):
+            continue
+        if key not in RULES or not isinstance(value, list):
+            yield f"set {visible_line(dotted(path))} to {as_text(value)}"
+        elif key not in ALLOWING and value:
+            yield _rules(key, cast("list[Any]", value))
+
+
+def _rules(key: tuple[str, ...], rules: Sequence[Any]) -> str:
+    return f"{RULES[key]}: {visible_line(', '.join(str(rule) for rule in rules))}"
 
 
 def _reach(what: str, name: str, entry: Tree) -> str:
     way = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
-    return f"{way} {visible_line(name)}: {reached_by(entry)}"
+    return f"{way} {visible_line(name)}: {reached_by(entry, hides=False)}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from server.settings.errors import SettingsError
 from server.settings.load import SettingsReport, default_settings, load_settings
-from server.settings.models import Settings, UpstreamSettings
+from server.settings.models import Settings, TokenSource, UpstreamSettings
 from server.settings.upstreams import UpstreamEntry
 
 __all__ = [
     "Settings",
     "SettingsError",
     "SettingsReport",
+    "TokenSource",
     "UpstreamEntry",
     "UpstreamSettings",
     "default_settings",

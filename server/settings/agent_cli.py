@@ -6,18 +6,19 @@ model or their account is passed over in silence; what restricts, and has no cou
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from server.settings.errors import Findings, dotted
 from server.settings.files import home_folder
 from server.settings.merge import Tree, holder_of
-from server.settings.spellings import OTHER_SPELLINGS
-from server.settings.tool_models import MAX_COUNT
-from tools.execution.time_limit import MAX_TIMEOUT
+from server.settings.proxy_models import UpstreamSettings
+from server.settings.spellings import KNOWN_ELSEWHERE, MODES, respell_transports, warn_of_difference
+from tools.contract.context import ApprovalMode
 
 FILE = "settings.json"
 DEFAULTS_FILE = "system-defaults.json"
@@ -129,45 +130,20 @@ _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}
 """Lists that leave nothing out there where they are empty."""
 
 
-def _positive(value: Any) -> int | None:
-    """A limit; there, none or a negative one is no limit."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return min(value, MAX_COUNT) if is_number and value > 0 else None
+_MODE_KEYS = (("tools", "approvalMode"), ("approvalMode",), ("general", "defaultApprovalMode"))
+"""Where the approval mode stands in their versions; the first that is given counts."""
 
-
-def _milliseconds(seconds: Any) -> int | None:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return max(0, min(int(seconds * 1000), MAX_TIMEOUT)) if is_number else None
-
-
-def _mode(value: Any) -> Any:
-    return "auto-edit" if value in ("auto_edit", "autoEdit") else value
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-_TRANSLATED: Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    ("tools", "approvalMode"): (("approvalMode",), _mode),
-    ("approvalMode",): (("approvalMode",), _mode),
-    ("general", "defaultApprovalMode"): (("approvalMode",), _mode),
-    ("yolo",): (("approvalMode",), lambda value: "yolo" if value is True else None),
-    ("tools", "shell", "inactivityTimeout"): (("shell", "silenceTimeout"), _milliseconds),
-    ("tools", "truncateToolOutputThreshold"): (("limits", "readChars"), _positive),
-    ("truncateToolOutputThreshold",): (("limits", "readChars"), _positive),
-    ("tools", "truncateToolOutputLines"): (("limits", "readLines"), _positive),
-    ("truncateToolOutputLines",): (("limits", "readLines"), _positive),
-    ("context", "fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _as_it_is),
-    ("fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _as_it_is),
-    ("context", "fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _as_it_is),
-    ("fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _as_it_is),
-    ("context", "fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _as_it_is),
-    ("fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _as_it_is),
+_ALIKE = {
+    ("context", "fileFiltering", "respectGitIgnore"): ("workspace", "respectGitIgnore"),
+    ("fileFiltering", "respectGitIgnore"): ("workspace", "respectGitIgnore"),
+    ("context", "fileFiltering", "respectQwenIgnore"): ("workspace", "respectAgentIgnore"),
+    ("fileFiltering", "respectQwenIgnore"): ("workspace", "respectAgentIgnore"),
+    ("context", "fileFiltering", "respectGeminiIgnore"): ("workspace", "respectAgentIgnore"),
+    ("fileFiltering", "respectGeminiIgnore"): ("workspace", "respectAgentIgnore"),
 }
-"""Keys whose value means something here under another name, in another unit or in other words."""
+"""Keys of their files alone that are true or false, and ours for each; of two, the first that is given counts."""
 
-_TAKEN = (*_SPELLED_ALIKE, *(other for other in OTHER_SPELLINGS if other not in _TRANSLATED))
+_TAKEN = (*_SPELLED_ALIKE, *(other for other in KNOWN_ELSEWHERE if other not in _MODE_KEYS))
 """Keys that mean here what they mean there; their other spellings are put right with those of all layers."""
 
 _SANDBOX = 'commands run in our own sandbox where it works, and shell.sandbox "required" insists on it'
@@ -200,10 +176,12 @@ def translated(data: Tree, source: str, findings: Findings) -> Tree:
         value = _at(data, path)
         if value is not None and not (value == [] and path in _EMPTY_IS_ALL):
             _put(result, path, value)
-    for path, (target, convert) in _TRANSLATED.items():
-        value = convert(_at(data, path))
-        if value is not None:
-            _put(result, target, value)
+    respell_transports(result)
+    _keep_usable_servers(result, source, findings)
+    mode = _mode(data, source, findings)
+    if mode is not None:
+        result["approvalMode"] = mode
+    _put_alike(data, result, source, findings)
     for path, instead in _RESTRICTIONS.items():
         if _at(data, path):
             findings.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
@@ -219,3 +197,67 @@ def _put(result: Tree, path: tuple[str, ...], value: Any) -> None:
     holder = holder_of(result, path, create=True)
     if holder is not None:
         holder.setdefault(path[-1], value)
+
+
+def _mode(data: Tree, source: str, findings: Findings) -> str | None:
+    """The approval mode in our words. One that is not known here is told: theirs come and go with their versions."""
+    found: str | None = None
+    counting: tuple[str, ...] = ()
+    for path in _MODE_KEYS:
+        value = _at(data, path)
+        if value is None:
+            continue
+        mode = MODES.get(value, value) if isinstance(value, str) else ""
+        if mode not in list(ApprovalMode):
+            findings.warn(source, f"{dotted(path)} is ignored, because this server does not know that mode.")
+        elif found is None:
+            found, counting = mode, path
+        elif found != mode:
+            warn_of_difference(path, counting, source, findings)
+    return "yolo" if found is None and _at(data, ("yolo",)) is True else found
+
+
+def _put_alike(data: Tree, result: Tree, source: str, findings: Findings) -> None:
+    counting: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for path, target in _ALIKE.items():
+        value = _at(data, path)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            findings.warn(source, f"{dotted(path)} is ignored, because it is neither true nor false.")
+        elif target not in counting:
+            counting[target] = path
+            _put(result, target, value)
+        elif _at(result, target) != value:
+            warn_of_difference(path, counting[target], source, findings)
+
+
+def _keep_usable_servers(result: Tree, source: str, findings: Findings) -> None:
+    """Leave out each server of which this one can make nothing: theirs know transports and keys that ours does not."""
+    servers: Any = result.get("mcpServers")
+    if not isinstance(servers, dict):
+        return
+    usable: Tree = {}
+    for name, entry in cast("Tree", servers).items():
+        why = _why_unusable(entry)
+        if why:
+            findings.warn(source, f"{dotted(('mcpServers', name))} is left out, because {why}.")
+        else:
+            usable[name] = entry
+    result["mcpServers"] = usable
+
+
+def _why_unusable(entry: Any) -> str:
+    """The end of a sentence, without any value, which may be a secret; empty where the entry can be used."""
+    from pydantic import ValidationError  # noqa: PLC0415 - only where such a file has servers
+
+    try:
+        settings = UpstreamSettings.model_validate_json(json.dumps(entry))
+    except ValidationError as error:
+        where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
+        return f"this server can make nothing of its {dotted(where)}" if where else "it is no object"
+    if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
+        return "it names no command and no address that this server knows"
+    if settings.transport == "stdio" and not (settings.command or "").strip():
+        return "it names no command"
+    return ""

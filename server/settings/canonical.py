@@ -16,8 +16,8 @@ from server.settings.section import Section
 from server.settings.spellings import respell
 from server.settings.upstreams import MAX_ALIAS, alias_of
 
-_SILENT = frozenset({"$schema"})
-"""Top-level keys that editors write and that mean nothing here."""
+MAX_PROPOSALS = 20
+"""Warnings after which no key is proposed any more in place of one that is not known: looking for it takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class LayerReader:
             here = (*path, name)
             if name not in keys:
                 del data[name]
-                if here[0] not in _SILENT:
-                    said = f"{dotted(here)} is not a known key and is ignored.{_nearest(name, keys, path)}"
-                    self.findings.warn(self.source, said)
+                meant = _nearest(name, keys, path) if len(self.findings.warnings) < MAX_PROPOSALS else ""
+                said = f"{dotted(here)} is not a known key and is ignored.{meant}"
+                self.findings.warn(self.source, said)
                 continue
             key, value = keys[name], data[name]
             if key.section is None or not isinstance(value, dict):

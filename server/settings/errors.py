@@ -62,10 +62,11 @@ def dotted(path: KeyPath) -> str:
         if isinstance(step, int):
             shown += f"[{step}]"
         else:
-            shown += f".{_key(step)}" if shown else _key(step)
+            shown += f".{shown_name(step)}" if shown else shown_name(step)
     return shown
 
 
-def _key(key: str) -> str:
-    cut = key if len(key) <= MAX_SHOWN_KEY else key[:MAX_SHOWN_KEY] + "..."
+def shown_name(name: str) -> str:
+    """A key, or another name that a file gives, as sentences repeat it: cut, on one line, nothing in it unseen."""
+    cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
     return cut if cut.isprintable() and cut else json.dumps(cut)

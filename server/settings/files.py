@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn, cast
@@ -59,7 +61,7 @@ def read_user_file(path: str, findings: Findings) -> dict[str, Any] | None:
         SettingsError: The file is there but cannot be used.
     """
     try:
-        return parse(_read(path), path, findings)
+        return parse(read_regular(path), path, findings)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -73,7 +75,7 @@ def read_config_file(path: str) -> bytes:
         SettingsError: The file is not there, or cannot be read.
     """
     try:
-        return _read(path)
+        return read_regular(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
         raise _unreadable(path, error) from None
 
@@ -84,21 +86,58 @@ def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
     Raises:
         SettingsError: One of them cannot be read.
     """
-    return {path: read_config_file(path) for path in paths if os.path.exists(path) and not os.path.isfile(path)}
+    found: dict[str, bytes] = {}
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            try:
+                with open(path, "rb") as stream:
+                    found[path] = stream.read(MAX_FILE_BYTES + 1)
+            except OSError as error:
+                raise _unreadable(path, error) from None
+    return found
 
 
 def without_links(paths: Iterable[str]) -> dict[str, str]:
     """The real paths of those files that links lead to: where these lead may change while the server runs."""
-    real = {path: os.path.realpath(path) for path in paths if os.path.isfile(path)}
+    real = {path: real_path(path) for path in paths if os.path.isfile(path)}
     return {path: to for path, to in real.items() if to != os.path.abspath(path)}
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as stream:
-        return stream.read(MAX_FILE_BYTES + 1)
+def real_path(path: str) -> str:
+    """A path without links. One that leads through a link that nobody here may follow stays as it is spelled."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return os.path.normpath(path)
+
+
+class IrregularFileError(OSError):
+    """What stands at the path of a settings file is a pipe, a device or the like, which may never end."""
+
+
+def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a regular file, and one byte more than the most at most. A pipe is not waited for.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file (`IrregularFileError`).
+        ValueError: No file has this path.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise IrregularFileError
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            return stream.read(most_bytes + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> SettingsError:
+    if isinstance(error, IrregularFileError):
+        return SettingsError([f"{path}: this settings file cannot be read, because it is no regular file."])
     number = error.errno if isinstance(error, OSError) else None
     symbol = errno.errorcode.get(number or 0, "no valid path")
     why = _WHY.get(number or 0, f"the system reports {symbol}")
@@ -180,7 +219,7 @@ def _repeated(node: Any, path: KeyPath, source: str) -> Iterator[KeyPath]:
 
 def _load(text: str, source: str) -> Any:
     try:
-        tree = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        tree = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
         if "\\u" in text:  # An escape can spell half of a character, which nothing could be done with.
             json.dumps(tree, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -189,7 +228,7 @@ def _load(text: str, source: str) -> Any:
     except UnicodeEncodeError:
         raise SettingsError([f"{source}: a \\u escape in this file is half of a surrogate pair."]) from None
     except ValueError:
-        raise SettingsError([f"{source}: this file holds a number that JSON does not have (NaN, too long)."]) from None
+        raise SettingsError([f"{source}: this file holds a number that JSON does not have (NaN, too large)."]) from None
     except RecursionError:
         raise _too_deep(source) from None
     return tree
@@ -201,3 +240,11 @@ def _too_deep(source: str) -> SettingsError:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _finite(written: str) -> float:
+    """A number with a fraction or an exponent; one beyond every float would count as infinite."""
+    value = float(written)
+    if not math.isfinite(value):
+        raise ValueError(written)
+    return value

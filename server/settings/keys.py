@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 
 from server.settings.errors import KeyPath
 from server.settings.models import Settings
-from server.settings.section import NotEnforced, NotUsed, Section
+from server.settings.section import NotUsed, Section
 
-Mark = NotUsed | NotEnforced | None
+Mark = NotUsed | None
 """Whether this version acts on a key; `None` if it does."""
 
 
@@ -41,7 +41,7 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
 
 
 def _key(field: FieldInfo) -> Key:
-    mark = next((item for item in field.metadata if isinstance(item, NotUsed | NotEnforced)), None)
+    mark = next((item for item in field.metadata if isinstance(item, NotUsed)), None)
     annotation = cast("Any", field.annotation)
     if _is_section(annotation):
         return Key(field, annotation, named=False, mark=mark)

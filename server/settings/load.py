@@ -13,13 +13,13 @@ from server.settings.agent_cli import CliName
 from server.settings.errors import Findings, SettingsError, dotted
 from server.settings.files import home_folder, own_folder, read_streams, without_links
 from server.settings.inputs import SettingsInputs, working_folder
+from server.settings.kept_rules import Kept
 from server.settings.keys import Given, given_values, wire_default
-from server.settings.layers import FileState, Rank, SettingsFile
+from server.settings.layers import FileState, Layer, Rank, SettingsFile
 from server.settings.merge import Merged, holder_of
 from server.settings.models import Settings
 from server.settings.proxy_models import UpstreamSettings
 from server.settings.resolve import Resolver
-from server.settings.section import NotEnforced, NotUsed
 from server.settings.upstreams import UpstreamEntry, resolve_entries
 from server.settings.workspace_files import COMMAND_ALIAS, SERVER_COMMAND
 
@@ -38,6 +38,7 @@ class SettingsReport:
         given: Every value that was given, as it was written, with where it came from.
         places: Every place where settings may stand, and what became of it.
         inputs: What all of this was made from.
+        kept: What restricts in the files of workspaces, for when they are not trusted any more.
     """
 
     settings: Settings
@@ -49,6 +50,7 @@ class SettingsReport:
     given: tuple[tuple[Given, str], ...] = field(default=(), repr=False)
     places: tuple[SettingsFile, ...] = ()
     inputs: SettingsInputs | None = field(default=None, repr=False)
+    kept: Kept = field(default_factory=dict[str, Layer], repr=False)
 
     @property
     def own_folder(self) -> str | None:
@@ -92,14 +94,18 @@ def default_settings(environ: Mapping[str, str]) -> SettingsReport:
     return SettingsReport(Settings.model_construct(), home=home_folder(environ))
 
 
-def read_settings(inputs: SettingsInputs) -> SettingsReport:
+def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
     """Read everything, now.
+
+    Args:
+        inputs: Where to read.
+        before: The settings until now, in a server that runs.
 
     Raises:
         SettingsError: As `load_settings`.
     """
     findings = Findings()
-    layers, places = inputs.read(findings)
+    layers, places, kept = inputs.read(findings, before.kept if before is not None else {})
     merged = Merged()
     for layer in layers:
         merged.names.update(layer.names)
@@ -127,6 +133,7 @@ def read_settings(inputs: SettingsInputs) -> SettingsReport:
         given=given,
         places=tuple(places),
         inputs=inputs,
+        kept=kept,
     )
 
 
@@ -161,15 +168,9 @@ def _validate(merged: Merged, findings: Findings) -> Settings | None:
 
 
 def _judge_use(given: Given, source: str, findings: Findings) -> None:
-    """Tell of a value that this version does not act on; one that restricts must not be passed over."""
-    if given.value in (None, "", [], {}):
+    """Tell of a value that this version does not act on."""
+    if given.mark is None or given.value in (None, "", [], {}):
         return
-    where = dotted(given.path)
-    match given.mark:
-        case NotEnforced():
-            said = f"{where} restricts what may happen, and this version cannot enforce it"
-            findings.refuse(source, f"{said}, so the server does not start with it. Remove it to start without it.")
-        case NotUsed(same_as=same) if given.value != (wire_default(given.key) if same is None else same):
-            findings.warn(source, f"{where} is known but not used by this version.")
-        case _:
-            pass
+    same = given.mark.same_as
+    if given.value != (wire_default(given.key) if same is None else same):
+        findings.warn(source, f"{dotted(given.path)} is known but not used by this version.")

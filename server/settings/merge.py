@@ -49,6 +49,8 @@ class Merged:
     data: Tree = field(default_factory=dict[str, Any])
     sources: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
     names: dict[str, str] = field(default_factory=dict[str, str])
+    _around: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
+    """For each object with values, the layer that gave the last of them."""
 
     def add(self, source: str, layer: Tree, *, joins: bool = False) -> None:
         """Put a layer over what is there: objects key by key, everything else as a whole. Takes the layer over.
@@ -88,6 +90,7 @@ class Merged:
             below[key] = value
             for leaf in _leaves(value, here):
                 self.sources[leaf] = source
+                self._around.update((leaf[:length], source) for length in range(1, len(leaf)))
 
     def _forget(self, path: KeyPath) -> None:
         for known in [known for known in self.sources if known[: len(path)] == path]:
@@ -99,8 +102,7 @@ class Merged:
         for length in range(len(names), 0, -1):
             if names[:length] in self.sources:
                 return self.sources[names[:length]]
-        below = [source for known, source in self.sources.items() if known[: len(names)] == names]
-        return below[-1] if below else "default"
+        return self._around.get(names, "default")
 
 
 def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from server.settings.proxy_models import McpSettings, ProxySettings, UpstreamSettings
-from server.settings.section import DAY, NOT_ENFORCED, Duration, Expected, Section
+from server.settings.section import DAY, Duration, Expected, Section
 from server.settings.tool_models import (
     AgentSettings,
     LimitSettings,
@@ -85,7 +85,7 @@ class TokenSource(Section):
     """Where one HTTP token stands; never the token itself."""
 
     file: Annotated[str | None, Field(repr=False)] = None
-    """The file that holds the token."""
+    """The file that holds the token and nothing else; nobody but its owner may read it (mode 0600)."""
 
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the token."""
@@ -100,10 +100,15 @@ class HttpSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
     """The port to listen on; 0 takes a free one."""
 
-    tokens: Annotated[Mapping[str, TokenSource], Field(repr=False), NOT_ENFORCED] = Field(
-        default_factory=dict[str, TokenSource]
-    )
-    """Tokens of clients, by a name for each client."""
+    tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
+    """Tokens of clients, by a name for each client; with one, nobody is let in without. Where none is named, the one \
+of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
+
+    tls_cert: str | None = None
+    """The file with the certificate to serve HTTPS with, and with those above it (PEM)."""
+
+    tls_key: str | None = None
+    """The file with its private key (PEM); null where that stands in the same file."""
 
     allowed_hosts: tuple[str, ...] = ()
     """Host headers accepted besides those of the address listened on."""

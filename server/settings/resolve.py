@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.settings.errors import Findings, KeyPath, dotted
+from server.settings.errors import Findings, KeyPath, dotted, shown_name
 from server.settings.models import Settings
 from server.settings.section import wire_name
 from server.settings.tool_models import AgentSettings, ToolSettings, WebSearchSettings
@@ -49,6 +50,7 @@ class Resolver:
         Args:
             settings: Validated, as they were written.
         """
+        self._check_folders(settings)
         changed: dict[str, Any] = {}
         if settings.tools.discovery_command or settings.tools.call_command:
             changed["tools"] = self._tools(settings.tools)
@@ -58,6 +60,17 @@ class Resolver:
         if settings.agents:
             changed["agents"] = self._agents(settings.agents)
         return settings.model_copy(update=changed) if changed else settings
+
+    def _check_folders(self, settings: Settings) -> None:
+        """Refuse folders behind a link that we may not follow: nobody could tell what lies in them."""
+        for path, folder in _folders(settings):
+            try:
+                os.path.realpath(folder)
+            except OSError:
+                said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
+                self.findings.refuse(self.source_of(path), said)
+            except ValueError:
+                pass  # it holds NUL, which was refused with its layer
 
     def _tools(self, tools: ToolSettings) -> ToolSettings:
         commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
@@ -105,13 +118,21 @@ class Resolver:
                 "args": expansion.of_texts(agent.args, (*path, "args")),
                 "env": expansion.of_table(agent.env, (*path, "env")),
             }
-            if not self._tell_missing(expansion, f"the agent {name} is left out"):
+            if not self._tell_missing(expansion, f"the agent {shown_name(name)} is left out"):
                 resolved[name] = agent.model_copy(update=changed)
         return resolved
 
     def _tell_missing(self, expansion: Expansion, consequence: str) -> bool:
         """Warn of variables that are not set; whether there are any."""
         for where, variable in expansion.missing:
-            said = f"{dotted(where)} names the environment variable {variable}, which is not set; {consequence}. {HINT}"
+            named = f"{dotted(where)} names the environment variable {shown_name(variable)}"
+            said = f"{named}, which is not set; {consequence}. {HINT}"
             self.findings.warn(self.source_of(where), said)
         return bool(expansion.missing)
+
+
+def _folders(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    """The folders that the settings name, each with its key."""
+    yield from ((("workspace", "roots", index), root) for index, root in enumerate(settings.workspace.roots))
+    if settings.memory.global_folder is not None:
+        yield ("memory", "globalFolder"), settings.memory.global_folder

@@ -25,10 +25,6 @@ class NotUsed:
     same_as: Any = None
 
 
-class NotEnforced:
-    """Marks a key that restricts, while this version cannot enforce it: giving it is an error."""
-
-
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Says what a value has to be, where the type alone says it wrongly."""
@@ -37,7 +33,6 @@ class Expected:
 
 
 NOT_USED: Final = NotUsed()
-NOT_ENFORCED: Final = NotEnforced()
 
 
 CommandLine = Annotated[

@@ -243,7 +243,11 @@ class MemorySettings(Section):
     file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
         "AGENTS.md",
     )
-    """The name of the file that holds memories; of several, the first counts."""
+    """The name of the file that holds memories, a Markdown file (.md); of several, the first counts."""
+
+    project_file_name: str | None = None
+    """The name of that file in the workspace; null is memory.fileName. What a trusted file of a workspace says of \
+memory.fileName counts as this."""
 
     global_folder: str | None = None
     """The folder of the memory of all projects; null is that of the user's own settings. A relative one starts from \
@@ -260,7 +264,8 @@ the folder of its settings file; ~ is the home folder."""
         """
         from tools.memory.memory_files import MemoryFiles  # noqa: PLC0415 - for the first memory
 
-        return MemoryFiles(self.file_name[0], self.global_folder or own_folder, self.section)
+        folder = self.global_folder or own_folder
+        return MemoryFiles(self.file_name[0], folder, self.section, self.project_file_name)
 
 
 class AgentSettings(Section):

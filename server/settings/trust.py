@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from server.settings.errors import Findings, SettingsError
-from server.settings.files import own_folder, parse
+from server.settings.files import own_folder, parse, read_regular
 from server.settings.layers import FileState
 
 Folders = Mapping[str, Mapping[str, str]]
@@ -64,8 +64,7 @@ def read_trust(path: str | None, findings: Findings) -> Trust:
     if path is None:
         return Trust()
     try:
-        with open(path, "rb") as stream:
-            return Trust(_folders(stream.read(MAX_FILE_BYTES)))
+        return Trust(_folders(read_regular(path)))
     except FileNotFoundError:
         return Trust()
     except (OSError, SettingsError):

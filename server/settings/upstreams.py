@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from server.settings.errors import Findings, KeyPath, dotted
+from server.settings.errors import Findings, KeyPath, dotted, shown_name
 from server.settings.models import Settings
 from server.settings.proxy_models import McpSettings, UpstreamSettings
 from server.settings.section import wire_name
@@ -140,9 +140,9 @@ def _missing_variable(expansion: Expansion, alias: str, source: str, findings: F
     if not expansion.missing:
         return None
     for where, variable in expansion.missing:
-        said = f"{dotted(where)} names the environment variable {variable}, which is not set"
+        said = f"{dotted(where)} names the environment variable {shown_name(variable)}, which is not set"
         findings.warn(source, f"{said}; the server {alias} is left out. {HINT}")
-    return f"The environment variable {expansion.missing[0][1]} is not set."
+    return f"The environment variable {shown_name(expansion.missing[0][1])} is not set."
 
 
 def _expanded(entry: UpstreamSettings, path: KeyPath, expansion: Expansion) -> UpstreamSettings:

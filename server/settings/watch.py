@@ -67,7 +67,7 @@ class _Changes:
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
     """The settings anew after each change of a file that they come from, or could come from.
 
-    Settings that cannot be used are told in the log, and the last good ones stay.
+    Settings that cannot be used are told in the log, and the last good ones stay; whatever is wrong, this goes on.
 
     Args:
         report: The settings that count now.
@@ -83,10 +83,13 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         if not changes.note(await _marks(paths)):
             continue
         try:
-            fresh = await anyio.to_thread.run_sync(read_settings, inputs, abandon_on_cancel=True)
+            fresh = await anyio.to_thread.run_sync(read_settings, inputs, report, abandon_on_cancel=True)
         except SettingsError as error:
             for problem in error.problems:
                 logger.warning("settings changed and cannot be used, so the last ones stay: %s", problem)
+            continue
+        except Exception:
+            logger.exception("settings changed and cannot be read because of an internal error, so the last ones stay")
             continue
         if fresh == report:
             continue
@@ -99,8 +102,10 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 async def _watched(report: SettingsReport) -> list[str]:
-    paths = [place.path for place in report.places]
-    store = trust_file(report.inputs.environ) if report.inputs is not None else None
+    if report.inputs is None:
+        return []
+    paths = [report.inputs.place_of(place.path) for place in report.places]
+    store = trust_file(report.inputs.environ)
     paths += [store] if store is not None else []
     return await anyio.to_thread.run_sync(_files_among, paths, abandon_on_cancel=True)
 

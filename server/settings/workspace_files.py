@@ -6,11 +6,12 @@ Whoever can write into a workspace can write these files. So they start nothing,
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translated
 from server.settings.errors import Findings, SettingsError, dotted
@@ -19,6 +20,8 @@ from server.settings.layers import FileState, Layer, Rank, SettingsFile
 from server.settings.merge import Tree, holder_of
 from server.settings.trust import Trust
 from tools.contract.context import ApprovalMode
+from tools.contract.unseen import UNSEEN
+from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
 OWN_FOLDER = ".coretools"
 """Our own folder in a workspace."""
@@ -35,15 +38,25 @@ OPERATORS = (
     ("web", "allowPrivateHosts"),
     ("web", "allowedPorts"),
     ("memory", "globalFolder"),
+    ("memory", "section"),
 )
-"""Keys that only the operator gives: what may be touched and reached, where keys are sent, and who is asked."""
+"""Keys that only the operator gives: what may be touched and reached, where keys are sent, who is asked, and what is
+remembered for all projects."""
 
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"
 """The alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI."""
 
-ONLY_IF_NOT_GIVEN = (("tools", "core"), ("mcp", "allowed"), SERVER_COMMAND)
-"""Keys that a workspace gives only where the operator says nothing: replacing these would open what they close."""
+ONLY_IF_NOT_GIVEN = (
+    (("tools", "core"),),
+    (("mcp", "allowed"),),
+    (SERVER_COMMAND,),
+    (("tools", "discoveryCommand"), ("tools", "callCommand")),
+)
+"""Keys that a workspace gives only where the operator says nothing: replacing these would open what they close, or run
+something else under a name that rules allow. Those that stand together are the operator's if one of them is."""
+
+MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
 
 ENTRIES = ("mcpServers", "agents")
 """Tables of named entries: rules speak of these names, so a workspace cannot take one over."""
@@ -180,17 +193,13 @@ def confine(layer: Layer, operators: Sequence[Layer], findings: Findings) -> Non
     for path in OPERATORS:
         if _take(layer.data, path):
             findings.warn(layer.source, f"{dotted(path)} is ignored: only the operator's own settings say it.")
-    for path in ONLY_IF_NOT_GIVEN:
-        if any(_has(other.data, path) for other in operators) and _take(layer.data, path):
-            findings.warn(layer.source, f"{dotted(path)} is ignored: the operator's own settings say it already.")
-    for table in ENTRIES:
-        entries = _table(layer.data, table)
-        taken = _names_taken(table, operators)
-        for name in [name for name in entries if name in taken]:
-            del entries[name]
-            layer.names.pop(name, None)
-            shown = dotted((table, name))
-            findings.warn(layer.source, f"{shown} is ignored: the operator's own settings have one of this name.")
+    for paths in ONLY_IF_NOT_GIVEN:
+        is_given = any(_has(other.data, path) for other in operators for path in paths)
+        for path in paths if is_given else ():
+            if _take(layer.data, path):
+                findings.warn(layer.source, f"{dotted(path)} is ignored: the operator's own settings say it already.")
+    _keep_names(layer, operators, findings)
+    _settle_memory_name(layer, operators, findings)
     _narrow_mode(layer, operators, findings)
     for name, entry in _table(layer.data, "mcpServers").items():
         if isinstance(entry, dict) and cast("Tree", entry).pop("trust", False):
@@ -198,12 +207,67 @@ def confine(layer: Layer, operators: Sequence[Layer], findings: Findings) -> Non
             findings.warn(layer.source, f"{shown} is ignored: only the operator's own settings say it.")
 
 
-def _names_taken(table: str, operators: Sequence[Layer]) -> set[str]:
-    """The names of the operator's entries; the alias of what `mcp.serverCommand` starts is one."""
-    taken = {name for other in operators for name in _table(other.data, table)}
-    if table == "mcpServers" and any(_has(other.data, SERVER_COMMAND) for other in operators):
-        taken.add(COMMAND_ALIAS)
-    return taken
+def _keep_names(layer: Layer, operators: Sequence[Layer], findings: Findings) -> None:
+    """Take out the entries whose names the operator's rules, or a person, could take for the operator's."""
+    for table in ENTRIES:
+        taken = _names_taken(table, operators)
+        entries = _table(layer.data, table)
+        for name in list(entries):
+            other = taken.get(alike(name))
+            if other is not None:
+                del entries[name]
+                layer.names.pop(name, None)
+                findings.warn(layer.source, f"{dotted((table, name))} is ignored: {_why_taken(name, other)}")
+    other = _names_taken("mcpServers", operators).get(COMMAND_ALIAS)
+    if other is not None and _take(layer.data, SERVER_COMMAND):
+        said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
+        findings.warn(layer.source, f"{said} {_why_taken(COMMAND_ALIAS, other)}")
+
+
+def _why_taken(name: str, other: str) -> str:
+    which = "this name" if name == other else f"the name {dotted((other,))}, which this one could be taken for"
+    return f"the operator's own settings have one of {which}."
+
+
+def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
+    """What the operator's entries are called, as names are compared, with the name itself.
+
+    The alias of what `mcp.serverCommand` starts is one. So is, of `git_hub`, each part before a `_`: a rule that
+    allows `mcp_git_hub_search` means the server `git`.
+    """
+    names = [name for other in operators for name in _table(other.data, table)]
+    if table == "mcpServers":
+        names += [COMMAND_ALIAS] * any(_has(other.data, SERVER_COMMAND) for other in operators)
+        beginnings = {alike(name[:at]): name for name in names for at, sign in enumerate(name) if sign == "_"}
+        return beginnings | {alike(name): name for name in names}
+    return {alike(name): name for name in names}
+
+
+def alike(name: str) -> str:
+    """A name as rules and people compare it: without case, blanks around it, widths and what cannot be seen."""
+    import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
+
+    seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(unicodedata.normalize("NFKC", seen).split())
+
+
+def _settle_memory_name(layer: Layer, operators: Sequence[Layer], findings: Findings) -> None:
+    """Let a workspace name its own memory file only, a Markdown file, and only where no stronger file names one."""
+    holder = holder_of(layer.data, MEMORY_NAME)
+    listed: Any = holder.pop(MEMORY_NAME[-1], None) if holder is not None else None
+    if holder is None:
+        return
+    if listed is not None:
+        names = cast("list[Any]", listed if isinstance(listed, list) and listed else [listed])
+        holder.setdefault(PROJECT_MEMORY_NAME[-1], names[0])
+    name: Any = holder.get(PROJECT_MEMORY_NAME[-1])
+    if isinstance(name, str) and not is_memory_name(name):
+        _take(layer.data, PROJECT_MEMORY_NAME)
+        said = f"the memory file {json.dumps(name)} is ignored: its name has to end with {MEMORY_ENDING}."
+        findings.warn(layer.source, said)
+    stronger = [other for other in operators if other.rank > layer.rank]
+    if any(_has(other.data, path) for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
+        _take(layer.data, PROJECT_MEMORY_NAME)
 
 
 def _narrow_mode(layer: Layer, operators: Sequence[Layer], findings: Findings) -> None:

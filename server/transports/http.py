@@ -5,24 +5,36 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import uvicorn
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
+from server.transports.connections import ClientConnection
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3
 """How long open responses may go on after SIGTERM; a stream that never ends is cut then."""
+
+MOST_CONNECTIONS = 4_000
+"""Requests beyond that are answered with 503."""
 
 
 class _WebServer(uvicorn.Server):
@@ -34,18 +46,40 @@ class _WebServer(uvicorn.Server):
         yield
 
 
-async def serve_http(server: Server[Any], options: HttpOptions, listener: socket.socket, stopping: anyio.Event) -> None:
-    """Serve until `stopping` is set; then uvicorn ends in order and closes what is open."""
-    app = http_app(server, options)
+async def serve_http(
+    server: Server[Any],
+    options: HttpOptions,
+    listener: socket.socket,
+    stopping: anyio.Event,
+    is_ready: Callable[[], bool],
+) -> None:
+    """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
+
+    Args:
+        server: Answers.
+        options: How to listen.
+        listener: The open socket.
+        stopping: Set to stop.
+        is_ready: Whether all is there that clients may ask for.
+    """
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_SECONDS, ws="none"
+        http_app(server, options, lambda: is_ready() and not stopping.is_set()),
+        http=ClientConnection,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.private_key,
+        limit_concurrency=MOST_CONNECTIONS,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws="none",
     )
-    port = listener.getsockname()[1]
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
-    host = f"[{options.host}]" if ":" in options.host else options.host
     # Said whatever the log level is: a person who starts a server has to know where it is.
-    sys.stderr.write(f"coretools-mcp: serving MCP at http://{host}:{port}, paths {paths}\n")
+    sys.stderr.write(f"coretools-mcp: serving MCP at {options.origin}:{listener.getsockname()[1]}, paths {paths}\n")
     sys.stderr.flush()
+    _warn(options)
     web = _WebServer(config)
 
     async def stop() -> None:
@@ -58,29 +92,76 @@ async def serve_http(server: Server[Any], options: HttpOptions, listener: socket
         tasks.cancel_scope.cancel()
 
 
-def _security(options: HttpOptions) -> TransportSecuritySettings:
-    """Host and Origin lists, stated for both transports: neither has safe defaults for every host."""
-    return TransportSecuritySettings(
-        allowed_hosts=[f"{name}:*" for name in LOOPBACK_NAMES] + list(options.allowed_hosts),
-        allowed_origins=[f"http://{name}:*" for name in LOOPBACK_NAMES] + list(options.allowed_origins),
-    )
+def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool]) -> Starlette:
+    """Both transports as one ASGI application, and whether it works, for whoever watches over it.
 
-
-def http_app(server: Server[Any], options: HttpOptions) -> Starlette:
-    """Both transports as one ASGI application."""
+    Args:
+        server: Answers.
+        options: How to listen.
+        is_ready: What `/readyz` tells.
+    """
     sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
-    routes = [
-        Route("/sse", endpoint=_SseEndpoint(server, sse), methods=["GET"]),
-        Mount("/messages", app=sse.handle_post_message),
+    routes: list[Route | Mount] = [
+        Route("/healthz", endpoint=_healthz, methods=["GET"]),
+        Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
+        Route("/sse", endpoint=_for_known(_SseEndpoint(server, sse), options), methods=["GET"]),
+        Mount("/messages", app=_for_known(sse.handle_post_message, options)),
     ]
+    middleware: list[Middleware] = []
+    if options.tokens:
+        middleware = [
+            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(options.tokens)),
+            Middleware(AuthContextMiddleware),
+        ]
     if not options.with_streamable:
-        return Starlette(routes=routes)
-    return server.streamable_http_app(
-        transport_security=_security(options),
+        return Starlette(routes=routes, middleware=middleware)
+    sessions = StreamableHTTPSessionManager(
+        server,
+        security_settings=_security(options),
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
-        custom_starlette_routes=routes,  # pyright: ignore[reportArgumentType] - a Mount is as good as a Route there
     )
+    routes.append(Route("/mcp", endpoint=_for_known(StreamableHTTPASGIApp(sessions), options)))
+    return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: sessions.run())
+
+
+def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
+    """An application for those alone who show a token, where there are tokens."""
+    return RequireAuthMiddleware(app, []) if options.tokens else app
+
+
+def _security(options: HttpOptions) -> TransportSecuritySettings:
+    """Host and Origin lists, stated for both transports: neither has safe defaults for every host."""
+    names = dict.fromkeys((*LOOPBACK_NAMES, options.origin.partition("://")[2]))
+    schemes = ("http", "https") if options.certificate else ("http",)
+    return TransportSecuritySettings(
+        allowed_hosts=[f"{name}:*" for name in names] + list(options.allowed_hosts),
+        allowed_origins=[f"{scheme}://{name}:*" for scheme in schemes for name in names]
+        + list(options.allowed_origins),
+    )
+
+
+def _warn(options: HttpOptions) -> None:
+    if options.is_loopback:
+        return
+    if options.certificate is None:
+        logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
+    if options.host in {"0.0.0.0", "::"} and not options.allowed_hosts:  # noqa: S104 - compared, not bound
+        logger.warning(
+            "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
+        )
+
+
+async def _healthz(_request: Request) -> JSONResponse:
+    return JSONResponse({"status": "ok"})
+
+
+def _readyz(is_ready: Callable[[], bool]) -> Callable[[Request], Any]:
+    async def answer(_request: Request) -> JSONResponse:
+        ready = is_ready()
+        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
+
+    return answer
 
 
 class _SseEndpoint:

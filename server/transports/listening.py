@@ -1,11 +1,14 @@
-"""The address that HTTP transports listen on: bound before anything else starts, loopback only."""
+"""The address that HTTP transports listen on: bound before anything else starts, and only where that is safe."""
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from server.transports.tokens import VARIABLE, Tokens
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -26,6 +29,9 @@ class HttpOptions:
         allowed_origins: Origin header values accepted beside the loopback ones.
         max_body_bytes: A larger request body is answered with 413.
         session_idle_seconds: A session without requests is forgotten after this.
+        tokens: Who is let in; empty lets everybody in who can reach a loopback address.
+        certificate: A file with the certificate for TLS, and those above it; `None` for plain HTTP.
+        private_key: The file with its key; `None` where that stands in the same file.
         with_streamable: Serve `/mcp` too, not only SSE.
     """
 
@@ -35,20 +41,36 @@ class HttpOptions:
     allowed_origins: Sequence[str]
     max_body_bytes: int
     session_idle_seconds: float
+    tokens: Tokens
+    certificate: str | None = None
+    private_key: str | None = None
     with_streamable: bool = True
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address."""
+        return self.host in LOOPBACK_HOSTS
+
+    @property
+    def origin(self) -> str:
+        """The address as the beginning of a URL, without the port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate else 'http'}://{host}"
 
 
 def open_socket(options: HttpOptions) -> socket.socket:
     """Bind before anything else starts, so that a port in use is told in a sentence.
 
     Raises:
-        ListenError: The address is not a loopback one, is in use, or cannot be bound.
+        ListenError: The address needs a token, is in use, or cannot be bound; or the certificate cannot be used.
     """
-    if options.host not in LOOPBACK_HOSTS:
+    if not (options.is_loopback or options.tokens):
         raise ListenError(
-            f"--host '{options.host}' is refused: there is no authentication, so only loopback addresses are served. "
-            "Use 127.0.0.1 and reach it through a tunnel or a proxy that authenticates."
+            f"--host '{options.host}' is refused: other machines could reach it, and there is no token, so anybody "
+            f"could run tools here. Set the variable {VARIABLE} to a token (make one with: openssl rand -hex 32) or "
+            "name tokens in http.tokens, better with --tls-cert and --tls-key too; or use 127.0.0.1."
         )
+    _check_certificate(options)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -63,3 +85,24 @@ def open_socket(options: HttpOptions) -> socket.socket:
             f"Cannot listen on {options.host}:{options.port}: {why}. Choose another one with --port, or 0 for any."
         ) from None
     return listener
+
+
+def _check_certificate(options: HttpOptions) -> None:
+    """Find out before anything starts whether the certificate and its key can be used."""
+    if options.certificate is None:
+        if options.private_key is not None:
+            raise ListenError("--tls-key is given without --tls-cert: name the certificate too.")
+        return
+    for path in filter(None, (options.certificate, options.private_key)):
+        if not os.path.isfile(path):
+            raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
+    import ssl  # noqa: PLC0415 - only with a certificate
+
+    try:
+        # A key behind a password would be asked for at the terminal, in the middle of a start.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.certificate, options.private_key, lambda: b"")
+    except (OSError, ValueError):
+        raise ListenError(
+            f"The certificate '{options.certificate}' cannot be used with its key: they must be PEM files that belong "
+            "together, and the key must have no password."
+        ) from None

@@ -35,8 +35,8 @@ DRAIN_SECONDS = 10.0
 """How long, after the end of input, calls that were begun may still take to be answered."""
 
 COMMAND_SECONDS = 1.0
-"""The same for those that run a command, which may take any time and change anything. Clients that close our input wait
-two seconds for our end before they send SIGTERM (the official SDKs)."""
+"""The same for those that run a program: a command, an agent, a custom tool. It may take any time and change anything.
+Clients that close our input wait two seconds for our end before they send SIGTERM (the official SDKs)."""
 
 FLUSH_SECONDS = 30.0
 """How long a slow reader may take for answers that are there."""
@@ -53,7 +53,7 @@ async def stdio_transport(max_message_bytes: int, runs_command: Callable[[str], 
 
     Args:
         max_message_bytes: A longer line is refused and dropped, never held in memory.
-        runs_command: Whether the tool of this name runs commands.
+        runs_command: Whether the tool of this name runs programs, as its kind says.
     """
     if sys.platform == "win32" or not (_is_pollable(0) and _is_pollable(1)):
         async with stdio_server() as (read_stream, write_stream):

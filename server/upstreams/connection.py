@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import mcp_types as types
@@ -29,6 +29,9 @@ from server.upstreams.reach import Way, watched, ways_to
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
+
+if TYPE_CHECKING:
+    from tools.execution.process import ProcessStarter
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +80,14 @@ class Upstream:
         self._publish = publish
         self._session: ClientSession | None = None
 
-    async def run(self) -> None:
-        """Own the connection until cancelled."""
+    async def run(self, starter: ProcessStarter) -> None:
+        """Own the connection until cancelled.
+
+        Args:
+            starter: Starts the upstream's program, where it has one.
+        """
         pause = FIRST_RETRY_SECONDS
-        ways = ways_to(self._entry)
+        ways = ways_to(self.alias, self._entry, starter)
         while True:
             for way in ways:
                 was_connected = await self._connect(way, self._entry.connect_timeout / 1000 / len(ways))
@@ -240,6 +247,8 @@ def _reason(error: BaseException) -> str:
     match error:
         case FileNotFoundError():
             return "its command was not found"
+        case NotADirectoryError():
+            return "its working folder was not found"
         case PermissionError():
             return "its command may not be executed"
         case MCPError() if error.error.code in CONNECTION_CODES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,6 +12,9 @@ from server.settings import UpstreamSettings
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from tools.execution.brokered_starter import BrokeredStarter
 
 
 class UpstreamPool:
@@ -30,6 +34,9 @@ class UpstreamPool:
         self._wait_until: float | None = None
         self._entries = dict(entries)
         self._owners: dict[str, anyio.CancelScope] = {}
+        self._starter: BrokeredStarter | None = None
+        """Starts the programs of all upstreams, and is closed after the last of them."""
+        self._running = 0
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
 
     def start(self, tasks: TaskGroup) -> None:
@@ -65,12 +72,23 @@ class UpstreamPool:
     def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
         for upstream in upstreams:
-            scope = self._owners[upstream.alias] = anyio.CancelScope()
-            tasks.start_soon(self._own, upstream, scope, name=f"upstream {upstream.alias}")
+            if self._starter is None:
+                from tools.execution.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
 
-    async def _own(self, upstream: Upstream, scope: anyio.CancelScope) -> None:
-        with scope:
-            await upstream.run()
+                self._starter = BrokeredStarter()
+            scope = self._owners[upstream.alias] = anyio.CancelScope()
+            self._running += 1
+            tasks.start_soon(self._own, upstream, scope, self._starter, name=f"upstream {upstream.alias}")
+
+    async def _own(self, upstream: Upstream, scope: anyio.CancelScope, starter: BrokeredStarter) -> None:
+        try:
+            with scope:
+                await upstream.run(starter)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._starter = None
+                await starter.aclose()
 
     async def wait_for_first_list(self) -> None:
         """Give upstreams a moment after the start, so that the first list is whole where it can be."""
@@ -79,6 +97,11 @@ class UpstreamPool:
         with anyio.CancelScope(deadline=self._wait_until):
             for upstream in self.upstreams:
                 await upstream.known.wait()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether each has been reached, or tried in vain."""
+        return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
         """The upstream that a published name belongs to, whether or not the tool is known now."""

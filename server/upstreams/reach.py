@@ -1,4 +1,4 @@
-"""How an upstream is reached: the SDK's client transports with our environment, headers and deadlines."""
+"""How an upstream is reached: over stdio by the broker, else by the SDK's client transports with our headers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from server.settings import UpstreamSettings
 from server.settings.upstreams import ABOVE_VARIABLE, servers_above
+
+if TYPE_CHECKING:
+    from tools.execution.process import ProcessStarter
 
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -48,8 +50,14 @@ class Way:
     reach: Reach
 
 
-def ways_to(entry: UpstreamSettings) -> list[Way]:
-    """The ways to try, in order: a bare `url` means Streamable HTTP first, then SSE."""
+def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Way]:
+    """The ways to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+
+    Args:
+        alias: The upstream's name in our configuration.
+        entry: How to reach it.
+        starter: Starts its program, where it has one.
+    """
     url, headers = entry.endpoint or "", entry.headers
     http = Way("http", lambda: _streamable(url, headers))
     sse = Way("sse", lambda: _sse(url, headers))
@@ -61,21 +69,35 @@ def ways_to(entry: UpstreamSettings) -> list[Way]:
         case "detect":
             return [http, sse]
         case _:
-            return [Way("stdio", lambda: _child(entry))]
+            return [Way("stdio", lambda: _child(alias, entry, starter))]
 
 
-def _child(entry: UpstreamSettings) -> AbstractAsyncContextManager[Any]:
+def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> AbstractAsyncContextManager[Any]:
+    environment = _environment(entry)
+    if sys.platform == "win32":
+        # There is no broker.
+        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
+
+        parameters = StdioServerParameters(
+            command=entry.command or "",
+            args=list(entry.args),
+            env=environment,
+            cwd=entry.cwd,
+            encoding_error_handler="replace",
+        )
+        return stdio_client(parameters, errlog=sys.stderr)
+    from server.upstreams.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
+
+    program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)
+    return stdio_streams(alias, program, starter)
+
+
+def _environment(entry: UpstreamSettings) -> dict[str, str]:
+    """All that a child gets of ours, and what its entry sets."""
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
-    parameters = StdioServerParameters(
-        command=entry.command or "",
-        args=list(entry.args),
-        env=environment | dict(entry.env),
-        cwd=entry.cwd,
-        encoding_error_handler="replace",
-    )
-    return stdio_client(parameters, errlog=sys.stderr)
+    return environment | dict(entry.env)
 
 
 @asynccontextmanager

@@ -253,10 +253,10 @@ def test_a_port_in_use_is_a_sentence_and_exit_code_3(root: Path) -> None:
 
 
 @pytest.mark.requirement("cli.loopback")
-def test_an_address_that_is_not_loopback_is_refused(root: Path) -> None:
+def test_an_address_that_is_not_loopback_is_refused_without_a_token(root: Path) -> None:
     done = run("serve", "--transport", "http", "--host", "0.0.0.0", "--workspace", str(root))  # noqa: S104
     assert done.returncode == 3
-    assert "loopback" in done.stderr
+    assert "CORETOOLS_MCP_TOKEN" in done.stderr
 
 
 @pytest.mark.requirement("cli.explain")

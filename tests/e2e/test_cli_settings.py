@@ -84,10 +84,10 @@ def test_trust_shows_what_the_settings_would_do_and_they_count_from_then_on(home
         "would allow without a question: Bash(make *)",
         'would set approvalMode to "auto-edit"',
         "http is ignored",
+        '"TOKEN": "hunter2"',
         f"{project} is trusted",
     ):
         assert expected in done.stdout
-    assert "hunter2" not in done.stdout + done.stderr
     after = run(home, "config", "show", cwd=project)
     assert 'tools.discoveryCommand = ["bin/find", "tools"]' in after.stdout
     assert "hunter2" not in after.stdout + after.stderr
@@ -202,84 +202,6 @@ def test_show_names_the_source_of_each_value_and_hides_secrets(home: Path, tmp_p
     text = run(home, "config", "show", "--config", str(more), API_KEY="hunter2").stdout
     assert f"# {more}\nhttp.port = 2\n" in text
     assert "hunter2" not in text
-
-
-CLAUDE = {
-    "mcpServers": {
-        "my files": {"command": "npx", "args": ["-y", "server", "price$5"]},
-        "remote": {"type": "streamable-http", "url": "https://example.org/mcp"},
-    }
-}
-VSCODE = """{
-  // VS Code writes comments, and commas at the end
-  "inputs": [{ "type": "promptString", "id": "api-key", "password": true }],
-  "servers": {
-    "asks": { "type": "stdio", "command": "npx", "args": ["x",], "env": { "KEY": "${input:api-key}" }, "envFile": "x" },
-    "env": { "command": "npx", "env": { "A": "${env:A_VALUE}" } },
-  },
-}"""
-
-
-@pytest.mark.requirement("cli.config.import")
-def test_import_adds_the_servers_of_a_client_and_leaves_everything_else_alone(home: Path) -> None:
-    own = write(settings_of(home), '{\n  // mine\n  "mcpServers": { "remote": { "command": "own" } }\n}\n')
-    write(home / ".config/Claude/claude_desktop_config.json", CLAUDE)
-    done = run(home, "config", "import", "claude-desktop")
-    assert done.returncode == 0
-    assert "added: my-files, npx -y server" in done.stdout
-    assert "kept as it was (--force replaces it): remote" in done.stdout
-    assert "// mine" in own.read_text()
-    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
-    values = {item["key"]: item["value"] for item in shown}
-    assert values["mcpServers.my-files.args"] == ["-y", "server", "price$$5"]
-    assert values["mcpServers.remote.command"] == "own"
-    assert run(home, "config", "import", "claude-desktop", "--force").returncode == 0
-    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
-    assert {"key": "mcpServers.remote.type", "value": "http", "source": str(own)} in shown
-
-
-@pytest.mark.requirement("cli.config.import")
-def test_import_of_vs_code_tells_what_it_asks_for_and_prints_what_our_settings_take(home: Path) -> None:
-    write(home / ".vscode/mcp.json", VSCODE)
-    done = run(home, "config", "import", "vscode", "--print")
-    servers = json.loads(done.stdout)["mcpServers"]
-    assert servers["asks"]["env"] == {"KEY": "${API_KEY}"}
-    assert servers["env"]["env"] == {"A": "${A_VALUE}"}
-    assert "asks for the input api-key; set the environment variable API_KEY" in done.stderr
-    assert "asks.envFile has no counterpart here" in done.stderr
-    assert not settings_of(home).exists()
-    printed = write(home / "printed.json", done.stdout)
-    assert run(home, "config", "check", str(printed), API_KEY="k", A_VALUE="a").returncode == 0
-
-
-@pytest.mark.requirement("cli.config.import")
-@pytest.mark.parametrize(
-    ("path", "client"),
-    [
-        (".claude.json", "claude-code"),
-        (".cursor/mcp.json", "cursor"),
-        (".gemini/settings.json", "gemini"),
-        (".qwen/settings.json", "qwen"),
-        ("any.json", "any.json"),
-    ],
-)
-def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, client: str) -> None:
-    write(home / path, {"mcpServers": {"one": {"command": "x"}}})
-    done = run(home, "config", "import", client)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(settings_of(home).read_text()) == {"mcpServers": {"one": {"command": "x"}}}
-
-
-@pytest.mark.requirement("cli.config.import")
-@pytest.mark.parametrize(
-    ("client", "expected"),
-    [("cursor", "has no configuration here"), ("unheard-of", "Known are claude-desktop"), ("empty.json", "no servers")],
-)
-def test_import_of_nothing_is_a_sentence(home: Path, client: str, expected: str) -> None:
-    write(home / "empty.json", {})
-    done = run(home, "config", "import", client)
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (1, "", False)
-    assert expected in done.stderr
 
 
 # --- doctor ------------------------------------------------------------------------------------------------------

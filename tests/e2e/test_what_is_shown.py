@@ -60,16 +60,6 @@ def test_trust_shows_the_very_command_that_starts_and_all_that_has_a_say_in_it(h
     assert "would run, to find tools: sh --token 'touch P4'" in shown
 
 
-@pytest.mark.requirement("cli.shown.what-runs")
-def test_import_shows_the_same_and_names_trust(home: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs.json"
-    theirs.write_text(json.dumps({"mcpServers": {"nice": {**LOOKS_REMOTE, "trust": True}, "hid": LOOKS_SECRET}}))
-    shown = run(home, "config", "import", str(theirs))
-    assert "added: nice, /bin/sh -c 'touch P1'; its tools run without a question (trust)\n" in shown
-    assert "docs.example.org" not in shown
-    assert "--password 'touch P3'" in shown
-
-
 ADDRESSES = [
     "https://mcp.example.org/mcp?token=hunter2&mode=fast",
     "https://mcp.example.org/mcp?mode=fast&sig=hunter2",

@@ -12,7 +12,9 @@ from tests.harness import HANDSHAKE, connected, write_config
 
 pytestmark = pytest.mark.anyio
 
-NAMES = ["task", "Task", "agent", "Agent", "TaskTool", "invoke_agent", "Bash", "mcp__srv", "mine"]
+OF_OTHERS = ["task", "Task", "agent", "Agent", "TaskTool", "invoke_agent", "Bash", "mcp__srv"]
+ALIKE = ["bash", "BASH", "shell", "SHELLTOOL", "read", "READ", "webfetch", "Web_Fetch", "TASKTOOL"]
+NAMES = [*OF_OTHERS, *ALIKE, "mine"]
 
 
 @pytest.mark.requirement("discovery.names.builtin")

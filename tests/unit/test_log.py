@@ -28,3 +28,25 @@ def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str)
     )
     assert "k-123" not in stderr
     assert "still here" in stderr
+
+
+@pytest.mark.requirement("log.one-line")
+def test_a_record_stays_one_line_and_shows_what_would_not_be_seen() -> None:
+    stderr = logged(
+        "start_log('info')",
+        "logging.getLogger('server').warning('agent %s', 'x\\nforged \\x1b]0;title\\x07 \\u202e')",
+    )
+    assert stderr == "coretools-mcp: WARNING agent x␊forged ␛]0;title␇ <U+202E>\n"
+
+
+@pytest.mark.requirement("log.one-line")
+def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_on() -> None:
+    stderr = logged(
+        "start_log('info')",
+        "try:",
+        "    raise ValueError('\\x1b[2J')",
+        "except ValueError:",
+        "    logging.getLogger('server').exception('failed')",
+    )
+    assert stderr.startswith("coretools-mcp: ERROR failed\nTraceback (most recent call last):\n")
+    assert stderr.endswith("ValueError: ␛[2J\n")

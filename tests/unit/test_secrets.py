@@ -13,7 +13,11 @@ from tools.secrets import HIDDEN, has_secret, has_secret_setting, is_secret_name
 
 @pytest.mark.requirement("secrets.names")
 @pytest.mark.parametrize(
-    "name", ["token", "apiKey", "dbPassword", "MYTOKENS", "x-auth", "private_key", "CREDS", "CLIENT_CERT", "cookie"]
+    "name",
+    [
+        *("token", "apiKey", "dbPassword", "MYTOKENS", "x-auth", "private_key", "CREDS", "CLIENT_CERT", "cookie"),
+        *("MYSQL_PWD", "PGPASS", "dbPwd", "OPENAI_PW", "--pw", "bearer"),
+    ],
 )
 def test_names_of_secrets_are_known(name: str) -> None:
     assert is_secret_name(name)
@@ -21,7 +25,11 @@ def test_names_of_secrets_are_known(name: str) -> None:
 
 @pytest.mark.requirement("secrets.names")
 @pytest.mark.parametrize(
-    "name", ["PATH", "KEYBOARD", "GIT_AUTHOR_NAME", "SSL_CERT_FILE", "PIP_CERT", "file_path", "old_string", "PWD"]
+    "name",
+    [
+        *("PATH", "KEYBOARD", "GIT_AUTHOR_NAME", "SSL_CERT_FILE", "PIP_CERT", "file_path", "old_string", "PWD"),
+        *("OLDPWD", "PWD_FILE", "POWER", "pwd"),
+    ],
 )
 def test_other_names_are_not(name: str) -> None:
     assert not is_secret_name(name)
@@ -73,6 +81,11 @@ def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
         ("openssl rsa -passin pass:word", f"openssl rsa -passin pass:{HIDDEN}"),
         ("redis-cli -a word", f"redis-cli -a {HIDDEN}"),
         ("docker login -u me -p word", f"docker login -u me -p {HIDDEN}"),
+        ("Server=x;Pwd=hunter22;", f"Server=x;Pwd={HIDDEN};"),
+        ("UID=sa;PWD=hunter22;", f"UID=sa;PWD={HIDDEN};"),
+        ("plink -pw hunter22 h", f"plink -pw {HIDDEN} h"),
+        ("x --pw=hunter22 --bearer hunter22", f"x --pw={HIDDEN} --bearer {HIDDEN}"),
+        ("MYSQL_PWD=hunter22 mysql", f"MYSQL_PWD={HIDDEN} mysql"),
         ("aws configure set aws_secret_access_key word", f"aws configure set aws_secret_access_key {HIDDEN}"),
     ],
 )
@@ -91,6 +104,7 @@ def test_only_the_secret_part_of_a_text_is_hidden(text: str, shown: str) -> None
         "sk-short, tokenizer, password",
         "docker run -p 8080:80 x; mkdir -p a/b; curl -k h; sort --key=2",
         "mysql -p",
+        "PWD=/srv/data make; PWD=$HOME; cd $PWD; pwd; OLDPWD=/srv/data",
         "e" * 64,
     ],
 )
@@ -123,6 +137,9 @@ REPEATED: list[Callable[[int], str]] = [
     lambda n: "set secret " * n,
     lambda n: "cookie: " * n,
     lambda n: 'password="' * n,
+    lambda n: "pwd=" * n,
+    lambda n: "pwd " * n,
+    lambda n: "-pw " * n,
 ]
 
 

@@ -49,6 +49,11 @@ BETWEEN = "__"
 """How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
 such a name would be taken for one of them."""
 
+OF_CODING_AGENTS = frozenset(
+    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
+)
+"""What other coding agents call tools that they have built in, besides the names that those here answer to."""
+
 
 class DiscoveryError(Exception):
     """No tools could be discovered.
@@ -108,7 +113,8 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
     Args:
         printed: What the discovery command has printed.
-        reserved: Names that other tools have.
+        reserved: Names that other tools have, or that rules give them. Nobody tells names apart by their case, so
+            they are taken in every spelling of it.
 
     Raises:
         DiscoveryError: It is no list of declarations.
@@ -125,11 +131,12 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
     if not isinstance(value, list):
         raise DiscoveryError(f"The discovery command printed JSON, but no array. Let it print {SHAPE}.")
     found = Declarations()
+    taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
     for number, declaration in enumerate(_each_declaration(cast("list[Any]", value), found), start=1):
         try:
             if len(found.tools) == MAX_TOOLS:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
-            found.add(_read(declaration, reserved, found))
+            found.add(_read(declaration, taken, found))
         except _LeftOutError as reason:
             found.warn(f"Declaration {number}{_called(declaration)} is left out: {reason}.")
     if found.tools:
@@ -155,8 +162,8 @@ def _called(declaration: Any) -> str:
     return f" ('{brief(name)}')" if isinstance(name, str) else ""
 
 
-def _read(declaration: Any, reserved: frozenset[str], found: Declarations) -> DeclaredTool:
-    """One tool."""
+def _read(declaration: Any, taken: frozenset[str], found: Declarations) -> DeclaredTool:
+    """One tool; `taken` holds names in small letters."""
     if not isinstance(declaration, dict):
         raise _LeftOutError("it is no object")
     fields = cast("dict[str, Any]", declaration)
@@ -164,9 +171,9 @@ def _read(declaration: Any, reserved: frozenset[str], found: Declarations) -> De
     if not isinstance(called, str) or not called:
         raise _LeftOutError("it has no name")
     name = _published_name(called)
-    if name in reserved or called in reserved:
-        raise _LeftOutError("a built-in tool has this name, or rules call built-in tools so")
-    if called.startswith(OF_SERVERS):
+    if name.casefold() in taken or called.casefold() in taken:
+        raise _LeftOutError("a built-in tool has this name in some spelling, or rules or models call built-in tools so")
+    if called.casefold().startswith(OF_SERVERS):
         raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
     description = visible(_text(fields, "description"))
     try:

@@ -41,7 +41,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         command: Carries it out.
     """
 
-    kind = Kind.OTHER
+    kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
 
     def __init__(self, declared: DeclaredTool, command: CallCommand) -> None:

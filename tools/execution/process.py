@@ -39,7 +39,7 @@ class ProcessSpec:
         limits: What the operating system limits it to.
         attachments: Content that the program reads from descriptors of these numbers: 0, its standard input, which is
             empty otherwise, and 3 and above.
-        descriptors: Open descriptors of ours, by the numbers, 3 and above, that the program has them under.
+        descriptors: Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
         separates_errors: Whether what comes on standard error is told apart from the rest.
     """
 

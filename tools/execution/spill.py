@@ -126,7 +126,13 @@ class Spill:
     def _write_pending(self) -> None:
         pieces, self._pending = self._pending, []
         memory = sum(len(piece) + PIECE_OVERHEAD for piece in pieces)
-        future = asyncio.get_running_loop().run_in_executor(self._executor, self._append, pieces)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._executor, self._append, pieces)
+        except RuntimeError:
+            # The server ends, and its store is closed already.
+            self.waiting -= memory
+            self._lose(pieces)
+            return
         self._writing = future
         future.add_done_callback(lambda done: self._written(done, pieces, memory))
 
@@ -146,15 +152,18 @@ class Spill:
         self.waiting -= memory
         if future.cancelled() or future.exception() is not None:
             # Most likely the disk is full. What is missing is told; the command itself goes on.
-            lost = [*pieces, *self._pending]
             self.waiting -= sum(len(piece) + PIECE_OVERHEAD for piece in self._pending)
+            self._lose([*pieces, *self._pending])
             self._pending = []
-            self.kept -= sum(map(len, lost))
-            self.missing += sum(map(len, lost))
         elif self._pending:
             self._write_pending()
         if self.on_room is not None:
             self.on_room()
+
+    def _lose(self, pieces: list[bytes]) -> None:
+        lost = sum(map(len, pieces))
+        self.kept -= lost
+        self.missing += lost
 
     def remove(self) -> None:
         """Remove the file. Blocks."""

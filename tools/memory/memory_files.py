@@ -17,11 +17,19 @@ SECTION = "Added Memories"
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
 """Where a file has one of these headings (ours, Qwen Code's, Gemini CLI's), memories go on there."""
 
+MEMORY_ENDING = ".md"
+"""What the name of a memory file ends with: nothing else, such as settings, is read or written as a memory."""
+
 MemoryScope = Literal["global", "project"]
 """Whom a memory is for, in the words of Qwen Code."""
 
 SCOPES: tuple[MemoryScope, ...] = ("global", "project")
 """All of them, in the order of listing."""
+
+
+def is_memory_name(name: str) -> bool:
+    """Whether a file of this name or path may hold memories."""
+    return name.casefold().endswith(MEMORY_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,16 @@ class MemoryFiles:
     """Which files hold memories.
 
     Args:
-        file_name: Their name, below the workspace folder and below that of the global memory.
+        file_name: Their name, below the workspace folder and below that of the global memory. A Markdown file.
         global_folder: The folder of the global one, or `None` where none is known. It need not exist.
         section: The heading that memories stand below in a file that has none of the known ones, without its `##`.
+        project_file_name: The name below the workspace folder, where it is another one.
     """
 
     file_name: str = "AGENTS.md"
     global_folder: str | None = None
     section: str = SECTION
+    project_file_name: str | None = None
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -77,18 +87,26 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; or the file lies outside of
-                it, links resolved.
+                it, links resolved; or it is no Markdown file, for the global memory links resolved.
         """
         owner = workspace if scope == "project" else self._global(workspace)
-        path = os.path.join(owner.first_root, self.file_name)
+        name = self.project_file_name or self.file_name if scope == "project" else self.file_name
         try:
-            return MemoryFile(scope, owner, owner.locate(path))
+            location = owner.locate(os.path.join(owner.first_root, name))
         except PathNotInWorkspaceError:
             raise ToolError(
                 ToolErrorType.PATH_NOT_IN_WORKSPACE,
-                f"The {scope} memory '{self.file_name}' leads out of its folder, by a link or by its name, so it is "
-                "neither read nor written. Ask the user to put a file in its place, or to set memory.fileName.",
+                f"The {scope} memory '{name}' leads out of its folder, by a link or by its name, so it is neither read "
+                "nor written. Ask the user to put a file in its place, or to set memory.fileName.",
             ) from None
+        # In the folder of the global memory lie settings and keys, which a link there must not pass off as memories.
+        if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                f"The {scope} memory '{name}' is no Markdown file ({MEMORY_ENDING}), so it is neither read nor "
+                "written. Ask the user to set memory.fileName, or to put a file in the place of a link.",
+            )
+        return MemoryFile(scope, owner, location)
 
     def _global(self, workspace: Workspace) -> Workspace:
         from tools.filesystem.workspace import Workspace  # noqa: PLC0415 - starting up does not need it

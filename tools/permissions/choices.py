@@ -21,6 +21,7 @@ from tools.contract.subject import Access, AgentSubject, HostSubject, PathSubjec
 from tools.filesystem.workspace import Workspace
 from tools.permissions.permission import Grant, Permission
 from tools.permissions.specifiers import ANYTHING, literal_path
+from tools.permissions.tool_names import rule_for
 
 MAX_GRANTS = 4
 """Rules that a title names; where more would be needed, nothing is offered for always."""
@@ -59,7 +60,11 @@ def grants_for(
         if any(ANYTHING in name for name in agents):
             return ()  # the rule would be about other agents too
         hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
-        rules = [f"Task({name})" for name in agents] or [f"WebFetch(domain:{host})" for host in hosts] or [tool.name]
+        rules = (
+            [f"Task({name})" for name in agents]
+            or [f"WebFetch(domain:{host})" for host in hosts]
+            or [rule_for(tool.name)]
+        )
         found = tuple(Grant(rule, rule) for rule in rules)
     return found if len(found) <= MAX_GRANTS else ()
 
@@ -88,7 +93,7 @@ def choices_for(
         offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} in this session", rules))
         if isinstance(details, McpConfirmation):
             title = f"Always allow every tool of {details.server_name} in this session"
-            offered.append(Choice(Decision.ALWAYS_SERVER, title, (f"{details.server_name}__*",)))
+            offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
     if saves:
         offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
     return (*offered, DENY)

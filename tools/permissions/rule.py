@@ -19,7 +19,17 @@ from tools.permissions.specifiers import (
     host_specifier,
     path_specifier,
 )
-from tools.permissions.tool_names import DELEGATING, EDITING, GROUPS, READING, SHELL, access_of
+from tools.permissions.tool_names import (
+    BETWEEN,
+    DELEGATING,
+    EDITING,
+    GROUPS,
+    READING,
+    SHELL,
+    access_of,
+    names_to_allow,
+    one_meaning,
+)
 
 SESSION = "this session"
 """The source of rules that a person gave as an answer."""
@@ -54,16 +64,22 @@ class Rule:
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str]) -> bool:
-        """Whether it names a tool.
+        """Whether it names a tool. Where it allows, it names no tool that its author may not have meant.
 
         Args:
-            names: All names of the tool.
+            names: All names of the tool, the published one first.
         """
-        if any(name in self.tools for name in names):
+        if self.verdict is Verdict.ALLOW:
+            return self._surely_names(names_to_allow(names))
+        return any(name in self.tools or fits_wildcards(self.name, name) for name in names)
+
+    def _surely_names(self, names: Sequence[str]) -> bool:
+        meant = one_meaning(self.name)
+        if any(name in self.tools or name == meant for name in names):
             return True
-        if ANYTHING in self.name:
-            return any(fits_wildcards(self.name, name) for name in names)
-        return self.name in names
+        # A star reaches the tools of other servers only where the rule speaks of servers, or of everything.
+        is_of_servers = BETWEEN in meant or meant == ANYTHING
+        return any(fits_wildcards(meant, name) for name in names if is_of_servers or BETWEEN not in name)
 
     @property
     def is_of_every_call(self) -> bool:
@@ -114,7 +130,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
     if parenthesis and not rest.endswith(")"):
         raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
-    tools = _tools_called(name, canonical)
+    tools = _tools_called(one_meaning(name) if verdict is Verdict.ALLOW else name, canonical)
     written = rest[:-1].strip() if parenthesis else ""
     if written in ("", ANYTHING):
         return Rule(text, source, verdict, name, tools, None)

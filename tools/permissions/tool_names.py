@@ -6,7 +6,7 @@ those that only rules use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tools.contract.subject import Access
 
@@ -53,11 +53,52 @@ def access_of(tools: frozenset[str]) -> frozenset[Access]:
     return frozenset(found)
 
 
+BETWEEN = "__"
+"""Stands between a server and its tool. No alias holds it or ends with a part of it, so the first one counts."""
+
+_CLAUDE, _GEMINI = "mcp__", "mcp_"
+"""What the names of tools of other servers begin with in the rules of Claude Code and Qwen Code, and of Gemini CLI."""
+
+
 def names_of_upstream_tool(server: str, tool: str) -> tuple[str, ...]:
     """How a rule may call a tool of another server: our way, Claude Code's and Qwen Code's, Gemini CLI's."""
-    return f"{server}__{tool}", f"mcp__{server}__{tool}", f"mcp_{server}_{tool}"
+    return f"{server}{BETWEEN}{tool}", f"{_CLAUDE}{server}{BETWEEN}{tool}", f"{_GEMINI}{server}_{tool}"
 
 
 def names_of_server(server: str) -> tuple[str, ...]:
     """How a rule may call all tools of another server."""
-    return (f"mcp__{server}",)
+    return (f"{_CLAUDE}{server}",)
+
+
+def one_meaning(name: str) -> str:
+    """The one thing that a rule which allows means by a name: for tools of other servers, in our spelling.
+
+    Several servers may answer to one name: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of
+    `git_hub`, and `mcp__git` the tool `git` of a server `mcp`. To ask and to deny, all of them count. To allow, one
+    counts, whatever servers there are: what begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its
+    tools; what else begins with `mcp_` is `mcp_server_tool`, where the server ends at the first `_`, as in Gemini CLI.
+
+    Args:
+        name: As written; may hold stars.
+    """
+    if name.startswith(_CLAUDE):
+        server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)
+        return f"{server}{BETWEEN}{tool if between else '*'}"
+    if name.startswith(_GEMINI):
+        server, between, tool = name.removeprefix(_GEMINI).partition("_")
+        return f"{server}{BETWEEN}{tool}" if between or "*" not in server else f"{server}{BETWEEN}*"
+    return name
+
+
+def rule_for(name: str) -> str:
+    """The name by which a rule that allows means what is published as `name`; `server__*` for all of a server."""
+    return f"{_CLAUDE}{name}" if name.startswith(_GEMINI) else name
+
+
+def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of a tool that `one_meaning` gives: its own, and none that could be another tool's.
+
+    Args:
+        names: All of them, the published one first.
+    """
+    return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

@@ -22,6 +22,13 @@ PROGRESS_BYTES = 1 << 18
 """Content after which progress is told again."""
 
 
+TURN_BYTES = 1 << 16
+"""Work after which others have their turn."""
+
+PIECE_WORK = 128
+"""What a piece costs beside its bytes, in bytes: it may be empty, or one of very many."""
+
+
 class Cut(StrEnum):
     """Why a body is not there as a whole; each ends a sentence about the page."""
 
@@ -51,6 +58,7 @@ class Body:
         self._rules = rules
         self._raw = 0
         self._told = 0
+        self._work = 0
         try:
             self._unpacker = Unpacker(answer.headers.get("content-encoding", ""))
         except UnknownEncodingError:
@@ -74,14 +82,19 @@ class Body:
         try:
             async for raw in self._answer.aiter_raw():
                 self._raw += len(raw)
+                self._work += len(raw)
                 for piece in self._unpacker.unpack(raw):
                     self.content += piece
                     cut = self._limit()
                     if cut is not None:
                         return cut
-                    # Others have their turn: a small piece can unpack to much, or to nothing with much work.
-                    await anyio.lowlevel.checkpoint()
-                await self._tell(progress)
+                    # A small piece can unpack to much, or to nothing with much work.
+                    self._work += len(piece) + PIECE_WORK
+                    if self._work >= TURN_BYTES:
+                        self._work = 0
+                        await anyio.lowlevel.checkpoint()
+                if progress is not None and len(self.content) - self._told >= PROGRESS_BYTES:
+                    await self._tell(progress)
         except TooManyBytesError:
             return Cut.SIZE
         except httpx.HTTPError:
@@ -99,10 +112,9 @@ class Body:
             return Cut.SIZE
         return Cut.RATIO if size > max(self._rules.free_bytes, self._unpacker.taken * self._rules.max_ratio) else None
 
-    async def _tell(self, progress: Progress | None) -> None:
-        if progress is not None and len(self.content) - self._told >= PROGRESS_BYTES:
-            self._told = len(self.content)
-            await progress(self._told, None, f"{self._told:,} bytes from {self._target.authority}")
+    async def _tell(self, progress: Progress) -> None:
+        self._told = len(self.content)
+        await progress(self._told, None, f"{self._told:,} bytes from {self._target.authority}")
 
     def _unreadable(self, how: str) -> ToolError:
         return ToolError(

@@ -7,7 +7,7 @@ and carry no content.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
 import httpcore
@@ -18,8 +18,9 @@ from tools.web.guard import WebRules
 READ_BYTES = 1 << 14
 """Read at a time; as many interim answers as fit in there hold the event loop for some 20 milliseconds."""
 
-FRAMING = 2
-"""How many times as much as its content may come of an answer: chunks of five bytes are no honest page."""
+FRAMING_BYTES = 512 << 10
+"""Bytes of an answer's body that are no content of it: the sizes and the ends of its chunks. A page of 10 MB in chunks
+of 128 bytes has as many. Chunks of one byte use them up within a second or two of work, and a page of these is none."""
 
 
 class TooManyBytesError(Exception):
@@ -35,7 +36,6 @@ class Meter:
 
     def __init__(self, rules: WebRules) -> None:
         self._left = rules.header_bytes
-        self._for_content = FRAMING * rules.max_bytes + READ_BYTES
 
     def note(self, size: int) -> None:
         """Count what has come.
@@ -48,8 +48,12 @@ class Meter:
         self._left -= size
 
     def allow_content(self) -> None:
-        """From here on it is content that comes."""
-        self._left += self._for_content
+        """From here on it is content that comes, in its framing."""
+        self._left += FRAMING_BYTES + READ_BYTES
+
+    def give_back(self, size: int) -> None:
+        """What has come turned out to be content; how much of that may come is for others to say."""
+        self._left += size
 
 
 class MeteredTransport(httpx.AsyncHTTPTransport):
@@ -62,9 +66,30 @@ class MeteredTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, trust: ssl.SSLContext, meter: Meter) -> None:
         super().__init__(verify=trust, trust_env=False)
+        self._meter = meter
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust, max_keepalive_connections=0, network_backend=_Network(meter)
         )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; the body of its answer is counted as content."""
+        answer = await super().handle_async_request(request)
+        answer.stream = _Content(cast("httpx.AsyncByteStream", answer.stream), self._meter)
+        return answer
+
+
+class _Content(httpx.AsyncByteStream):
+    def __init__(self, stream: httpx.AsyncByteStream, meter: Meter) -> None:
+        self._stream = stream
+        self._meter = meter
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            self._meter.give_back(len(piece))
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class _Network(httpcore.AsyncNetworkBackend):

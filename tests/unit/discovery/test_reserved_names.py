@@ -16,12 +16,35 @@ def published(*names: str, reserved: frozenset[str] = frozenset()) -> tuple[list
 
 
 @pytest.mark.requirement("discovery.names.servers")
-@pytest.mark.parametrize("name", ["mcp__srv", "mcp__srv__tool", "mcp_srv_tool", "mcp_"])
+@pytest.mark.parametrize(
+    "name", ["mcp__srv", "mcp__srv__tool", "mcp_srv_tool", "mcp_", "MCP__srv__tool", "Mcp_srv_tool"]
+)
 def test_a_name_that_rules_give_to_servers_is_left_out(name: str) -> None:
     names, warnings = published(name, "mcp-like", "plain")
     assert names == ["mcp-like", "plain"]
     assert len(warnings) == 1
     assert "does not begin with mcp_" in warnings[0]
+
+
+@pytest.mark.requirement("discovery.names.alike")
+@pytest.mark.parametrize(
+    "name", ["Read", "READ", "read", "webfetch", "Web_Fetch", "shelltool", "SHELLTOOL", "run_Shell_Command"]
+)
+def test_a_name_that_is_a_built_in_tools_but_for_its_case_is_left_out(name: str) -> None:
+    reserved = frozenset({"Read", "WebFetch", "web_fetch", "ShellTool", "run_shell_command"})
+    names, warnings = published(name, "readme", reserved=reserved)
+    assert names == ["readme"]
+    assert len(warnings) == 1
+    assert f"'{name}'" in warnings[0]
+    assert "a built-in tool has this name" in warnings[0]
+
+
+@pytest.mark.requirement("discovery.names.alike")
+@pytest.mark.parametrize("name", ["apply_patch", "KillBash", "killbash", "NotebookEdit", "TodoRead", "local_shell"])
+def test_a_name_that_other_agents_give_to_built_in_tools_is_left_out(name: str) -> None:
+    names, warnings = published(name, "plain")
+    assert names == ["plain"]
+    assert "a built-in tool has this name" in warnings[0]
 
 
 @pytest.mark.requirement("discovery.names.servers")

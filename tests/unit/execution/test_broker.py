@@ -160,6 +160,8 @@ async def test_an_environment_that_cannot_be_passed_is_refused(broker: BrokeredS
         bash("true", limits=ResourceLimits(file_bytes=1 << 63)),
         bash("true", limits=ResourceLimits(processes=-2)),
         ProcessSpec((BASH,), "/", ENVIRONMENT, attachments={1: b"x"}),
+        ProcessSpec((BASH,), "/", ENVIRONMENT, descriptors={2: 0}),
+        ProcessSpec((BASH,), "/", ENVIRONMENT, attachments={0: b"x"}, descriptors={0: 0}),
     ],
 )
 async def test_limits_and_attachments_that_cannot_be_are_refused(broker: BrokeredStarter, spec: ProcessSpec) -> None:
@@ -219,6 +221,23 @@ async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStart
     command = "for n in {19..3}; do cat <&$n; done; cat <&40"
     spec = ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, attachments=attachments)
     assert (await run(broker, spec))[1] == "".join(part.decode() for part in attachments.values())
+
+
+@pytest.mark.requirement("process.standard-input")
+async def test_a_pipe_of_ours_is_read_as_standard_input_until_we_close_it(broker: BrokeredStarter) -> None:
+    reading, writing = os.pipe()
+    command = "read first; echo got $first; cat; echo end"
+    process = await broker.start(ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, descriptors={0: reading}))
+    os.close(reading)
+    os.write(writing, b"one\n")
+    assert await read_line(process) == "got one"
+    os.write(writing, b"two\n")
+    assert await read_line(process) == "two"
+    os.close(writing)
+    assert await read_line(process) == "end"
+    with anyio.fail_after(CEILING):
+        assert await process.wait() == ExitStatus(0, None)
+    process.close()
 
 
 @pytest.mark.requirement("process.large-request")

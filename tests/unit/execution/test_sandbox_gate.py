@@ -31,7 +31,7 @@ A, B, C = Mount("8:1", "/w/a", "/w/a"), Mount("8:1", "/w/b", "/w/b"), Mount("0:4
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    made = Gate(())
+    made = Gate()
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
     held = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.give_away()
-    assert await gate.look()
+    assert await gate.look(())
     while os.read(held, 1 << 16):
         pass
     os.close(held)
@@ -85,7 +85,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
 @pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
 async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
     arrive(gate, told)
-    assert not await gate.look()
+    assert not await gate.look(())
     os.set_blocking(gate.held, False)
     drained = 1
     with suppress(BlockingIOError):
@@ -98,15 +98,15 @@ async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: b
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_never_arrives_is_given_up(gate: Gate) -> None:
     with pytest.raises(TimeoutError):
-        await gate.look(0.01)
+        await gate.look((), 0.01)
     with pytest.raises(TimeoutError):
-        gate.look_for(0.01)
+        gate.look_for((), 0.01)
 
 
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
     gate.give_away()
-    assert await gate.look()
+    assert await gate.look(())
 
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:

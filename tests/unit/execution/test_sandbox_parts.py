@@ -14,7 +14,6 @@ import pytest
 from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_arguments
 from tools.execution.sandbox.hidden import secret_places
-from tools.execution.sandbox.mount_table import Mount
 from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
 from tools.execution.sandbox.steering import FOLDERS, SETTLED_NANOSECONDS, SteeringLookout
 from tools.execution.sandbox.view import Site, prepare, sandbox_environment
@@ -30,7 +29,8 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         roots=("/home/u/.config/w", "/w"),
         hidden_folders=("/home/u/.config", "/w/.ssh"),
         pinned=("/w/.git",),
-        records={"/w/.git": (Mount("1:2", "/w/.git", "/w/.git"),)},
+        read_only=("/w/.vscode",),
+        absent=frozenset({"/w/.vscode"}),
     )
     argv = bubblewrap_arguments(view, "/w", ("/bin/true",), Descriptors(info=7, held=8, calls=9))
     text = " ".join(argv)
@@ -41,15 +41,15 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         "--bind /home/u/.config/w",
         # It would be shown again by the mount of a folder that holds it.
         "--bind-try /w/.git",
+        "--tmpfs /w/.vscode",
         "--tmpfs /w/.ssh",
-        "--remount-ro /w/.ssh",
         # Where it waits: after all that is mounted.
         "--file 8 /dev/null",
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
     assert argv[argv.index("--chdir") :][:6] == ("--chdir", "/w", "--seccomp", "9", "--", "/bin/true")
-    assert view.kept == (Mount("1:2", "/w/.git", "/w/.git"),)
+    assert [mount.at for mount in view.kept()] == ["/w/.git", "/w/.vscode"]
 
 
 @pytest.mark.requirement("sandbox.network")

@@ -8,6 +8,7 @@ from tools.permissions.permission import Verdict
 from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
 from tools.permissions.rules import RuleReader
 from tools.permissions.specifiers import fits_wildcards, literal_path
+from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
 
 ALIASES = {"ReadFileTool": "read_file", "replace": "edit", "ShellTool": "run_shell_command"}
 ROOTS = ("/ws", "/other")
@@ -132,6 +133,70 @@ def test_a_rule_about_hosts_covers_subdomains(written: str, host: str, fits: boo
 )
 def test_rules_call_tools_by_the_names_of_all_three_clients(written: str, names: list[str], fits: bool) -> None:
     assert rule(written).names(names) is fits
+
+
+def upstream(server: str, tool: str) -> tuple[str, ...]:
+    """All names of a tool of another server."""
+    return (f"{server}__{tool}", *names_of_upstream_tool(server, tool), *names_of_server(server))
+
+
+@pytest.mark.requirement("rules.one-server")
+@pytest.mark.parametrize(
+    ("written", "server", "tool"),
+    [
+        ("git__hub_search", "git", "hub_search"),
+        ("mcp__git__hub_search", "git", "hub_search"),
+        ("mcp_git_hub_search", "git", "hub_search"),
+        ("mcp_git_*", "git", "hub_search"),
+        ("mcp__git", "git", "hub_search"),
+        ("mcp__git__*", "git", "hub_search"),
+        ("git__*", "git", "hub_search"),
+        ("mcp__git_hub", "git_hub", "search"),
+        ("git_hub__search", "git_hub", "search"),
+        ("mcp__mcp__git", "mcp", "git"),
+        ("mcp__mcp", "mcp", "git__hub_search"),
+        ("mcp__mcp_git__hub_search", "mcp_git", "hub_search"),
+        ("mcp_git__t", "git", "_t"),
+        ("git_*", "none", ""),
+        ("mcp__gi", "none", ""),
+        ("mcp_git", "none", ""),
+        ("discovered_tool_*", "none", ""),
+    ],
+)
+def test_a_rule_that_allows_reaches_the_one_server_that_it_surely_means(written: str, server: str, tool: str) -> None:
+    tools = [
+        ("git", "hub_search"),
+        ("git", "_t"),
+        ("git_hub", "search"),
+        ("mcp", "git"),
+        ("mcp", "git__hub_search"),
+        ("mcp_git", "hub_search"),
+        ("mcp_git", "t"),
+        ("discovered_tool_x", "t"),
+    ]
+    reached = {each for each in tools if rule(written, Verdict.ALLOW).names(upstream(*each))}
+    assert {each[0] for each in reached} == ({server} if tool else set())
+    assert not tool or (server, tool) in reached
+
+
+@pytest.mark.requirement("rules.one-server")
+@pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
+def test_a_rule_that_asks_or_denies_reaches_each_server_that_it_may_mean(verdict: Verdict) -> None:
+    for written, meant in (
+        ("mcp_git_hub_search", [("git", "hub_search"), ("git_hub", "search")]),
+        ("mcp__git", [("git", "x"), ("mcp", "git")]),
+        ("mcp__git__x", [("git", "x"), ("mcp", "git__x")]),
+        ("git_*", [("git_hub", "search")]),
+    ):
+        assert all(rule(written, verdict).names(upstream(*each)) for each in meant)
+
+
+@pytest.mark.requirement("rules.one-server")
+@pytest.mark.parametrize("written", ["*", "mcp__*", "mcp_*", "*__*"])
+def test_a_rule_that_allows_everything_reaches_every_server(written: str) -> None:
+    for each in (("git", "x"), ("git_hub", "x"), ("mcp", "x")):
+        assert rule(written, Verdict.ALLOW).names(upstream(*each))
+    assert rule(written, Verdict.ALLOW).names(["edit"]) is (written == "*")
 
 
 @pytest.mark.requirement("rules.malformed")

@@ -204,18 +204,19 @@ def test_the_file_of_a_trusted_project_stands_over_the_users_and_below_the_machi
     project, name = tmp_path.resolve() / "project", f"{AGENT_CLIS[cli].folder}/settings.json"
     defaults, overrides = AGENT_CLIS[cli].system_files(machine)
 
-    def found() -> tuple[str, ...]:
-        return load_settings([], {}, machine, cli=cli, folder=str(project)).settings.memory.file_name
+    def found() -> str:
+        memory = load_settings([], {}, machine, cli=cli, folder=str(project)).settings.memory
+        return memory.project_file_name or memory.file_name[0]
 
     write(Path(defaults), {"contextFileName": "DEFAULTS.md"})
-    assert found() == ("DEFAULTS.md",)
+    assert found() == "DEFAULTS.md"
     write(tmp_path / "home" / name, {"context": {"fileName": "USER.md"}})
-    assert found() == ("USER.md",)
+    assert found() == "USER.md"
     write(project / name, {"contextFileName": "PROJECT.md"})
-    assert found() == ("USER.md",)
+    assert found() == "USER.md"
     store = trust_file(machine)
     assert store is not None
     trust_folder(store, str(project), {name: digest((project / name).read_bytes())})
-    assert found() == ("PROJECT.md",)
+    assert found() == "PROJECT.md"
     write(Path(overrides), {"contextFileName": "OVERRIDES.md"})
-    assert found() == ("OVERRIDES.md",)
+    assert found() == "OVERRIDES.md"

@@ -63,12 +63,19 @@ DEFAULTS: Mapping[str, Any] = {
         "maxConcurrent": 8,
     },
     "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": SEARCH},
-    "memory": {"fileName": ["AGENTS.md"], "globalFolder": None, "section": "Added Memories"},
+    "memory": {
+        "fileName": ["AGENTS.md"],
+        "projectFileName": None,
+        "globalFolder": None,
+        "section": "Added Memories",
+    },
     "agents": {},
     "http": {
         "host": "127.0.0.1",
         "port": 8808,
         "tokens": {},
+        "tlsCert": None,
+        "tlsKey": None,
         "allowedHosts": [],
         "allowedOrigins": [],
         "sessionIdle": 1800000,
@@ -349,11 +356,11 @@ def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> Non
 
 
 @pytest.mark.requirement("settings.bad-values.together")
-def test_a_wrong_value_and_a_key_that_cannot_be_enforced_are_told_together(environ: dict[str, str], file: Path) -> None:
-    content = {"limits": {"readLines": "many"}, "http": {"tokens": {"one": {"env": "TOKEN"}}}}
-    wrong, restricting = refusal(file, content, environ).splitlines()
-    assert "limits.readLines is" in wrong
-    assert "http.tokens restricts what may happen" in restricting
+def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, str], file: Path) -> None:
+    content = {"limits": {"readLines": "many"}, "http": {"tokens": {"one": "TOKEN"}}}
+    first, second = refusal(file, content, environ).splitlines()
+    assert "limits.readLines is" in first
+    assert "http.tokens.one is" in second
 
 
 @pytest.mark.requirement("settings.bad-values")
@@ -395,8 +402,8 @@ def is_secret(key: Described) -> bool:
         ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but has to be a string."),
         ({"media": "png"}, 'media is "png", but has to be one of "inline", "resource_link", "notice".'),
         (
-            {"approvalMode": "auto_edit"},
-            'approvalMode is "auto_edit", but has to be one of "plan", "default", "auto-edit" ("yolo" only',
+            {"approvalMode": "auto edit"},
+            'approvalMode is "auto edit", but has to be one of "plan", "default", "auto-edit" ("yolo" only',
         ),
         ({"confirmation": {"whenUnavailable": "allow"}}, 'but has to be one of "client", "deny", or null.'),
         ({"log": "info"}, "log is a string, but has to be an object."),

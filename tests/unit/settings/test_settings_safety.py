@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from server.settings import SettingsError, load_settings
-from server.settings.section import NotEnforced, NotUsed
+from server.settings import load_settings
+from server.settings.section import NotUsed
 from tests.settings_cases import KEYS, at, load, refusal, write
 from tools.contract.context import ApprovalMode
 
@@ -30,7 +30,6 @@ SECRETS = [
     {"http": {"tokens": {"me": "hunter2"}}},
     {"http": {"tokens": "hunter2"}},
     {"http": {"tokens": {"me": {"file": ["hunter2"]}}}},
-    {"http": {"tokens": {"me": {"value": "hunter2"}}}},
     {"web": {"search": "hunter2"}},
     {"shell": {"env": {"K": {"x": "hunter2"}}}},
     {"agents": "hunter2"},
@@ -81,19 +80,12 @@ NOT_USED: Mapping[str, Any] = {
     "proxy.nameBudget": 60,
 }
 
-NOT_ENFORCED: Mapping[str, Any] = {
-    "http.tokens": {"me": {"env": "TOKEN"}},
-    "http.tokens.NAME.file": "/x",
-    "http.tokens.NAME.env": "TOKEN",
-}
-
 KEY_OF = {key.path: key for key in KEYS}
 
 
 @pytest.mark.requirement("settings.not-used")
 def test_the_keys_that_this_version_does_not_act_on_are_these() -> None:
     assert {key.path for key in KEYS if isinstance(key.mark, NotUsed)} == set(NOT_USED)
-    assert {key.path for key in KEYS if isinstance(key.mark, NotEnforced)} == set(NOT_ENFORCED)
 
 
 @pytest.mark.requirement("settings.not-used")
@@ -104,23 +96,6 @@ def test_a_value_for_a_key_that_is_not_used_gets_a_warning(environ: dict[str, st
         content["mcpServers"]["chosen"]["command"] = "run"
     where = path.replace("NAME", "chosen")
     assert load(file, content, environ).warnings == (f"{file}: {where} is known but not used by this version.",)
-
-
-@pytest.mark.requirement("settings.not-enforced")
-@pytest.mark.parametrize("path", NOT_ENFORCED)
-def test_a_restriction_that_cannot_be_enforced_stops_the_start(environ: dict[str, str], file: Path, path: str) -> None:
-    said = refusal(file, at(KEY_OF[path], NOT_ENFORCED[path]), environ)
-    where = path.partition(".NAME")[0]
-    assert said == (
-        f"{file}: {where} restricts what may happen, and this version cannot enforce it, "
-        "so the server does not start with it. Remove it to start without it."
-    )
-
-
-@pytest.mark.requirement("settings.not-enforced")
-def test_restrictions_on_the_command_line_stop_the_start_too(environ: dict[str, str]) -> None:
-    with pytest.raises(SettingsError, match=r"^command line: http\.tokens restricts"):
-        load_settings([], {"http": {"tokens": {"me": {"env": "TOKEN"}}}}, environ)
 
 
 @pytest.mark.requirement("settings.yolo")

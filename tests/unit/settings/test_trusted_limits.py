@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from server.guarded_settings import guarded_paths
 from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, trust_file, trust_folder
@@ -66,6 +67,119 @@ def test_the_server_that_the_operators_command_starts_keeps_its_alias(tmp_path: 
     )
     assert [(alias, entry.command) for alias, entry in report.upstreams.items()] == [("mcp", "own")]
     assert any("mcpServers.mcp is ignored" in warning for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.workspace.names")
+@pytest.mark.parametrize("name", ["reviewer", "Reviewer", "REVIEWER", "reviewer ", "re\u200bviewer", "\uff52eviewer"])
+def test_no_agent_takes_a_name_that_could_be_read_as_that_of_the_operators(
+    name: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    operators = {"agents": {"reviewer": {"command": "own"}}}
+    report = load_with(
+        tmp_path, environ, operators, {"agents": {name: {"command": "evil"}, "tester": {"command": "x"}}}
+    )
+    assert {name: agent.command for name, agent in report.settings.agents.items()} == {"reviewer": "own", "tester": "x"}
+    (warning,) = report.warnings
+    assert "is ignored: the operator's own settings have one of " in warning
+
+
+@pytest.mark.requirement("settings.workspace.names")
+@pytest.mark.parametrize(
+    ("own", "theirs", "is_kept"),
+    [
+        ("git", "git", False),
+        ("git", "Git", False),
+        ("git_hub", "git", False),
+        ("git_hub_x", "GIT_HUB", False),
+        ("git", "git_hub", True),
+        ("git-hub", "git", True),
+        ("github", "git", True),
+    ],
+)
+def test_no_server_takes_an_alias_that_rules_could_take_for_the_operators(
+    own: str, theirs: str, is_kept: bool, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    operators = {"mcpServers": {own: {"command": "own"}}}
+    report = load_with(tmp_path, environ, operators, {"mcpServers": {theirs: {"command": "theirs"}}})
+    kept = {own: "own", **({theirs: "theirs"} if is_kept else {})}
+    assert {alias: entry.command for alias, entry in report.upstreams.items()} == kept
+    if not is_kept:
+        (warning,) = report.warnings
+        assert f"mcpServers.{theirs} is ignored" in warning
+        assert own == theirs or f"the name {own}," in warning
+
+
+@pytest.mark.requirement("settings.workspace.names")
+def test_the_server_of_a_workspaces_command_is_not_named_like_one_of_the_operators(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    operators = {"mcpServers": {"MCP": {"command": "own"}}}
+    report = load_with(tmp_path, environ, operators, {"mcp": {"serverCommand": "evil"}})
+    assert [(alias, entry.command) for alias, entry in report.upstreams.items()] == [("MCP", "own")]
+    assert any("mcp.serverCommand is ignored: its server would be called mcp." in each for each in report.warnings)
+
+
+@pytest.mark.requirement("settings.workspace.tool-commands")
+@pytest.mark.parametrize("given", ["discoveryCommand", "callCommand"])
+def test_what_finds_and_runs_custom_tools_is_the_operators_as_a_pair(
+    given: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    both = {"discoveryCommand": "evil find", "callCommand": "evil call"}
+    report = load_with(tmp_path, environ, {"tools": {given: "own"}}, {"tools": both})
+    tools = report.settings.tools
+    assert {tools.discovery_command, tools.call_command} == {("own",), None}
+    assert len(report.warnings) == 2
+    alone = load_with(tmp_path, environ, {}, {"tools": both})
+    assert alone.settings.tools.call_command == ("evil", "call")
+
+
+@pytest.mark.requirement("settings.workspace.memory")
+def test_a_workspace_names_its_own_memory_and_not_that_of_all_projects(tmp_path: Path, environ: dict[str, str]) -> None:
+    report = load_with(
+        tmp_path, environ, {}, {"contextFileName": ["NOTES.md", "other"], "memory": {"section": "x\n- y"}}
+    )
+    files = report.settings.memory.for_tools(report.own_folder)
+    assert (files.file_name, files.project_file_name, files.section) == ("AGENTS.md", "NOTES.md", "Added Memories")
+    assert [warning.rpartition("memory.")[2] for warning in report.warnings] == [
+        "section is ignored: only the operator's own settings say it."
+    ]
+
+
+@pytest.mark.requirement("settings.workspace.memory")
+@pytest.mark.parametrize("key", ["fileName", "projectFileName"])
+@pytest.mark.parametrize("name", ["settings.json", "trusted.json", "Makefile", ".git/config"])
+def test_a_workspace_names_no_other_file_than_a_markdown_file_as_its_memory(
+    key: str, name: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    report = load_with(tmp_path, environ, {}, {"memory": {key: name}})
+    memory = report.settings.memory
+    assert (memory.file_name, memory.project_file_name) == (("AGENTS.md",), None)
+    assert any(f'the memory file "{name}" is ignored' in warning for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.workspace.memory")
+def test_a_file_of_the_command_line_names_the_memory_of_each_project(tmp_path: Path, environ: dict[str, str]) -> None:
+    load_with(tmp_path, environ, {}, {"memory": {"fileName": "THEIRS.md"}})
+    own = write(tmp_path / "own.json", {"memory": {"fileName": "OWN.md"}})
+    report = load_settings([own], {}, environ, folder=str(tmp_path / "project"))
+    assert (report.settings.memory.file_name, report.settings.memory.project_file_name) == (("OWN.md",), None)
+
+
+@pytest.mark.requirement("settings.own.asked")
+@pytest.mark.parametrize("name", ["settings.json", "trusted.json", "AGENTS.md"])
+def test_no_name_and_no_link_of_a_memory_frees_what_is_guarded(
+    name: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    folder = tmp_path / "home/.config/coretools-mcp"
+    write(folder / "settings.json", {"memory": {"fileName": name}})
+    write(folder / "trusted.json", {})
+    report = load_settings([], {}, environ, folder="/")
+    assert (guarded_paths(report).why([str(folder / name)]) is None) is (name == "AGENTS.md")
+    if name == "AGENTS.md":
+        for target in ("trusted.json", "settings.json", "other"):
+            (folder / name).symlink_to(target)
+            assert guarded_paths(report).why([str(folder / target)]) is not None
+            (folder / name).unlink()
 
 
 @pytest.mark.requirement("settings.config.real-path")

@@ -1,4 +1,4 @@
-"""What a command sees, said as arguments for bubblewrap. Nothing here looks at the machine.
+"""What a command sees, said as arguments for bubblewrap.
 
 Later mounts lie over earlier ones: first all of the machine read-only, then what is private, then what is hidden
 outside of the workspace and what is writable in the order of depth (a workspace below a hidden folder is seen), then
@@ -7,11 +7,11 @@ what stays where it is or as it is in the workspace, last what is hidden in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.mount_table import Mount
+from tools.execution.sandbox.mount_table import Mount, MountTable
 from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
@@ -35,12 +35,11 @@ class View:
         roots: Writable folders.
         private: Folders that are empty at first and gone afterwards.
         readable: What is seen although it lies in a private folder.
-        hidden_folders: Folders that are empty and stay so.
+        hidden_folders: Folders that are empty, and where nothing can be made.
         hidden_files: Files that cannot be opened.
         pinned: Writable folders that cannot be renamed or removed.
         read_only: Files and folders of the roots that stay as they are.
         absent: Those of them that are names to be kept free: nobody's folders, empty ones.
-        records: What the mount table says of each that is pinned or read-only (`MountTable.records`).
         network: What it reaches.
     """
 
@@ -52,13 +51,16 @@ class View:
     pinned: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     absent: frozenset[str] = frozenset()
-    records: Mapping[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
     network: NetworkAccess = NetworkAccess.NONE
 
-    @property
     def kept(self) -> tuple[Mount, ...]:
-        """What the mount table says one after the other of all that is pinned or read-only."""
-        return tuple(record for path in (*self.pinned, *self.read_only) for record in self.records[path])
+        """What the mount table has to say of all that is pinned or read-only, one after the other."""
+        table = MountTable()
+        return tuple(
+            mount
+            for path in (*self.pinned, *self.read_only)
+            for mount in ((Mount(None, "/", path),) if path in self.absent else table.records(path))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,6 @@ def bubblewrap_arguments(view: View, folder: str, argv: tuple[str, ...], descrip
         *_read_only(view),
         # After these, which show what is really in the folders that they mount.
         *_steps(step for step in _hidden(view) if _is_in_root(view, step.path)),
-        *(argument for path in view.hidden_folders for argument in ("--remount-ro", path)),
         # Here it waits at the gate. Nothing is left of what it reads.
         *("--file", str(descriptors.held), "/dev/null"),
         *("--chdir", folder),
@@ -133,7 +134,7 @@ class _Step:
 
 def _hidden(view: View) -> Iterator[_Step]:
     for path in view.hidden_folders:
-        yield _Step(path, (*_SMALL, "0755", "--tmpfs", path))
+        yield _Step(path, (*_SMALL, "0555", "--tmpfs", path))
     for path in view.hidden_files:
         # A device on a mount without devices: opening it is refused, whoever asks.
         yield _Step(path, ("--ro-bind-try", "/dev/null", path))

@@ -74,7 +74,9 @@ class Sandboxed(Confined):
         """
         self.gate.give_away()
         try:
-            if await self.gate.look():
+            # While bubblewrap is at work.
+            expected = await to_thread.run_sync(self.prepared.view.kept)
+            if await self.gate.look(expected):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
@@ -198,7 +200,7 @@ class BubblewrapConfinement:
         """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
         prepared = prepare(self._site, self._network, self._lookout, roots, readable)
         try:
-            gate = Gate(prepared.view.kept)
+            gate = Gate()
         except BaseException:
             prepared.placeholders.close()
             raise

@@ -35,15 +35,11 @@ _CHILD = b'"child-pid":'
 class Gate:
     """Two pipes between us and one bubblewrap. To be closed, which lets it through: only once it is to go on, or gone.
 
-    Args:
-        expected: What its mount table has to say, one mount after the other.
-
     Raises:
         OSError: There are no descriptors left.
     """
 
-    def __init__(self, expected: Sequence[Mount]) -> None:
-        self._expected = expected
+    def __init__(self) -> None:
         self._open: set[int] = set()
         try:
             self._told, self.info = self._pipe()
@@ -64,10 +60,11 @@ class Gate:
         """Close our copies of the ends that bubblewrap has, once it was started or could not be."""
         self._close(self.info, self.held)
 
-    async def look(self, seconds: float = SECONDS) -> bool:
+    async def look(self, expected: Sequence[Mount], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
 
         Args:
+            expected: What the mount table has to say, one mount after the other.
             seconds: How long to wait.
 
         Returns:
@@ -78,32 +75,32 @@ class Gate:
         """
         with anyio.move_on_after(seconds):
             await anyio.wait_writable(self._full)
-        return self._decide()
+        return self._decide(expected)
 
-    def look_for(self, seconds: float) -> bool:
+    def look_for(self, expected: Sequence[Mount], seconds: float) -> bool:
         """The same, blocking."""
         self._poll(seconds)
-        return self._decide()
+        return self._decide(expected)
 
     def close(self) -> None:
         """Close what is open. May be called again."""
         self._close(*self._open)
 
-    def _decide(self) -> bool:
+    def _decide(self, expected: Sequence[Mount]) -> bool:
         state = self._poll(0)
         if not state:
             raise TimeoutError
         # Without a reader it has ended, and printed why.
-        is_passed = bool(state & _NO_READER) or self._is_as_expected()
+        is_passed = bool(state & _NO_READER) or self._is_as(expected)
         if is_passed:
             self.close()
         return is_passed
 
-    def _is_as_expected(self) -> bool:
+    def _is_as(self, expected: Sequence[Mount]) -> bool:
         # It tells its process before that begins to mount.
         with suppress(OSError, ValueError, IndexError):
             process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
-            return holds(mounts(process, NEW_ROOT), self._expected)
+            return holds(mounts(process, NEW_ROOT), expected)
         return False
 
     def _poll(self, seconds: float) -> int:

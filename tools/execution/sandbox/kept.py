@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tools.execution.sandbox.arguments import depth
-from tools.execution.sandbox.mount_table import Mount, MountTable
 from tools.filesystem.workspace import contains
 
 KEPT = 200
@@ -29,19 +28,16 @@ class Kept:
     Args:
         roots: Writable folders, none in another one.
         seen: Whether a path lies in a root and is not hidden there.
-        absent: Names to be kept free, where folders of their own are mounted.
-        pinned: Writable folders that cannot be renamed or removed, and what the mount table says of each.
+        pinned: Writable folders that cannot be renamed or removed, in the order in which they were asked for.
         read_only: The same of what stays as it is.
         uncovered: How many paths there were no mounts left for.
     """
 
     roots: Sequence[str]
     seen: Callable[[str], bool]
-    absent: Collection[str] = ()
-    pinned: dict[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
-    read_only: dict[str, tuple[Mount, ...]] = field(default_factory=dict[str, tuple[Mount, ...]])
+    pinned: dict[str, None] = field(default_factory=dict[str, None])
+    read_only: dict[str, None] = field(default_factory=dict[str, None])
     uncovered: int = 0
-    _mounts: MountTable = field(default_factory=MountTable)
 
     def pin(self, paths: Iterable[str]) -> None:
         """Keep folders where they are. A path that is none, or a link, is left out."""
@@ -55,7 +51,7 @@ class Kept:
         """Keep the folders where they are that lead to paths with mounts of their own."""
         self._take((folder for path in paths for folder in self._way(path)), self.pinned)
 
-    def _take(self, paths: Iterable[str], kind: dict[str, tuple[Mount, ...]]) -> None:
+    def _take(self, paths: Iterable[str], kind: dict[str, None]) -> None:
         used = 0
         for path in filter(self.seen, dict.fromkeys(paths)):
             if path in kind or not _is_there(path):
@@ -65,8 +61,8 @@ class Kept:
                 self.uncovered += 1
                 continue
             used += len(way) + 1
-            self.pinned |= {folder: self._mounts.records(folder) for folder in way}
-            kind[path] = (Mount(None, "/", path),) if path in self.absent else self._mounts.records(path)
+            self.pinned |= dict.fromkeys(way)
+            kind[path] = None
 
     def _way(self, path: str) -> Iterator[str]:
         """The folders between the root and a path in it."""

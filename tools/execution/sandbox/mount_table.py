@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tools.filesystem.workspace import contains
 
@@ -11,8 +11,7 @@ _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 """How the mount table writes these characters (proc_pid_mountinfo(5))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """A line of a mount table.
 
     Args:
@@ -37,12 +36,12 @@ def mounts(process: int | str = "self", top: str = "") -> list[Mount]:
         OSError: The process is gone, or is not ours.
     """
     with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        table = (line.split(" ", 5)[2:5] for line in lines)
-        return [
-            Mount(device, _unescaped(what), _unescaped(at.removeprefix(top)) or "/")
-            for device, what, at in table
-            if contains(top or "/", at)
-        ]
+        table = [line.split(" ", 5)[2:5] for line in lines if top in line]
+    return [
+        Mount(device, _unescaped(what), _unescaped(at.removeprefix(top)) or "/")
+        for device, what, at in table
+        if contains(top or "/", at)
+    ]
 
 
 def holds(table: Sequence[Mount], expected: Sequence[Mount]) -> bool:

@@ -162,7 +162,7 @@ def _run(confined: Sandboxed, descriptor: int) -> str | None:
     with process:
         try:
             gate.give_away()
-            if not gate.look_for(SECONDS):
+            if not gate.look_for(confined.prepared.view.kept(), SECONDS):
                 _kill(process)
                 return _NOT_AS_MEANT
             said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.arguments import View, depth
@@ -127,7 +127,7 @@ def prepare(
     placeholders = Placeholders(_absent(steering.values(), (*settings, *own), present))
     private = _private()
     seen = partial(_is_seen, roots=present, hidden=(*hidden.folders, *hidden.files))
-    kept = Kept(present, seen, frozenset(placeholders.paths))
+    kept = Kept(present, seen)
     kept.pin_ways((*hidden.folders, *hidden.files))
     kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
     steers = by_depth(path for found in steering.values() for path in found.read_only)
@@ -140,8 +140,7 @@ def prepare(
         hidden_files=hidden.files,
         pinned=by_depth(kept.pinned),
         read_only=by_depth(kept.read_only),
-        absent=frozenset(kept.absent),
-        records=kept.pinned | kept.read_only,
+        absent=frozenset(placeholders.paths),
         network=network,
     )
     before = {
@@ -182,6 +181,7 @@ def _is_free(path: str) -> bool:
     return not os.path.lexists(path) or is_placeholder(path)
 
 
+@cache
 def _private() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(path) for path in PRIVATE if os.path.isdir(path)))
 

@@ -1,0 +1,80 @@
+"""Connections of clients that are slow, silent or gone: each is given up after a bounded time, at a bounded cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+HEAD_SECONDS = 15.0
+"""How long a client has for the head of a request, from connecting or from the first byte after an answer."""
+
+BODY_SECONDS = 60.0
+"""How long it has for the body after that."""
+
+UNREAD_SECONDS = 30.0
+"""How long a client may leave unread what is there for it, while more is waiting."""
+
+
+class ClientConnection(H11Protocol):
+    """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._latest: RequestResponseCycle | None = None
+        self._slow_sender: asyncio.TimerHandle | None = None
+        self._slow_reader: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._expect(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._expect(None)
+        self._note_read()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in data. The head of a request begins with the first byte after an answer."""
+        if self._slow_sender is None and self._is_between_requests():
+            self._expect(HEAD_SECONDS)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        """Begin requests, and take in their bodies."""
+        super().handle_events()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and cycle is not self._latest:
+            self._latest = cycle
+            self._expect(BODY_SECONDS)
+        if cycle is not None and not cycle.more_body:
+            self._expect(None)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than there is to read."""
+        self.flow.pause_writing()
+        self._note_read()
+        self._slow_reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._note_read()
+        self.flow.resume_writing()
+
+    def _is_between_requests(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def _expect(self, seconds: float | None) -> None:
+        """Cut the connection after this time, unless it is said again."""
+        if self._slow_sender is not None:
+            self._slow_sender.cancel()
+        self._slow_sender = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+    def _note_read(self) -> None:
+        if self._slow_reader is not None:
+            self._slow_reader.cancel()
+            self._slow_reader = None

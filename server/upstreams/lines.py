@@ -1,0 +1,257 @@
+"""The lines of JSON-RPC that go to an upstream's standard input and come from its standard output.
+
+All of it happens on the event loop: no thread, no task, no hop for each line. Whatever waits is bounded: where we do
+not take what the upstream says it is not read, and where it does not read whoever sends waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+
+from server.transports.lines import Inbox, LineSplitter, read_unreadable, refusal_of_oversized
+from server.upstreams.standard_error import Remarks
+
+if sys.platform == "win32":
+    raise ImportError("the SDK's transport serves on Windows")
+
+LINE_BYTES = 64 << 20
+"""A longer line of an upstream is not taken; a call whose answer it is fails."""
+
+READ_BYTES = 1 << 16
+"""Read at once: what a pipe holds."""
+
+WAITING_BYTES = 4 << 20
+"""Bytes of messages that wait for the session before reading pauses."""
+
+UNSENT_BYTES = 4 << 20
+"""Bytes that wait for an upstream before senders have to wait."""
+
+PIPE_BYTES = 1 << 20
+"""So much is taken at most of what an upstream leaves in its output: no pipe holds more."""
+
+_NO_MESSAGE = "wrote what is no JSON-RPC message on standard output: "
+
+_ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
+"""The beginning of an answer. One that begins otherwise is none for us: what is in it could look like anything."""
+
+
+class Incoming:
+    """Reads messages from an upstream's standard output.
+
+    Args:
+        descriptor: Non-blocking; it is not closed here.
+        remarks: Gets what is no message.
+    """
+
+    def __init__(self, descriptor: int, remarks: Remarks) -> None:
+        self.inbox = Inbox(on_room=self._on_room)
+        self._descriptor = descriptor
+        self._remarks = remarks
+        self._splitter = LineSplitter(LINE_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._waiting = 0
+        self._is_reading = False
+        self._is_ended = False
+        self._is_unwanted = False
+        self._resume()
+
+    def finish(self) -> None:
+        """The upstream has ended, or reads no more: take what it has said, and no more than that."""
+        for _ in range(PIPE_BYTES // READ_BYTES):
+            if not self._read_piece():
+                break
+        if not self._is_ended:
+            self._take_rest()
+            self.discard()
+
+    def discard(self) -> None:
+        """Take no more messages, but go on reading: an upstream that cannot write does not come to its end."""
+        self._is_unwanted = True
+        self.inbox.close()
+        self._resume()
+
+    def end(self) -> None:
+        """Read no more; the session learns it once it has taken what is waiting."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._stop()
+            self._take_rest()
+            self.inbox.close()
+
+    def _resume(self) -> None:
+        if not (self._is_reading or self._is_ended):
+            self._is_reading = True
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _stop(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._descriptor)
+
+    def _on_room(self) -> None:
+        self._waiting = 0
+        self._resume()
+
+    def _on_readable(self) -> None:
+        self._read_piece()
+        if not self._is_unwanted and (self.inbox.is_full or self._waiting > WAITING_BYTES):
+            self._stop()
+
+    def _read_piece(self) -> bool:
+        """Read once; whether there may be more."""
+        if self._is_ended:
+            return False
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.end()
+            return False
+        if not self._is_unwanted:
+            self._take(data)
+        return True
+
+    def _take_rest(self) -> None:
+        """The last line may lack its end."""
+        if not self._is_unwanted:
+            self._take(b"\n")
+
+    def _take(self, data: bytes) -> None:
+        for line in self._splitter.feed(data):
+            try:
+                message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                self._take_unreadable(line)
+            else:
+                self._put(message, len(line))
+        for ends in self._splitter.take_oversized():
+            self._take_oversized(ends)
+
+    def _put(self, message: types.JSONRPCMessage, size: int) -> None:
+        self._waiting += size
+        self.inbox.put(SessionMessage(message))
+
+    def _take_unreadable(self, line: bytes) -> None:
+        """A line that is no message. One with bytes that are no UTF-8 is taken without these."""
+        text = line.decode("utf-8", "replace")
+        try:
+            self._put(types.jsonrpc_message_adapter.validate_json(text, by_name=False), len(line))
+        except ValueError:
+            self._remarks.add(line, _NO_MESSAGE)
+            unreadable = read_unreadable(line)
+            if unreadable is not None and unreadable.is_answer and not isinstance(unreadable.identity, float):
+                self._fail(unreadable.identity, "The answer is no valid JSON-RPC message.")
+
+    def _take_oversized(self, ends: bytes) -> None:
+        self._remarks.add(ends, f"wrote a line of more than {LINE_BYTES} bytes, which was not taken: ")
+        refusal = refusal_of_oversized(ends, LINE_BYTES) if _ANSWER.match(ends) else None
+        if refusal is not None:
+            self._fail(refusal["id"], f"The answer is larger than {LINE_BYTES} bytes and was not taken.")
+
+    def _fail(self, identity: str | int, message: str) -> None:
+        """Let a request of ours fail, to which there will be no other answer."""
+        error = types.ErrorData(code=types.INTERNAL_ERROR, message=message)
+        self._put(types.JSONRPCError(jsonrpc="2.0", id=identity, error=error), 0)
+
+
+class Outgoing:
+    """Writes messages to an upstream's standard input: the session's write stream.
+
+    Args:
+        descriptor: Non-blocking; `close` closes it.
+        on_lost: Called once if the upstream reads no more.
+    """
+
+    def __init__(self, descriptor: int, on_lost: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._pending = bytearray()
+        self._written = asyncio.Event()
+        self._is_waiting = False
+        self._takes_more = True
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message; returns when it is written, or when not much more than it waits to be.
+
+        Raises:
+            anyio.BrokenResourceError: The upstream reads no more.
+            ValueError: The message cannot be encoded.
+        """
+        if not self._takes_more:
+            raise anyio.BrokenResourceError
+        self._pending += item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if not self._is_waiting:
+            self._write()
+        while len(self._pending) > UNSENT_BYTES:
+            await self._progress()
+        if not self._takes_more:
+            raise anyio.BrokenResourceError
+
+    async def flush(self) -> None:
+        """Wait until nothing waits to be written any more, or nobody reads it."""
+        while self._pending:
+            await self._progress()
+
+    def close(self) -> None:
+        """Close the descriptor: the upstream's input ends."""
+        self._give_up()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    async def aclose(self) -> None:
+        """Take no more messages; those that wait are still written."""
+        self._takes_more = False
+
+    async def _progress(self) -> None:
+        self._written.clear()
+        await self._written.wait()
+
+    def _write(self) -> None:
+        """Write a piece. One at a time: others want their turn of the event loop."""
+        try:
+            del self._pending[: os.write(self._descriptor, self._pending)]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self._give_up()
+            self._on_lost()
+            return
+        self._wait(bool(self._pending))
+        self._written.set()
+
+    def _wait(self, is_waiting: bool) -> None:
+        if is_waiting and not self._is_waiting:
+            self._loop.add_writer(self._descriptor, self._write)
+        elif self._is_waiting and not is_waiting:
+            self._loop.remove_writer(self._descriptor)
+        self._is_waiting = is_waiting
+
+    def _give_up(self) -> None:
+        """Drop what waits, and let senders go."""
+        self._wait(False)
+        self._takes_more = False
+        self._pending.clear()
+        self._written.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()

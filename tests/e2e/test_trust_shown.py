@@ -1,0 +1,71 @@
+"""What `trust` shows of a workspace's settings: all of their text, nothing hidden, and what runs where it is seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import LAUNCHER
+
+
+def trusted(folder: Path, settings: dict[str, Any]) -> str:
+    """What trusting these settings of a workspace prints."""
+    home, project = folder / "home", folder / "project"
+    home.mkdir()
+    (project / ".coretools").mkdir(parents=True)
+    (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
+    environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+    command = [sys.executable, "-P", "-W", "error", str(LAUNCHER), "trust", "--yes"]
+    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+@pytest.mark.requirement("cli.trust.whole")
+def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_path: Path) -> None:
+    code = """$(TOKEN="$(touch P5)")"""
+    environment = {"BASH_ENV": code, "GIT_CONFIG_KEY_0": "core.fsmonitor"}
+    url = "https://me:hunter2@example.org/mcp?token=hunter3"
+    settings: dict[str, Any] = {
+        "mcpServers": {
+            "near": {"command": "bash", "env": environment, "description": "Read\n\u202ethis first", "timeout": 7},
+            "far": {"url": url, "headers": {"X-Run": code}},
+        },
+        "agents": {"helper": {"command": "bash", "env": environment, "description": "Best", "prompt": "argument"}},
+        "shell": {"env": environment},
+    }
+    shown = trusted(tmp_path, settings)
+    assert shown.count(json.dumps(code)) == 4
+    assert shown.count("core.fsmonitor") == 3
+    assert f"would connect to the server far: {url}; with" in shown
+    assert 'described to models as "Read\\n<U+202E>this first"; further {"timeout": 7}\n' in shown
+    assert 'described to models as "Best"; further {"prompt": "argument"}\n' in shown
+    assert "hidden" not in shown
+
+
+@pytest.mark.requirement("cli.trust.long")
+def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {f"unknown{number}": 1 for number in range(500)}
+    settings |= {"agents": {"helper": {"command": "bash"}}, "permissions": {"allow": ["Bash"], "deny": ["Edit"]}}
+    lines = trusted(tmp_path, settings).splitlines()
+    assert sum("is not a known key" in line for line in lines) == 20
+    assert lines[-5:-1] == [
+        "  note: 480 more notes like these are not shown.",
+        "Once more, of all this, what runs and what is allowed:",
+        "  would start the agent helper: bash",
+        "  would allow without a question: Bash",
+    ]
+
+
+@pytest.mark.requirement("cli.trust.long")
+def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_second_time(tmp_path: Path) -> None:
+    args = [40 * " " + 500 * "x"]
+    lines = trusted(tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}).splitlines()
+    assert sum(line.endswith(f" <40 blanks> {500 * 'x'}'") for line in lines) == 30
+    assert sum(line.endswith("x [...]") for line in lines) == 20
+    assert lines[-2] == "  and 10 more, shown above"

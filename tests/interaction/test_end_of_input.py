@@ -1,0 +1,51 @@
+"""Programs that are still at work when the input ends: clients wait two seconds for our end, and not for theirs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import write_config
+from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, call, running
+
+WORK = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(6); pathlib.Path(sys.argv[2]).touch()"
+LIST = "import json; print(json.dumps([{'name': 'slow'}]))"
+
+
+def wait_for(file: Path) -> None:
+    """Until a program has made a file."""
+    for _ in range(600):
+        if file.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(file)
+
+
+@pytest.mark.requirement("stdio.drain.programs")
+@pytest.mark.parametrize("tool", ["run_shell_command", "task", "slow"])
+def test_a_program_that_still_works_when_the_input_ends_is_ended_before_it_can_change_more(
+    tool: str, root: Path, tmp_path: Path
+) -> None:
+    begun, done = root / "begun", root / "done"
+    work = [sys.executable, "-I", "-c", WORK, str(begun), str(done)]
+    discovery = {"discoveryCommand": [sys.executable, "-I", "-c", LIST], "callCommand": work}
+    agent = {"command": work[0], "args": work[1:]}
+    config = write_config(tmp_path, {"tools": discovery, "agents": {"worker": agent}, "shell": {"sandbox": "off"}})
+    command = f"touch '{begun}'; sleep 6; touch '{done}'"
+    arguments: dict[str, Any] = {
+        "run_shell_command": {"command": command},
+        "task": {"description": "work", "prompt": "work", "subagent_type": "worker"},
+        "slow": {},
+    }[tool]
+    with running(root, config, "--approval-mode", "yolo") as server:
+        server.send(INITIALIZE, INITIALIZED, call(1, tool, **arguments))
+        wait_for(begun)
+        server.stdin.close()
+        (answer,) = [message for message in server.rest() if message.get("id") == 1]
+        assert "The input ended" in answer["error"]["message"]
+        assert server.process.wait(30) == 0
+        assert not done.exists()

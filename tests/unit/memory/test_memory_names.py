@@ -1,0 +1,97 @@
+"""Which files may be memories: Markdown files, and for all projects no other file of the folder they lie in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from server.memory_resources import MemoryResources
+from tests.unit.memory.memories import asked_about, save
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.workspace import Workspace
+from tools.memory.memory_files import MemoryFiles, MemoryScope
+from tools.permissions.hidden import hidden_paths
+from tools.permissions.permission import Verdict
+from tools.permissions.rule import parse_rule
+from tools.permissions.rules import Rules
+from tools.planning.todo_lists import TodoLists
+
+pytestmark = pytest.mark.anyio
+
+SECRET = '{"key": "hunter2"}\n- Tabs.\n'
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of the global memory, with something else in it."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "settings.json").write_text(SECRET)
+    return folder
+
+
+@pytest.mark.requirement("memory.markdown")
+@pytest.mark.parametrize("name", ["settings.json", "AGENTS.md", "sub/../settings.json", "new"])
+@pytest.mark.parametrize("scope", ["global", "project"])
+async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
+    scope: MemoryScope, name: str, home: Path, root: Path, context: ToolContext
+) -> None:
+    (home / "AGENTS.md").symlink_to("settings.json")
+    folder = home if scope == "global" else root
+    (root / "settings.json").write_text(SECRET)
+    files = MemoryFiles(name, str(home))
+    if scope == "project" and name == "AGENTS.md":
+        await save(context, files, fact="Tabs.", scope=scope)
+        return
+    assert await MemoryResources(files, TodoLists()).listed(context) == []
+    with pytest.raises(ToolError, match=r"no Markdown file \(\.md\)") as caught:
+        await asked_about(context, files, fact="Tabs.", scope=scope)
+    assert caught.value.code is ToolErrorType.EXECUTION_FAILED
+    with pytest.raises(ToolError):
+        await save(context, files, fact="Blanks.", scope=scope)
+    assert (folder / "settings.json").read_text() == SECRET
+    assert not os.path.lexists(folder / "new")
+
+
+@pytest.mark.requirement("memory.markdown")
+async def test_a_link_to_a_markdown_file_of_the_folder_is_that_memory(home: Path, context: ToolContext) -> None:
+    (home / "AGENTS.md").symlink_to("NOTES.MD")
+    await save(context, MemoryFiles(global_folder=str(home)), fact="Tabs.", scope="global")
+    assert "- Tabs." in (home / "NOTES.MD").read_text()
+
+
+@pytest.mark.requirement("settings.workspace.memory")
+async def test_the_memory_of_a_project_may_have_a_name_of_its_own(home: Path, root: Path, context: ToolContext) -> None:
+    files = MemoryFiles(global_folder=str(home), project_file_name="PROJECT.md")
+    await save(context, files, fact="Tabs.")
+    await save(context, files, fact="Blanks.", scope="global")
+    assert "- Tabs." in (root / "PROJECT.md").read_text()
+    assert "- Blanks." in (home / "AGENTS.md").read_text()
+    assert not (root / "AGENTS.md").exists()
+
+
+@pytest.mark.requirement("memory.held-unread")
+@pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
+@pytest.mark.parametrize("scope", ["global", "project"])
+async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_read(
+    scope: str, verdict: Verdict, home: Path, root: Path, context: ToolContext
+) -> None:
+    for folder in (home, root):
+        (folder / "AGENTS.md").write_text("- Tabs.\n")
+    rule = parse_rule("Read(AGENTS.md)", verdict, "permissions", str, "/home/none")
+    rules = Rules(deny=(rule,)) if verdict is Verdict.DENY else Rules(ask=(rule,))
+    hidden = hidden_paths(rules, [str(root)])
+    context = replace(context, workspace=Workspace([str(root)], forbidden=hidden))
+    files = MemoryFiles(global_folder=str(home))
+    told: set[str] = set()
+    for fact in ("Tabs.", "Blanks."):
+        for call in (asked_about, save):
+            with pytest.raises(ToolError) as caught:
+                await call(context, files, fact=fact, scope=scope)
+            assert caught.value.code is ToolErrorType.PATH_IGNORED
+            told.add(caught.value.message)
+    assert len(told) == 1

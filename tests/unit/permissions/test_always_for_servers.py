@@ -1,0 +1,34 @@
+"""What an answer of always covers for a tool of another server: this tool or this server, whatever it is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.contract.confirmation import Decision, McpConfirmation
+from tools.contract.context import ClientState
+from tools.permissions.choices import choices_for
+from tools.permissions.permission import Grant, Verdict
+from tools.permissions.rule import SESSION, parse_rule
+from tools.permissions.tool_names import names_of_server, names_of_upstream_tool, rule_for
+
+
+def reached(rule: str) -> set[tuple[str, str]]:
+    """The tools that a rule which allows is about."""
+    read = parse_rule(rule, Verdict.ALLOW, SESSION, str, "/home/none")
+    tools = [(server, tool) for server in ("git", "mcp", "mcp_git") for tool in ("git", "t", "git__t")]
+    return {
+        (server, tool)
+        for server, tool in tools
+        if read.names((f"{server}__{tool}", *names_of_upstream_tool(server, tool), *names_of_server(server)))
+    }
+
+
+@pytest.mark.requirement("rules.one-server")
+@pytest.mark.parametrize("server", ["git", "mcp", "mcp_git"])
+def test_an_answer_of_always_covers_the_tool_or_the_server_that_was_asked_about(server: str) -> None:
+    assert reached(rule_for(f"{server}__t")) == {(server, "t")}
+    grant = Grant(rule_for(f"{server}__t"), "")
+    details = McpConfirmation(title="", server_name=server, tool_name="t", arguments={})
+    choices = choices_for(details, [grant], ClientState("a", grants=[]), saves=True)
+    rules = {choice.decision: choice.rules for choice in choices}
+    assert reached(rules[Decision.ALWAYS_SERVER][0]) == {(server, tool) for tool in ("git", "t", "git__t")}

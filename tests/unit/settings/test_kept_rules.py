@@ -1,0 +1,265 @@
+"""A workspace's file that is no longer what was trusted, while a server runs: what it restricted goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.commands import Commands
+from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
+from server.permissions import permission_policy
+from server.settings import SettingsReport, load_settings
+from server.settings.load import read_settings
+from server.settings.trust import digest, forget_folder, trust_file, trust_folder
+from server.settings.watch import new_settings
+from server.upstreams.pool import UpstreamPool
+from tests.settings_cases import write
+from tools.contract.context import ApprovalMode, ClientState
+from tools.contract.subject import AgentSubject
+from tools.filesystem.workspace import Workspace
+from tools.planning.agent_command import AgentCommand
+from tools.planning.task import TaskTool
+from tools.registry import ToolRegistry
+
+OWN = ".coretools/settings.json"
+
+CONTENT: dict[str, Any] = {
+    "permissions": {"allow": ["Bash(make)"], "ask": ["Edit"], "deny": ["Read(s.txt)"]},
+    "tools": {"exclude": ["glob"], "confirmationRequired": ["web_fetch"], "core": ["Read", "Edit"]},
+    "mcp": {"excluded": ["x"], "allowed": ["y"]},
+    "mcpServers": {"y": {"command": "y"}},
+    "agents": {"helper": {"command": "helper"}},
+    "shell": {"env": {"BASH_FUNC": "from the workspace"}},
+}
+
+
+class Project:
+    """A workspace whose settings are trusted, and the settings of a server that was started in it."""
+
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+        self.folder, self.environ, self.file = folder, environ, folder / OWN
+        self.write(CONTENT)
+        self.trust()
+        self.report = load_settings([], {}, environ, folder=str(folder))
+        assert self.report.settings.permissions.deny == ("Read(s.txt)",)
+
+    @property
+    def store(self) -> str:
+        store = trust_file(self.environ)
+        assert store is not None
+        return store
+
+    def write(self, content: Any) -> None:
+        write(self.file, content)
+
+    def trust(self) -> None:
+        trust_folder(self.store, str(self.folder), {OWN: digest(self.file.read_bytes())})
+
+    def read(self) -> SettingsReport:
+        """As a running server does."""
+        assert self.report.inputs is not None
+        self.report = read_settings(self.report.inputs, self.report)
+        return self.report
+
+
+@pytest.fixture
+def project(tmp_path: Path, environ: dict[str, str]) -> Project:
+    return Project(tmp_path.resolve() / "project", environ)
+
+
+def _add_a_blank(project: Project) -> None:
+    project.file.write_text(project.file.read_text() + " ")
+
+
+def _write_something_else(project: Project) -> None:
+    project.write({"permissions": {"deny": [], "allow": ["Read"]}, "agents": {"evil": {"command": "evil"}}})
+
+
+def _write_no_settings(project: Project) -> None:
+    project.file.write_text("{")
+
+
+def _take_trust_back(project: Project) -> None:
+    forget_folder(project.store, str(project.folder))
+
+
+def _remove(project: Project) -> None:
+    project.file.unlink()
+
+
+def _make_a_folder_of_it(project: Project) -> None:
+    project.file.unlink()
+    project.file.mkdir()
+
+
+LOSSES = [
+    _add_a_blank,
+    _write_something_else,
+    _write_no_settings,
+    _take_trust_back,
+    _remove,
+    _make_a_folder_of_it,
+]
+
+
+@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.parametrize("lose", LOSSES, ids=[loss.__name__.strip("_") for loss in LOSSES])
+def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trusted_and_nothing_else_does(
+    project: Project, lose: Any
+) -> None:
+    lose(project)
+    for _ in range(2):  # it stays so however often the settings are read
+        report = project.read()
+        settings = report.settings
+        assert (settings.permissions.ask, settings.permissions.deny) == (("Edit",), ("Read(s.txt)",))
+        assert (settings.tools.exclude, settings.tools.confirmation_required) == (("glob",), ("web_fetch",))
+        assert settings.tools.core == ("Read", "Edit")
+        assert (settings.mcp.allowed, settings.mcp.excluded) == (("y",), ("x",))
+        assert settings.permissions.allow == ()
+        assert dict(report.upstreams) == {}
+        assert dict(settings.agents) == {}
+        assert dict(settings.shell.env) == {}
+        said = [warning for warning in report.warnings if warning.startswith(f"{project.file}: what asks, refuses")]
+        assert len(said) == 1
+        assert "until the file is trusted again or this server is started again" in said[0]
+
+
+@pytest.mark.requirement("settings.live.kept-rules")
+def test_a_file_that_is_trusted_again_says_what_counts(project: Project) -> None:
+    project.write({"permissions": {"deny": ["Edit"]}})
+    assert project.read().settings.permissions.deny == ("Read(s.txt)",)
+    project.trust()
+    report = project.read()
+    assert (report.settings.permissions.deny, report.settings.tools.core) == (("Edit",), ())
+    assert report.warnings == ()
+    _add_a_blank(project)
+    assert project.read().settings.permissions.deny == ("Edit",)
+
+
+@pytest.mark.requirement("settings.live.kept-rules")
+def test_the_next_start_knows_nothing_of_what_was_trusted(project: Project) -> None:
+    _add_a_blank(project)
+    report = load_settings([], {}, project.environ, folder=str(project.folder))
+    assert report.settings.permissions.deny == ()
+
+
+@pytest.mark.requirement("settings.live.kept-rules")
+def test_a_rule_that_is_taken_out_of_the_operators_own_file_counts_no_more(environ: dict[str, str], file: Path) -> None:
+    write(file, {"permissions": {"deny": ["Edit"]}})
+    report = load_settings([str(file)], {}, environ)
+    write(file, {})
+    assert report.inputs is not None
+    assert read_settings(report.inputs, report).settings.permissions.deny == ()
+
+
+@pytest.mark.requirement("settings.live.kept-rules")
+def test_what_the_operator_gives_meanwhile_is_not_replaced_by_what_is_kept(project: Project) -> None:
+    own = Path(project.environ["HOME"]) / ".config/coretools-mcp/settings.json"
+    _add_a_blank(project)
+    write(own, {"tools": {"core": ["Glob"]}})
+    assert project.read().settings.tools.core == ("Glob",)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.live.kept-rules")
+async def test_a_server_that_runs_keeps_the_rules(project: Project) -> None:
+    changes: AsyncGenerator[SettingsReport] = new_settings(project.report, 0.02)
+    async with aclosing(changes):
+        _add_a_blank(project)
+        with anyio.fail_after(20):
+            report = await anext(changes)
+    assert report.settings.permissions.deny == ("Read(s.txt)",)
+    assert dict(report.settings.agents) == {}
+
+
+async def _changed(project: Project, registry: ToolRegistry) -> tuple[LiveSettings, Any]:
+    policy = permission_policy(project.report, registry)
+
+    async def told(before: SettingsReport, now: SettingsReport) -> None:
+        del before, now
+
+    return LiveSettings(project.report, registry, policy, UpstreamPool({}, registry, 0), told), policy
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.live.agents")
+async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_not_what_they_were(
+    project: Project, tmp_path: Path
+) -> None:
+    def no_runner() -> Any:
+        raise AssertionError("nothing is run")
+
+    tool = TaskTool([AgentCommand(name="helper", command="helper")], no_runner, {})
+    registry = ToolRegistry()
+    registry.register_tool(tool)
+    live, policy = await _changed(project, registry)
+    client = ClientState(key="test", approval_mode=ApprovalMode.YOLO, grants=["Agent"])
+    workspace = Workspace([str(tmp_path)])
+
+    def verdict(agent: str = "helper") -> tuple[str, str]:
+        permission = policy.judge_subjects(tool, [AgentSubject(agent)], client, workspace)
+        return permission.verdict, permission.reason
+
+    async def apply() -> None:
+        async with anyio.create_task_group() as tasks:
+            await live.apply(project.read(), tasks)
+
+    assert verdict()[0] == "allow"
+    _add_a_blank(project)
+    await apply()
+    assert verdict() == (
+        "deny",
+        "the settings of a workspace that name this agent have changed, or are not trusted any more",
+    )
+    assert verdict("another")[0] == "allow"
+    _take_trust_back(project)
+    await apply()
+    assert verdict()[0] == "deny"
+    assert sum(rule.source == "agents" for rule in policy.rules.deny) == 1
+    project.write({**CONTENT, "agents": {"helper": {"command": "other"}}})
+    project.trust()
+    await apply()
+    assert verdict()[0] == "deny"
+    project.write(CONTENT)
+    project.trust()
+    await apply()
+    assert verdict()[0] == "allow"
+
+
+@pytest.mark.requirement("settings.live.agents")
+def test_an_agent_of_the_operators_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
+    write(file, {"agents": {"helper": {"command": "a"}}})
+    report = load_settings([str(file)], {}, environ)
+    write(file, {})
+    assert report.inputs is not None
+    now = read_settings(report.inputs, report)
+    assert withdrawn_agents(report, now) == []
+    assert waiting_for_restart(report.settings, now.settings) == ["agents"]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.live.shell-env")
+async def test_variables_of_commands_follow_the_settings_and_those_of_a_lost_workspace_go(project: Project) -> None:
+    commands = Commands(project.report)
+    try:
+        first = commands.runner()
+        assert first.options.environment["BASH_FUNC"] == "from the workspace"
+        before = project.report.settings
+        _add_a_blank(project)
+        now = project.read().settings
+        commands.change(now)
+        assert "BASH_FUNC" not in commands.runner().options.environment
+        assert commands.runner().options.timeout_seconds == first.options.timeout_seconds
+        assert "shell" not in waiting_for_restart(before, now)
+        again = commands.runner()
+        commands.change(now)
+        assert commands.runner() is again
+    finally:
+        await commands.aclose(())
+    assert os.environ.get("BASH_FUNC") is None

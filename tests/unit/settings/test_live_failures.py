@@ -1,0 +1,182 @@
+"""What goes wrong while a running server follows its settings: it is told, and nothing ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.live_settings import LiveSettings
+from server.permissions import permission_policy
+from server.settings import SettingsReport, load_settings
+from server.settings.watch import new_settings
+from server.upstreams.pool import UpstreamPool
+from tests.harness import LAUNCHER
+from tests.settings_cases import write
+from tools.registry import ToolRegistry
+
+LOOK_SECONDS = 0.02
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="links, and folders that are removed while they are used")
+
+
+class Environment(dict[str, str]):
+    """Variables that cannot be looked up for a while, as anything might fail that nobody has thought of."""
+
+    fails = False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The variable."""
+        if self.fails:
+            raise RuntimeError("no variables now")
+        return super().get(key, default)
+
+
+class Teller(logging.Handler):
+    """Sets an event at a record that holds some words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+        self.told = anyio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at a record."""
+        if self._words in record.getMessage():
+            self.told.set()
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.live.failures")
+async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps_the_last_ones(
+    environ: dict[str, str], file: Path
+) -> None:
+    variables = Environment(environ)
+    write(file, {"http": {"port": 1}})
+    report = load_settings([str(file)], {}, variables)
+    logger, teller = logging.getLogger("server.settings.watch"), Teller("cannot be read because of an internal error")
+    logger.addHandler(teller)
+    try:
+        async with aclosing(new_settings(report, LOOK_SECONDS)) as changes, anyio.create_task_group() as group:
+            write(file, {"http": {"port": 22}})
+            with anyio.fail_after(20):
+                assert (await anext(changes)).settings.http.port == 22
+            variables.fails = True
+            write(file, {"http": {"port": 4444}})
+
+            async def mend() -> None:
+                with anyio.fail_after(20):
+                    await teller.told.wait()
+                variables.fails = False
+                write(file, {"http": {"port": 333}})
+
+            group.start_soon(mend)
+            with anyio.fail_after(20):
+                assert (await anext(changes)).settings.http.port == 333
+    finally:
+        logger.removeHandler(teller)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.live.failures")
+async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_applied_as_a_whole(
+    environ: dict[str, str], file: Path
+) -> None:
+    write(file, {})
+    report = load_settings([str(file)], {}, environ)
+    registry = ToolRegistry()
+    applied: list[tuple[int, int]] = []
+    failed = anyio.Event()
+    done = anyio.Event()
+
+    async def apply(before: SettingsReport, now: SettingsReport) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("this cannot be applied")
+        applied.append((before.settings.http.port, now.settings.http.port))
+        done.set()
+
+    policy = permission_policy(report, registry)
+    live = LiveSettings(report, registry, policy, UpstreamPool({}, registry, 0), apply)
+    async with anyio.create_task_group() as tasks:
+        live.start(tasks)
+        with anyio.fail_after(50):
+            write(file, {"http": {"port": 22}})
+            await failed.wait()
+            write(file, {"http": {"port": 333}})
+            await done.wait()
+        tasks.cancel_scope.cancel()
+    assert applied == [(8808, 333)]
+
+
+@pytest.mark.anyio
+@posix
+@pytest.mark.requirement("settings.config.real-path")
+async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    first, second, link = tmp_path / "first.json", tmp_path / "second.json", tmp_path / "link.json"
+    write(first, {"http": {"port": 1}})
+    write(second, {"http": {"port": 2}})
+    link.symlink_to(first)
+    report = load_settings([str(link)], {}, environ)
+    async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
+        (tmp_path / "other").symlink_to(second)
+        (tmp_path / "other").replace(link)
+        with anyio.move_on_after(25 * LOOK_SECONDS) as scope:
+            await anext(changes)
+        assert scope.cancelled_caught
+    async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
+        write(first, {"http": {"port": 333}})
+        with anyio.fail_after(20):
+            assert (await anext(changes)).settings.http.port == 333
+
+
+GONE = """
+import anyio, json, os, sys
+from server.commands import Commands
+from server.custom_tools import CustomTools
+from server.settings import load_settings
+from tools.registry import ToolRegistry
+
+async def main(when):
+    if when == "before":
+        os.rmdir(os.getcwd())
+    before, environ = load_settings([], {}, {}), {}
+    commands = Commands(before)
+    custom = CustomTools(before.settings, commands, ToolRegistry())
+    if when == "after":
+        os.rmdir(os.getcwd())
+    after = load_settings([], {"tools": {"discoveryCommand": ["/bin/echo", "[]"], "callCommand": ["/bin/echo"]}}, {})
+    async with anyio.create_task_group() as tasks:
+        custom.change(after.settings, tasks)
+        with anyio.fail_after(50):
+            await custom.wait_until_known()
+    print(json.dumps(custom.state.status))
+    await commands.aclose(())
+
+anyio.run(main, sys.argv[1])
+"""
+
+
+@posix
+@pytest.mark.requirement("discovery.folder-gone")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_discovery_command_that_is_added_after_the_working_folder_is_gone_ends_nothing(
+    tmp_path: Path, when: str
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(LAUNCHER.parent)}
+    command = [sys.executable, "-W", "error", "-c", GONE, when]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) in ("done", "failed")

@@ -1,0 +1,149 @@
+"""Settings that nobody can read, or that hold what no key means: told in a sentence, whatever it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from server.settings import SettingsError, load_settings
+from server.settings.files import read_regular, real_path
+from server.settings.layers import FileState
+from server.settings.load import read_settings
+from tests.settings_cases import load, refusal, write
+
+NOWHERE = "/proc/1/root/nothing"
+"""What lies behind another's root folder: its link can be read by few."""
+
+
+def _is_closed() -> bool:
+    try:
+        os.path.realpath(NOWHERE)
+    except OSError:
+        return True
+    return False
+
+
+closed = pytest.mark.skipif(not _is_closed(), reason="this user may follow every link")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes in the file system are POSIX")
+
+
+def make_pipe(path: Path) -> None:
+    if sys.platform != "win32":
+        os.mkfifo(path)
+
+
+@closed
+@pytest.mark.requirement("settings.links.closed")
+def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_starting(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    project = tmp_path.resolve() / "project"
+    (project / ".coretools").mkdir(parents=True)
+    (project / ".coretools/settings.json").symlink_to(NOWHERE)
+    report = load_settings([], {}, environ, folder=str(project))
+    assert [place.state for place in report.places][-1] is FileState.UNUSABLE
+    assert len(report.warnings) == 1
+    assert "it cannot be opened" in report.warnings[0]
+
+
+@closed
+@pytest.mark.requirement("settings.links.closed")
+@pytest.mark.parametrize("key", [("workspace", "roots"), ("memory", "globalFolder")], ids=".".join)
+def test_a_folder_behind_a_link_that_nobody_may_follow_is_refused_in_a_sentence(
+    environ: dict[str, str], file: Path, key: tuple[str, str]
+) -> None:
+    said = refusal(file, {key[0]: {key[1]: [NOWHERE] if key[1] == "roots" else NOWHERE}}, environ)
+    assert f"{'.'.join(key)}" in said
+    assert "leads through a link that this server may not follow" in said
+
+
+@closed
+@pytest.mark.requirement("settings.links.closed")
+def test_a_path_through_such_a_link_stays_as_it_is_spelled() -> None:
+    assert real_path(f"{NOWHERE}/../x") == "/proc/1/root/x"
+
+
+@posix
+@pytest.mark.anyio
+@pytest.mark.requirement("settings.irregular")
+async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited_for(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    own = tmp_path / "home/.config/coretools-mcp/settings.json"
+    own.parent.mkdir(parents=True)
+    make_pipe(own)
+    with anyio.fail_after(20), pytest.raises(SettingsError, match="because it is no regular file"):
+        await anyio.to_thread.run_sync(lambda: load_settings([], {}, environ), abandon_on_cancel=True)
+
+
+@posix
+@pytest.mark.requirement("settings.irregular")
+def test_a_folder_in_the_place_of_a_file_is_no_file_and_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = os.open(os.devnull, os.O_RDONLY)
+    os.close(before)
+    with pytest.raises(IsADirectoryError):
+        read_regular(str(tmp_path))
+    after = os.open(os.devnull, os.O_RDONLY)
+    os.close(after)
+    assert after == before
+
+
+@pytest.mark.requirement("settings.numbers")
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0"])
+def test_a_number_beyond_every_number_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
+    said = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
+    assert "a number that JSON does not have" in said
+
+
+@pytest.mark.requirement("settings.numbers")
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(1e308, 600_000), (10**300, 600_000), (-1e308, 0), (0.25, 250)])
+def test_a_time_that_is_too_long_for_its_unit_is_the_longest(
+    environ: dict[str, str], file: Path, seconds: float, milliseconds: int
+) -> None:
+    report = load(file, {"tools": {"shell": {"inactivityTimeout": seconds}}}, environ)
+    assert report.settings.shell.silence_timeout == milliseconds
+
+
+@pytest.mark.requirement("settings.search")
+@pytest.mark.parametrize("default", [[], {}, 1, None, "nobody"])
+def test_a_default_of_web_search_that_is_no_provider_is_passed_over(
+    environ: dict[str, str], file: Path, default: Any
+) -> None:
+    report = load(file, {"webSearch": {"provider": [{"type": "tavily", "apiKey": "k"}], "default": default}}, environ)
+    assert report.settings.web.search.default is None
+    assert report.settings.web.search.configured == ("tavily",)
+
+
+@pytest.mark.requirement("settings.names-shown")
+def test_what_a_file_calls_an_agent_or_a_variable_stays_on_one_line_in_a_warning(
+    environ: dict[str, str], file: Path
+) -> None:
+    content = {
+        "agents": {"x\nforged": {"command": "${NO\nforged \x1b]0;title\x07}"}},
+        "mcpServers": {"a": {"command": "${NO\nforged}"}},
+    }
+    report = load(file, content, environ)
+    assert len(report.warnings) == 2
+    assert all(warning.isprintable() for warning in report.warnings)
+    assert report.entries[0].left_out is not None
+    assert report.entries[0].left_out.isprintable()
+
+
+@pytest.mark.requirement("settings.live.streams")
+@posix
+def test_a_named_file_that_becomes_a_pipe_is_refused_when_it_is_read_again(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"media": "notice"}, environ)
+    assert report.inputs is not None
+    file.unlink()
+    make_pipe(file)
+    with pytest.raises(SettingsError, match="no regular file"):
+        read_settings(report.inputs, report)
+    file.unlink()
+    write(file, {"media": "inline"})
+    assert read_settings(report.inputs, report).settings.media == "inline"

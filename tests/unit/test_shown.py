@@ -1,0 +1,72 @@
+"""What `config show` tells of command lines and connection strings: everything but the secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from server.console.shown import shown_value
+from tools.secrets import HIDDEN
+
+ARGS = ("mcpServers", "docs", "args")
+
+
+@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--pw", "hunter2"], ["--pw", HIDDEN]),
+        (["--bearer", "hunter2"], ["--bearer", HIDDEN]),
+        (["--token", "-hunter2"], ["--token", HIDDEN]),
+        (["--token", "--Hunter2"], ["--token", HIDDEN]),
+        (["--pwd", "hunter2"], ["--pwd", HIDDEN]),
+        (["-u", "me:hunter2"], ["-u", f"me:{HIDDEN}"]),
+        (["-u", "me:hunter2 hunter2"], ["-u", f"me:{HIDDEN}"]),
+        (["-u", "me:hunter2'hunter2"], ["-u", HIDDEN]),
+        (["-u", "me:hunter2\nhunter2"], ["-u", HIDDEN]),
+        (["--user=me:hunter2"], [f"--user=me:{HIDDEN}"]),
+        (["--header", "X-Foo: hunter2"], ["--header", f"X-Foo: {HIDDEN}"]),
+        (["-H", "Authorization: Bearer hunter2"], ["-H", f"Authorization: {HIDDEN}"]),
+        (["--header=X-Foo: hunter2"], [f"--header=X-Foo: {HIDDEN}"]),
+        (["mysql", "-p", "hunter2"], ["mysql", "-p", HIDDEN]),
+        (["me:hunter2@host"], [f"me:{HIDDEN}@host"]),
+        (["--dsn", "Server=x;Pwd=hunter2;"], ["--dsn", HIDDEN]),
+        (["--connect", "Server=x;Pwd=hunter2;"], ["--connect", f"Server=x;Pwd={HIDDEN};"]),
+        (["-a", "API_KEY=hunter2", "-b"], ["-a", f"API_KEY={HIDDEN}", "-b"]),
+        (["--key=hunter2", "plain", "--mode=slow"], [f"--key={HIDDEN}", "plain", "--mode=slow"]),
+    ],
+)
+def test_a_word_is_judged_with_the_option_before_it(words: list[str], shown: list[str]) -> None:
+    assert shown_value(ARGS, words) == shown
+
+
+@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--token", "$TOKEN", "--header", "X-Foo: ${KEY}", "-H", "no header at all"],
+        ["--use-auth", "--mode", "slow", "-v", "--level", "2"],
+        ["npx", "-y", "@scope/server@1.2.3", "--root", "/srv/data", "localhost:8080"],
+        ["--env", "PWD=/srv/data", "-u", "me", "it's", "a -p b"],
+    ],
+)
+def test_words_without_a_secret_stay_as_they_are(words: list[str]) -> None:
+    assert shown_value(ARGS, words) == words
+
+
+@pytest.mark.requirement("cli.shown.words")
+def test_variables_that_hold_passwords_are_known_by_their_names() -> None:
+    given: dict[str, Any] = {"MYSQL_PWD": "hunter2", "PGPASS": "hunter2", "X_PW": "hunter2", "PWD": "/srv"}
+    hidden = dict.fromkeys(("MYSQL_PWD", "PGPASS", "X_PW"), HIDDEN)
+    assert shown_value(("shell", "env"), given) == {**hidden, "PWD": "/srv"}
+
+
+@pytest.mark.requirement("cli.shown.words")
+def test_items_that_are_no_texts_are_shown_too() -> None:
+    assert shown_value(("x",), [1, None, {"apiKey": "hunter2"}, ["--pw", "hunter2"]]) == [
+        1,
+        None,
+        {"apiKey": HIDDEN},
+        ["--pw", HIDDEN],
+    ]

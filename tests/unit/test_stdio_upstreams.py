@@ -1,0 +1,333 @@
+"""What passes between us and an upstream over stdio: messages, what is none, and what is too much."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.shared.message import SessionMessage
+
+from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
+from tools.execution.brokered_starter import BrokeredStarter
+
+if sys.platform == "win32":
+    pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
+
+from server.upstreams.lines import LINE_BYTES
+from server.upstreams.standard_error import LINES_IN_A_ROW
+from server.upstreams.stdio import Streams, UpstreamProgram, stdio_streams
+
+pytestmark = pytest.mark.anyio
+
+MB = 1 << 20
+
+PRELUDE = "import json, os, signal, sys, time\nout, err = sys.stdout.buffer, sys.stderr.buffer\n"
+
+
+def say(word: str) -> types.JSONRPCNotification:
+    return types.JSONRPCNotification(jsonrpc="2.0", method="said", params={"word": word})
+
+
+def line(word: str) -> str:
+    """Code of Python that says a word."""
+    return f"out.write({json.dumps(say(word).model_dump(exclude_unset=True)).encode()!r} + b'\\n'); out.flush()\n"
+
+
+def python(code: str) -> UpstreamProgram:
+    return UpstreamProgram(sys.executable, ("-c", PRELUDE + code), "/", ENVIRONMENT)
+
+
+def bash(command: str) -> UpstreamProgram:
+    return UpstreamProgram(BASH, ("-c", command), "/", ENVIRONMENT)
+
+
+@pytest.fixture
+async def starter() -> AsyncGenerator[BrokeredStarter]:
+    started = BrokeredStarter()
+    yield started
+    await started.aclose()
+
+
+@asynccontextmanager
+async def speaking(program: UpstreamProgram, starter: BrokeredStarter) -> AsyncGenerator[Streams]:
+    with anyio.fail_after(CEILING):
+        async with stdio_streams("demo", program, starter) as streams:
+            yield streams
+
+
+async def received(streams: Streams) -> types.JSONRPCMessage:
+    item = await streams[0].receive()
+    assert isinstance(item, SessionMessage)
+    return item.message
+
+
+async def words(streams: Streams) -> list[str]:
+    """All that is said until the end."""
+    said: list[str] = []
+    async for item in streams[0]:
+        assert isinstance(item, SessionMessage)
+        assert isinstance(item.message, types.JSONRPCNotification)
+        said.append((item.message.params or {})["word"])
+    return said
+
+
+async def send_for_ever(streams: Streams) -> None:
+    while True:
+        await streams[1].send(SessionMessage(say("x")))
+
+
+@pytest.mark.requirement("upstream.stdio.messages")
+async def test_a_large_message_passes_both_ways(starter: BrokeredStarter) -> None:
+    word = "wörd " * (4 * MB)
+    async with (
+        speaking(UpstreamProgram("cat", (), None, ENVIRONMENT), starter) as streams,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(streams[1].send, SessionMessage(say(word)))
+        assert await received(streams) == say(word)
+
+
+@pytest.mark.requirement("upstream.stdio.messages")
+async def test_a_message_may_come_byte_by_byte_and_the_last_one_without_its_end(starter: BrokeredStarter) -> None:
+    text = json.dumps(say("é\u2028€").model_dump(exclude_unset=True), ensure_ascii=False).encode()
+    code = f"text = {text!r}\nfor at in range(len(text)): os.write(1, text[at:at + 1])\n"
+    async with speaking(python(f"{code}os.write(1, b'\\r\\n\\n')\n{code}"), starter) as streams:
+        assert await words(streams) == ["é\u2028€"] * 2
+
+
+@pytest.mark.requirement("upstream.stdio.messages")
+async def test_bytes_that_are_no_text_are_replaced(starter: BrokeredStarter) -> None:
+    code = line("odd WORD").replace("WORD", "\\xff")
+    async with speaking(python(code), starter) as streams:
+        assert await words(streams) == ["odd \ufffd"]
+
+
+@pytest.mark.requirement("upstream.stdio.garbage")
+async def test_lines_that_are_no_messages_are_told_and_passed_over(
+    starter: BrokeredStarter, caplog: pytest.LogCaptureFixture
+) -> None:
+    garbage = (
+        "out.write(b'Listening on \\x1b[2J\\x1b]0;title\\x07stdio\\n[]\\n{\\n\\0\\n\"\\n' + b'[' * 100_000 + b'\\n')\n"
+    )
+    async with speaking(python(line("before") + garbage + line("after")), starter) as streams:
+        assert await words(streams) == ["before", "after"]
+    told = [record.getMessage() for record in caplog.records if "is no JSON-RPC message" in record.getMessage()]
+    assert len(told) == 6
+    assert "Listening on stdio" in told[0]
+    assert all(message.isprintable() and len(message) < 5_000 for message in told)
+
+
+@pytest.mark.requirement("upstream.stdio.garbage")
+@pytest.mark.parametrize("answer", [{"result": 5}, {"error": "no"}, {"result": None}])
+async def test_an_answer_that_is_no_message_fails_its_request_at_once(
+    answer: dict[str, Any], starter: BrokeredStarter
+) -> None:
+    code = f"out.write({json.dumps({'jsonrpc': '2.0', 'id': 7, **answer}).encode()!r} + b'\\n')"
+    async with speaking(python(code), starter) as streams:
+        failed = await received(streams)
+    assert isinstance(failed, types.JSONRPCError)
+    assert failed.id == 7
+
+
+@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.parametrize(
+    ("head", "fails"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"result":{"x":"', True),
+        ('{"id":7,"jsonrpc":"2.0","method":"x","params":{"x":"', False),
+    ],
+    ids=["answer", "request"],
+)
+async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_it_answers(
+    head: str, fails: bool, starter: BrokeredStarter
+) -> None:
+    longer = f"for _ in range({LINE_BYTES // MB + 1}): out.write(b'x' * {MB})\n"
+    code = f"out.write({head.encode()!r})\n{longer}out.write(b'\"}}}}\\n')\n"
+    async with speaking(python(code + line("after")), starter) as streams:
+        messages = [await received(streams) for _ in range(1 + fails)]
+        assert await words(streams) == []
+    assert say("after") in messages
+    errors = [message for message in messages if isinstance(message, types.JSONRPCError)]
+    assert [(error.id, "larger than" in error.error.message) for error in errors] == [(7, True)] * fails
+
+
+@pytest.mark.requirement("upstream.stdio.bounds")
+async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(starter: BrokeredStarter) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    code = f"for _ in range({6 * LINE_BYTES // MB}): out.write(b'x' * {MB})\nout.write(b'\\n')\n"
+    async with speaking(python(code + line("after")), starter) as streams:
+        assert await words(streams) == ["after"]
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 3 * LINE_BYTES
+
+
+@needs_proc
+@pytest.mark.requirement("upstream.stdio.bounds")
+async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: BrokeredStarter, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
+    code = f"for at in range(200):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
+    async with speaking(python(code), starter) as streams:
+        await received(streams)
+        counts: list[str] = []
+        # It has to wait once the number of its messages does not change any more.
+        while len(counts) < 20 or len(set(counts[-20:])) > 1 or not counts[-1]:
+            await anyio.sleep(0.02)
+            counts.append(written.read_text() if written.exists() else "")
+        assert int(counts[-1]) < 20
+        assert len(await words(streams)) == 199
+
+
+@pytest.mark.requirement("upstream.stdio.bounds")
+async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_be_cancelled(
+    starter: BrokeredStarter,
+) -> None:
+    async with speaking(bash("exec sleep 600"), starter) as (_, writing):
+        sent = 0
+        with anyio.CancelScope() as scope:
+            while sent < 100:
+                scope.deadline = anyio.current_time() + 1
+                await writing.send(SessionMessage(say("x" * MB)))
+                sent += 1
+        assert scope.cancelled_caught
+        assert 0 < sent < 10
+
+
+@pytest.mark.requirement("upstream.stdio.end")
+async def test_the_connection_ends_with_the_upstream_though_another_process_holds_its_output(
+    starter: BrokeredStarter,
+) -> None:
+    said = json.dumps(say("last").model_dump(exclude_unset=True))
+    async with speaking(bash(f"setsid sleep 600 & echo '{said}'; exit 3"), starter) as streams:
+        assert await words(streams) == ["last"]
+        with pytest.raises(anyio.BrokenResourceError):
+            await send_for_ever(streams)
+
+
+@pytest.mark.requirement("upstream.stdio.end")
+async def test_an_upstream_ends_by_itself_when_its_input_ends_and_may_still_write(
+    starter: BrokeredStarter, tmp_path: Path
+) -> None:
+    ended = tmp_path / "ended"
+    code = f"sys.stdin.read()\nfor f in (out, err): f.write(b'x' * {4 * MB}); f.flush()\nopen({str(ended)!r}, 'w')\n"
+    async with speaking(python(line("up") + code), starter) as streams:
+        assert await received(streams) == say("up")
+        await streams[1].send(SessionMessage(say("x" * (MB // 2))))
+    assert ended.exists()
+
+
+@needs_proc
+@pytest.mark.requirement("upstream.stdio.end")
+async def test_an_upstream_that_ignores_the_end_of_its_input_and_sigterm_is_killed(starter: BrokeredStarter) -> None:
+    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    told = 'out.write(b\'{"jsonrpc":"2.0","method":"said","params":{"word":"%d"}}\\n\' % os.getpid()); out.flush()\n'
+    async with speaking(python(f"{code}{told}while True: time.sleep(1)"), starter) as streams:
+        message = await received(streams)
+        assert isinstance(message, types.JSONRPCNotification)
+        pid = int((message.params or {})["word"])
+        assert is_running(pid)
+    assert not is_running(pid)
+
+
+@pytest.mark.requirement("upstream.errors")
+async def test_standard_error_is_logged_line_by_line_in_visible_characters(
+    starter: BrokeredStarter, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "err.write(b'\\x1b[31mred\\x1b[0m\\n10%\\r100%\\na\\0b\\xff\\n' + b'y' * 9000 + b'\\nno end')\n"
+    async with speaking(python(code), starter) as streams:
+        assert await words(streams) == []
+    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.standard_error"]
+    assert [message[:40] for message in told[:2]] == ["upstream demo: red", "upstream demo: 100%"]
+    assert all(message.isprintable() for message in told)
+    assert len(told[3]) < 2_100
+    assert told[4] == "upstream demo: no end"
+
+
+@pytest.mark.requirement("upstream.errors")
+async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
+    starter: BrokeredStarter, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "for _ in range(100_000): err.write(b'flood\\n')\nerr.flush()\n"
+    async with speaking(python(code + line("after")), starter) as streams:
+        assert await words(streams) == ["after"]
+    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.standard_error"]
+    left_out = [int(message.split()[2]) for message in told if "more lines are not shown" in message]
+    shown = told.count("upstream demo: flood")
+    assert shown + sum(left_out) == 100_000
+    assert LINES_IN_A_ROW <= shown < 50 * LINES_IN_A_ROW
+    assert len(told) == shown + len(left_out)
+
+
+@needs_proc
+@pytest.mark.requirement("upstream.stdio.start")
+@pytest.mark.parametrize(
+    ("command", "folder", "error"),
+    [
+        ("no-such-program", None, FileNotFoundError),
+        ("./no-such-program", "FOLDER", FileNotFoundError),
+        ("plain.txt", "FOLDER", PermissionError),
+        ("./plain.txt", "FOLDER", PermissionError),
+        ("cat", "FOLDER/plain.txt", NotADirectoryError),
+        ("cat", "/no/such/folder", NotADirectoryError),
+    ],
+)
+async def test_what_cannot_be_started_is_told_apart_and_leaves_no_descriptor(
+    command: str, folder: str | None, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.txt").write_text("no program")
+    place = folder and folder.replace("FOLDER", str(tmp_path))
+    environment = {"PATH": f"{os.defpath}:{tmp_path}"}
+    async with speaking(bash("exec cat"), starter):
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(error):
+            async with stdio_streams("demo", UpstreamProgram(command, (), place, environment), starter):
+                raise AssertionError
+        assert len(os.listdir("/proc/self/fd")) <= len(before) + 1  # a supervisor waits for the next program
+
+
+@pytest.mark.requirement("upstream.stdio.start")
+async def test_programs_are_found_in_the_path_of_the_entry_and_beneath_its_folder(
+    starter: BrokeredStarter, tmp_path: Path
+) -> None:
+    said = json.dumps(say("here").model_dump(exclude_unset=True))
+    program = tmp_path / "bin" / "mine"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    ways = [("mine", {"PATH": "/nowhere:bin"}), ("bin/mine", ENVIRONMENT), (str(program), ENVIRONMENT)]
+    for command, environment in ways:
+        async with speaking(UpstreamProgram(command, (), str(tmp_path), environment), starter) as streams:
+            assert await words(streams) == ["here"]
+
+
+@needs_proc
+@pytest.mark.requirement("upstream.stdio.start")
+async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredStarter) -> None:
+    async with speaking(bash("exec cat"), starter):
+        for turns in range(12):
+            before = len(os.listdir("/proc/self/fd"))
+            async with anyio.create_task_group() as tasks:
+
+                async def start() -> None:
+                    async with stdio_streams("demo", bash("exec cat"), starter):
+                        await anyio.sleep_forever()
+
+                tasks.start_soon(start)
+                for _ in range(turns):
+                    await anyio.sleep(0.002)
+                tasks.cancel_scope.cancel()
+            assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.requirement("upstream.errors")
+def test_what_upstreams_write_is_logged_at_every_level() -> None:
+    assert logging.getLogger("server.upstreams.standard_error").isEnabledFor(logging.INFO)
