@@ -8,12 +8,13 @@ everything is imported before.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox import probe
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.view import Site
+from tools.execution.sandbox.view import Prepared, Site
 
 NOBODY = 65534
 USED_LATER = (_asyncio, probe, thread)
@@ -44,19 +45,37 @@ class Ran:
     changes: SteeringChanges
 
 
-async def run_confined(confined: Sandboxed, seconds: float = 30) -> tuple[int, str]:
+async def run_confined(
+    confined: Sandboxed, seconds: float = 30, before_mounts: Callable[[], None] = lambda: None
+) -> tuple[int, str]:
     """Start what is confined, with the descriptors that it has; its exit code, and what it printed.
+
+    Args:
+        confined: The command.
+        seconds: How long it may take.
+        before_mounts: What happens between the look at the workspace and the mounts.
 
     Raises:
         ToolError: It must not begin.
     """
+    look = confined.setup.prepare
+
+    def look_then() -> Prepared:
+        prepared = look()
+        before_mounts()
+        return prepared
+
+    confined.setup.prepare = look_then
     spec = confined.spec
-    passed = dict(spec.descriptors)
+    # Copies with numbers that are not among those to be given.
+    passed = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 50) for number, ours in spec.descriptors.items()}
     try:
         for number, content in spec.attachments.items():
-            passed[number] = os.memfd_create("attached")
-            os.write(passed[number], content)
-            os.lseek(passed[number], 0, os.SEEK_SET)
+            attached = os.memfd_create("attached")
+            os.write(attached, content)
+            os.lseek(attached, 0, os.SEEK_SET)
+            passed[number] = fcntl.fcntl(attached, fcntl.F_DUPFD_CLOEXEC, 50)
+            os.close(attached)
         script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
         script += "".join(f"exec {number}<&{ours} {ours}<&-; " for number, ours in passed.items())
         process = subprocess.Popen(  # noqa: ASYNC220 - as the probe does
@@ -70,8 +89,8 @@ async def run_confined(confined: Sandboxed, seconds: float = 30) -> tuple[int, s
             start_new_session=True,
         )
     finally:
-        for number in spec.attachments:
-            os.close(passed[number])
+        for descriptor in passed.values():
+            os.close(descriptor)
     with process:
         try:
             await confined.begin()
@@ -99,7 +118,7 @@ async def run(
 
 async def main() -> None:
     root, home, network, command = sys.argv[1:]
-    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess(network), Site(home=home))
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess(network), Site(home=home), linger_seconds=0)
     ran = await run(confinement, command, [root], {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home})
     print(json.dumps(asdict(ran)))  # noqa: T201 - read by the test
 

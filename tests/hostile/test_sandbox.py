@@ -50,7 +50,7 @@ async def confinement(
     home: Path, network: NetworkAccess = NetworkAccess.NONE, settings: Sequence[Path] = ()
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)))
-    made = BubblewrapConfinement(SandboxMode.AUTO, network, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, linger_seconds=0)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -401,14 +401,16 @@ async def test_a_repository_cannot_be_diverted_to_another_configuration(before: 
 async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, home: Path, target: str) -> None:
     repository(root / "vendor" / "x")
     (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
-    sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
-    confined = await sandbox.confine(spec, [str(root)])
-    (root / "vendor").rename(root / "moved")
-    (root / "vendor").symlink_to(target)
+    confined = await (await confinement(home)).confine(spec, [str(root)])
     assert isinstance(confined, Sandboxed)
+
+    def swap() -> None:
+        (root / "vendor").rename(root / "moved")
+        (root / "vendor").symlink_to(target)
+
     with suppress(ToolError):
-        code, output = await run_confined(confined)
+        code, output = await run_confined(confined, before_mounts=swap)
         assert code != 0
         assert "ran\n" not in output
     await confined.release()

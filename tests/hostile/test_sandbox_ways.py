@@ -37,7 +37,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
         hidden=tuple(str(root / name) for name in hidden),
         read_only=tuple(str(root / name) for name in settings),
     )
-    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site, linger_seconds=0)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -162,7 +162,7 @@ async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
     prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
-    prepared.finish()
+    prepared.placeholders.close()
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -177,7 +177,7 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
         SteeringLookout(),
         [str(root)],
     )
-    prepared.finish()
+    prepared.placeholders.close()
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
     assert KEPT - 3 < len(kept) <= KEPT
@@ -208,10 +208,10 @@ async def test_of_too_many_files_that_steer_those_near_the_top_are_kept_in_every
 async def test_own_settings_are_kept_from_being_made_after_another_command_has_ended(root: Path) -> None:
     site = Site(home=str(root.parent), read_only=(str(root / "cfg/own/settings.json"),))
     first, second = (prepare(site, NetworkAccess.NONE, SteeringLookout(), [str(root)]) for _ in range(2))
-    first.finish()
+    first.placeholders.close()
     assert is_placeholder(str(root / "cfg"))
     assert str(root / "cfg") in second.view.read_only
-    second.finish()
+    second.placeholders.close()
     assert list(root.iterdir()) == []
 
 
@@ -261,12 +261,15 @@ async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_noth
     confinement = await sandbox(root, hidden=["sub/state"])
     spec = ProcessSpec(("/bin/bash", "-c", "touch ran"), str(root), command_environment({}, os.environ))
     confined = await confinement.confine(spec, [str(root)])
-    (root / "sub").rename(root / "moved")
-    (root / "sub").symlink_to(target)
     assert isinstance(confined, Sandboxed)
+
+    def swap() -> None:
+        (root / "sub").rename(root / "moved")
+        (root / "sub").symlink_to(target)
+
     code: int | None = None
     with suppress(ToolError):
-        code, _ = await run_confined(confined)
+        code, _ = await run_confined(confined, before_mounts=swap)
     changes = await confined.release()
     assert code != 0
     assert not (root / "ran").exists()

@@ -52,7 +52,10 @@ BROKEN = [
     ("echo 'bwrap: Unknown option --perms' >&2; exit 1", "too old"),
     ("exit 7", "it ended with code 7"),
     # Reads what it has to, and mounts nothing.
-    ('while [ "$1" != --file ]; do shift; done; cat "/dev/fd/$2"', "it does not mount what it is told to"),
+    (
+        """set -- $(tr '\\0\\n' '\\n ' < "/dev/fd/$2"); while [ "$1" != --file ]; do shift; done; cat "/dev/fd/$2" """,
+        "it does not mount what it is told to",
+    ),
     # Runs the command as it is, which is what must be noticed.
     ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine: a command wrote outside"),
     (

@@ -19,7 +19,8 @@ from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.gate import Gate
 from tools.execution.sandbox.mount_table import Mount, MountTable, holds
-from tools.execution.sandbox.view import Site
+from tools.execution.sandbox.view import Prepared, Site
+from tools.permissions.steering_files import ABSENT_FOLDERS
 
 pytestmark = [
     pytest.mark.anyio,
@@ -110,15 +111,22 @@ async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
 
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
-    """Start a command in the sandbox after something has happened; its exit code, once nothing is left of it."""
+    """Run a command in the sandbox to its end, with something that happens before its mounts; its exit code."""
     sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(str(root.parent)))
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
     confined = await sandbox.confine(spec, [str(root)])
     assert isinstance(confined, Sandboxed)
+    look = confined.setup.prepare
+
+    def look_then() -> Prepared:
+        prepared = look()
+        meanwhile()
+        return prepared
+
+    confined.setup.prepare = look_then
     broker = BrokeredStarter()
-    meanwhile()
     try:
         process = await broker.start(confined.spec)
         try:
@@ -172,3 +180,35 @@ async def test_no_descriptor_stays_open_after_a_command(root: Path) -> None:
     for _ in range(3):
         await begun(root, "true", lambda: None)
     assert await settled() <= before
+
+
+@pytest.mark.requirement("sandbox.lingering")
+async def test_names_of_folders_stay_free_for_a_moment_and_those_of_files_do_not(root: Path) -> None:
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(str(root.parent)), linger_seconds=0.2)
+    if (await sandbox.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    spec = ProcessSpec(("/bin/true",), str(root), command_environment({}, os.environ))
+    broker = BrokeredStarter()
+
+    async def ran() -> None:
+        confined = await sandbox.confine(spec, [str(root)])
+        process = await broker.start(confined.spec)
+        await confined.begin()
+        await process.wait_gone()
+        process.close()
+        await confined.release()
+
+    try:
+        await ran()
+        assert {path.name for path in root.iterdir()} == set(ABSENT_FOLDERS)
+        (root / ".vscode" / "settings.json").write_text("{}")
+        with anyio.fail_after(30):
+            while {path.name for path in root.iterdir()} != {".vscode"}:  # noqa: ASYNC110 - no event of ours
+                await anyio.sleep(0.02)
+        await ran()
+        assert {path.name for path in root.iterdir()} == set(ABSENT_FOLDERS)
+        sandbox.close()
+        assert {path.name for path in root.iterdir()} == {".vscode"}
+    finally:
+        sandbox.close()
+        await broker.aclose()

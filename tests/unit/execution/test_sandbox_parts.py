@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_arguments
+from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_options
 from tools.execution.sandbox.hidden import secret_places
 from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
 from tools.execution.sandbox.steering import FOLDERS, SETTLED_NANOSECONDS, SteeringLookout
@@ -32,7 +32,7 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         read_only=("/w/.vscode",),
         absent=frozenset({"/w/.vscode"}),
     )
-    argv = bubblewrap_arguments(view, "/w", ("/bin/true",), Descriptors(info=7, held=8, calls=9))
+    argv = bubblewrap_options(view, "/w", Descriptors(info=7, held=8, options=6, calls=9))
     text = " ".join(argv)
     order = [
         "--ro-bind / /",
@@ -48,14 +48,14 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
-    assert argv[argv.index("--chdir") :][:6] == ("--chdir", "/w", "--seccomp", "9", "--", "/bin/true")
+    assert argv[argv.index("--chdir") :] == ("--chdir", "/w", "--seccomp", "9")
     assert [mount.at for mount in view.kept()] == ["/w/.git", "/w/.vscode"]
 
 
 @pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("network", NetworkAccess)
 def test_the_network_is_shared_only_if_that_is_said(network: NetworkAccess) -> None:
-    argv = bubblewrap_arguments(View(roots=("/w",), network=network), "/w", ("/bin/true",), Descriptors(7, 8, None))
+    argv = bubblewrap_options(View(roots=("/w",), network=network), "/w", Descriptors(7, 8, 6, None))
     assert ("--unshare-net" in argv) is (network is NetworkAccess.NONE)
     assert "--seccomp" not in argv
 
@@ -243,7 +243,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         kept = {path for path in prepared.view.read_only if not is_placeholder(path)}
         assert kept == {str(root / "inside")}
     finally:
-        prepared.finish()
+        prepared.placeholders.close()
 
 
 @only_posix
@@ -257,5 +257,6 @@ def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_steers(root: Pat
         assert str(root / ".claude") not in prepared.view.read_only
         assert str(root / ".gemini") in prepared.view.read_only
     finally:
-        assert prepared.finish() == ()
+        assert prepared.new() == ()
+        prepared.placeholders.close()
     assert [path.name for path in root.iterdir()] == [".claude"]

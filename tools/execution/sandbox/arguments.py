@@ -1,4 +1,4 @@
-"""What a command sees, said as arguments for bubblewrap.
+"""What a command sees, said as options for bubblewrap.
 
 Later mounts lie over earlier ones: first all of the machine read-only, then what is private, then what is hidden
 outside of the workspace and what is writable in the order of depth (a workspace below a hidden folder is seen), then
@@ -70,22 +70,23 @@ class Descriptors:
     Args:
         info: It writes there what its process is.
         held: Before it begins the command, it reads this to its end.
+        options: It reads its options from there.
         calls: From it comes the program of the system call filter; `None` for none.
     """
 
     info: int
     held: int
+    options: int
     calls: int | None
 
 
-def bubblewrap_arguments(view: View, folder: str, argv: tuple[str, ...], descriptors: Descriptors) -> tuple[str, ...]:
-    """The arguments of bubblewrap for one command.
+def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tuple[str, ...]:
+    """The options of bubblewrap for one command.
 
     Args:
         view: What the command sees.
         folder: Where it starts.
-        argv: The command.
-        descriptors: What it reads and writes.
+        descriptors: What bubblewrap reads and writes.
     """
     return (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -105,7 +106,6 @@ def bubblewrap_arguments(view: View, folder: str, argv: tuple[str, ...], descrip
         *("--file", str(descriptors.held), "/dev/null"),
         *("--chdir", folder),
         *(() if descriptors.calls is None else ("--seccomp", str(descriptors.calls))),
-        *("--", *argv),
     )
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import sys
-from asyncio import get_running_loop
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 from anyio import CancelScope, Lock, to_thread
 
@@ -26,16 +26,17 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
 from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_arguments
-from tools.execution.sandbox.gate import Gate
+from tools.execution.sandbox.arguments import Descriptors
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
+from tools.execution.sandbox.lingering import SECONDS, Lingering
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
 from tools.execution.sandbox.seccomp import seccomp_program
-from tools.execution.sandbox.steering import SteeringLookout, is_diverted_repository
-from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad
+from tools.execution.sandbox.setup import Setup
+from tools.execution.sandbox.steering import SteeringLookout
+from tools.execution.sandbox.view import Site, prepare, sandbox_environment, too_broad, writable
 from tools.filesystem.programs import is_outside
 
-DESCRIPTORS = Descriptors(info=10, held=11, calls=9)
+DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
 """Those of bubblewrap, above what a shell command uses by number."""
 
 NOT_AS_MEANT = (
@@ -46,9 +47,6 @@ TOO_SLOW = (
     "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder of the "
     "workspace does not answer; run it again later."
 )
-
-SET_ASIDE = ".untrusted"
-"""Stands behind the name of a file that a command must not have made."""
 
 
 class SandboxMode(StrEnum):
@@ -63,8 +61,8 @@ class SandboxMode(StrEnum):
 class Sandboxed(Confined):
     """A command in the sandbox, with what is held for it."""
 
-    prepared: Prepared = field(repr=False, kw_only=True)
-    gate: Gate = field(repr=False, kw_only=True)
+    setup: Setup = field(repr=False, kw_only=True)
+    lingering: Lingering = field(repr=False, kw_only=True)
 
     async def begin(self) -> None:
         """Let the command begin, if its sandbox is the one that was meant.
@@ -72,11 +70,8 @@ class Sandboxed(Confined):
         Raises:
             ToolError: `shell_execute_error`: it is not, or is not set up in time. Nothing of the command has run.
         """
-        self.gate.give_away()
         try:
-            # While bubblewrap is at work.
-            expected = await to_thread.run_sync(self.prepared.view.kept)
-            if await self.gate.look(expected):
+            if await self.setup.begin():
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
@@ -84,13 +79,7 @@ class Sandboxed(Confined):
 
     async def release(self) -> SteeringChanges:
         """Give back what is held, once everything of the command has ended."""
-        self.gate.close()
-        changes = SteeringChanges()
-        with CancelScope(shield=True):
-            changes = await to_thread.run_sync(_finish, self.prepared)
-        # Nobody waits for that.
-        get_running_loop().run_in_executor(None, self.prepared.placeholders.close)
-        return changes
+        return await self.setup.finish(self.lingering)
 
 
 class BubblewrapConfinement:
@@ -102,6 +91,7 @@ class BubblewrapConfinement:
         site: What of this machine and server matters to every command.
         search_path: Where to look for the program (`PATH`).
         program: The program to use instead of the one that would be found.
+        linger_seconds: How long after a command the names of folders are kept free for the next one.
     """
 
     def __init__(
@@ -111,6 +101,8 @@ class BubblewrapConfinement:
         site: Site,
         search_path: str = os.defpath,
         program: str | None = None,
+        *,
+        linger_seconds: float = SECONDS,
     ) -> None:
         self._mode = mode
         self._site = site
@@ -121,6 +113,7 @@ class BubblewrapConfinement:
         self._trying = Lock()
         self._group = ProcessGroupLimit()
         self._lookout = SteeringLookout()
+        self._lingering = Lingering(linger_seconds)
 
     async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
         """Put a command into the sandbox, or leave it as it is.
@@ -133,7 +126,7 @@ class BubblewrapConfinement:
         status = await self.status(workspace_roots)
         failure = status.failure or self._unfit(status, workspace_roots)
         if failure is None and status.program is not None:
-            # Not to be lost on the way: it holds folders.
+            # Not to be lost on the way: it holds descriptors.
             with CancelScope(shield=True):
                 return await to_thread.run_sync(self._confined, status.program, spec, workspace_roots)
         if self._mode is SandboxMode.REQUIRED:
@@ -149,6 +142,7 @@ class BubblewrapConfinement:
 
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""
+        self._lingering.close()
         self._group.close()
 
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
@@ -172,8 +166,7 @@ class BubblewrapConfinement:
             try:
                 yield confined
             finally:
-                confined.gate.close()
-                confined.prepared.placeholders.close()
+                confined.setup.close()
 
         return probe(program, self._site.home, self._network, wrap)
 
@@ -198,28 +191,24 @@ class BubblewrapConfinement:
         calls: int | None = None,
     ) -> Sandboxed:
         """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
-        prepared = prepare(self._site, self._network, self._lookout, roots, readable)
-        try:
-            gate = Gate()
-        except BaseException:
-            prepared.placeholders.close()
-            raise
-        numbers = DESCRIPTORS if calls is None else Descriptors(gate.info, gate.held, calls)
-        wrapped = self._wrapped(program, spec, prepared.view, numbers)
-        wrapped = replace(wrapped, descriptors={numbers.info: gate.info, numbers.held: gate.held})
-        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, prepared=prepared, gate=gate)
-
-    def _wrapped(self, program: str, spec: ProcessSpec, view: View, numbers: Descriptors) -> ProcessSpec:
-        calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-        attached = {} if numbers.calls is None or calls is None else {numbers.calls: calls}
-        numbers = numbers if attached else replace(numbers, calls=None)
-        return replace(
+        program_of_calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
+        look = partial(prepare, self._site, self._network, self._lookout, roots, readable)
+        if calls is None:
+            numbers = DESCRIPTORS if program_of_calls is not None else replace(DESCRIPTORS, calls=None)
+            setup = Setup(look, spec.folder, numbers)
+        else:
+            setup = Setup(look, spec.folder, calls=None if program_of_calls is None else calls)
+        attached = setup.numbers.calls
+        wrapped = replace(
             spec,
-            argv=(program, *bubblewrap_arguments(view, spec.folder, spec.argv, numbers)),
+            argv=(program, "--args", str(setup.numbers.options), "--", *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=sandbox_environment(spec.environment, view.roots),
-            attachments={**spec.attachments, **attached},
+            environment=sandbox_environment(spec.environment, writable(roots)),
+            attachments=dict(spec.attachments)
+            | ({} if attached is None or program_of_calls is None else {attached: program_of_calls}),
+            descriptors=setup.descriptors,
         )
+        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, setup=setup, lingering=self._lingering)
 
 
 def _unavailable(failure: str | None) -> ToolError:
@@ -229,27 +218,3 @@ def _unavailable(failure: str | None) -> ToolError:
         "Nothing is run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without "
         "a sandbox where there is none. Until then use the file tools, or ask the user to run it.",
     )
-
-
-def _finish(prepared: Prepared) -> SteeringChanges:
-    new: list[str] = []
-    set_aside: list[str] = []
-    changed = prepared.changed()
-    for path in prepared.finish():
-        # git would take hooks and commands from wherever it points, and nobody but an attacker puts it there.
-        aside = _set_aside(path) if is_diverted_repository(path) else None
-        if aside is None:
-            new.append(path)
-        else:
-            set_aside.append(aside)
-    return SteeringChanges(tuple(new), tuple(set_aside), changed, prepared.uncovered)
-
-
-def _set_aside(path: str) -> str | None:
-    """Give a file a name that no program obeys; where it is now, or `None` where it cannot be renamed."""
-    # The first name may be taken, by a folder that the command has made there.
-    for aside in (path + SET_ASIDE, f"{path}{SET_ASIDE}-{os.urandom(8).hex()}"):
-        with suppress(OSError):
-            os.rename(path, aside)
-            return aside
-    return None

@@ -1,4 +1,6 @@
-"""Holds a sandbox before its command begins, until what it has mounted was looked at.
+"""Talks with a bubblewrap that was started, and holds it before its command begins.
+
+It reads its options from a pipe, so that it can be started while they are still being found out.
 
 What stays as it is in a workspace is mounted by path, and other commands may be at work in the same workspace: one of
 them can put a link in place of a folder between our look and the mount, so that something else of the machine is
@@ -12,7 +14,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import anyio
@@ -33,7 +35,7 @@ _CHILD = b'"child-pid":'
 
 
 class Gate:
-    """Two pipes between us and one bubblewrap. To be closed, which lets it through: only once it is to go on, or gone.
+    """Three pipes between us and one bubblewrap. To be closed, which lets it through: only if it is to go on, or gone.
 
     Raises:
         OSError: There are no descriptors left.
@@ -46,9 +48,12 @@ class Gate:
             """Bubblewrap writes to the second one what its process is."""
             self.held, self._full = self._pipe()
             """It reads from the first one, and waits there."""
+            self.options, self._saying = self._pipe()
+            """It reads its options from the first one."""
             if sys.platform != "win32":
                 os.set_blocking(self._told, False)
                 os.set_blocking(self._full, False)
+                os.set_blocking(self._saying, False)
                 with suppress(BlockingIOError):
                     while True:
                         os.write(self._full, bytes(1 << 16))
@@ -58,7 +63,22 @@ class Gate:
 
     def give_away(self) -> None:
         """Close our copies of the ends that bubblewrap has, once it was started or could not be."""
-        self._close(self.info, self.held)
+        self._close(self.info, self.held, self.options)
+
+    def say(self, options: Iterable[str]) -> None:
+        """Tell bubblewrap its options. Blocks while it does not read.
+
+        Raises:
+            TimeoutError: It does not read for some seconds.
+        """
+        rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
+        # One that has ended printed why.
+        with suppress(BrokenPipeError):
+            while rest:
+                if not self._poll(self._saying, SECONDS):
+                    raise TimeoutError
+                rest = rest[os.write(self._saying, rest) :]
+        self._close(self._saying)
 
     async def look(self, expected: Sequence[Mount], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
@@ -79,7 +99,7 @@ class Gate:
 
     def look_for(self, expected: Sequence[Mount], seconds: float) -> bool:
         """The same, blocking."""
-        self._poll(seconds)
+        self._poll(self._full, seconds)
         return self._decide(expected)
 
     def close(self) -> None:
@@ -87,7 +107,7 @@ class Gate:
         self._close(*self._open)
 
     def _decide(self, expected: Sequence[Mount]) -> bool:
-        state = self._poll(0)
+        state = self._poll(self._full, 0)
         if not state:
             raise TimeoutError
         # Without a reader it has ended, and printed why.
@@ -103,11 +123,11 @@ class Gate:
             return holds(mounts(process, NEW_ROOT), expected)
         return False
 
-    def _poll(self, seconds: float) -> int:
+    def _poll(self, descriptor: int, seconds: float) -> int:
         if sys.platform == "win32":
             return 0
         poll = select.poll()
-        poll.register(self._full, select.POLLOUT)
+        poll.register(descriptor, select.POLLOUT)
         return next((events for _, events in poll.poll(seconds * 1000)), 0)
 
     def _pipe(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import weakref
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager, suppress
 
 ATTEMPTS = 5
@@ -44,9 +44,16 @@ class Placeholders:
         """The paths that are held."""
         return tuple(path for path, _ in self._held)
 
-    def release(self) -> None:
-        """Remove those that nobody else holds. May be called again."""
+    def release(self, spared: Container[str] = ()) -> None:
+        """Remove those that nobody else holds. May be called again.
+
+        Args:
+            spared: Names that are held further.
+        """
+        kept = [(path, descriptor) for path, descriptor in self._held if os.path.basename(path) in spared]
+        self._held[:] = [held for held in self._held if held not in kept]
         _release(self._held, self._removed)
+        self._held += kept
 
     def close(self) -> None:
         """Close what `release` has left open. A file system takes longer for that than for all the rest."""
@@ -54,10 +61,12 @@ class Placeholders:
 
     def _take(self, path: str) -> None:
         for _ in range(ATTEMPTS):
+            is_made = False
             # Where we may not make it, no command can either.
             with suppress(OSError), _folder_of(path) as folder:
                 os.mkdir(os.path.basename(path), MODE, dir_fd=folder)
-            if not is_placeholder(path):
+                is_made = True
+            if not is_made and not is_placeholder(path):
                 return
             descriptor = _hold(path)
             if descriptor is not None:

@@ -147,7 +147,7 @@ def _run(confined: Sandboxed, descriptor: int) -> str | None:
     """Run the attempt, and tell why it failed."""
     if sys.platform == "win32":
         return NOT_LINUX
-    spec, gate = confined.spec, confined.gate
+    spec, setup = confined.spec, confined.setup
     process = subprocess.Popen(
         spec.argv,
         cwd=spec.folder,
@@ -161,8 +161,7 @@ def _run(confined: Sandboxed, descriptor: int) -> str | None:
     deadline = monotonic() + SECONDS
     with process:
         try:
-            gate.give_away()
-            if not gate.look_for(confined.prepared.view.kept(), SECONDS):
+            if not setup.gate.look_for(setup.say(), SECONDS):
                 _kill(process)
                 return _NOT_AS_MEANT
             said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))

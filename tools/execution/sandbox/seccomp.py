@@ -14,6 +14,7 @@ import errno
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 """BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_ALU|AND|K, BPF_RET|K (linux/bpf_common.h)."""
@@ -92,6 +93,7 @@ _ARCHITECTURES = {
 }
 
 
+@cache
 def seccomp_program(machine: str) -> bytes | None:
     """The filter for an architecture, `None` where there is none.
 

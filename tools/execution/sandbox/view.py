@@ -88,9 +88,8 @@ class Prepared:
     uncovered: int
     lookout: SteeringLookout
 
-    def finish(self) -> tuple[str, ...]:
-        """Give back what is held. Tells the paths of steering files that are there now and were not before."""
-        self.placeholders.release()
+    def new(self) -> tuple[str, ...]:
+        """Paths of steering files that are there now and were not before."""
         new: list[str] = []
         for root, before in self.found.items():
             new += (path for path in self.lookout.look(root).found - before.keys() if not is_placeholder(path))
@@ -107,6 +106,11 @@ def too_broad(roots: Sequence[str]) -> str | None:
     return next((root for root in roots if (root.rstrip("/") or "/") in SYSTEM_ROOTS), None)
 
 
+def writable(roots: Sequence[str]) -> tuple[str, ...]:
+    """The real paths of those roots that are there, without those in another one."""
+    return _outermost(root for root in map(_real, roots) if os.path.isdir(root))
+
+
 def prepare(
     site: Site, network: NetworkAccess, lookout: SteeringLookout, roots: Sequence[str], readable: Sequence[str] = ()
 ) -> Prepared:
@@ -119,7 +123,7 @@ def prepare(
         roots: Folders that the command may change.
         readable: What it has to see wherever it lies.
     """
-    present = _outermost(root for root in map(_real, roots) if os.path.isdir(root))
+    present = writable(roots)
     steering = {root: lookout.look(root) for root in present}
     settings = [path for path in map(_real, site.read_only) if _is_inside(path, present)]
     own = [path for path in map(_real, site.hidden) if _is_inside(path, present)]
