@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -20,6 +20,10 @@ UNREAD_SECONDS = 30.0
 class ClientConnection(H11Protocol):
     """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests."""
 
+    head_seconds: ClassVar[float] = HEAD_SECONDS
+    body_seconds: ClassVar[float] = BODY_SECONDS
+    unread_seconds: ClassVar[float] = UNREAD_SECONDS
+
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._latest: RequestResponseCycle | None = None
@@ -29,7 +33,7 @@ class ClientConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._expect(HEAD_SECONDS)
+        self._expect(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
@@ -40,7 +44,7 @@ class ClientConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take in data. The head of a request begins with the first byte after an answer."""
         if self._slow_sender is None and self._is_between_requests():
-            self._expect(HEAD_SECONDS)
+            self._expect(self.head_seconds)
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -49,7 +53,7 @@ class ClientConnection(H11Protocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and cycle is not self._latest:
             self._latest = cycle
-            self._expect(BODY_SECONDS)
+            self._expect(self.body_seconds)
         if cycle is not None and not cycle.more_body:
             self._expect(None)
 
@@ -57,7 +61,7 @@ class ClientConnection(H11Protocol):
         """The client reads more slowly than there is to read."""
         self.flow.pause_writing()
         self._note_read()
-        self._slow_reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._slow_reader = self.loop.call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It has read."""

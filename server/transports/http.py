@@ -135,7 +135,8 @@ def _security(options: HttpOptions) -> TransportSecuritySettings:
     names = dict.fromkeys((*LOOPBACK_NAMES, options.origin.partition("://")[2]))
     schemes = ("http", "https") if options.certificate else ("http",)
     return TransportSecuritySettings(
-        allowed_hosts=[f"{name}:*" for name in names] + list(options.allowed_hosts),
+        # Without a port where it is the usual one.
+        allowed_hosts=[*names, *(f"{name}:*" for name in names), *options.allowed_hosts],
         allowed_origins=[f"{scheme}://{name}:*" for scheme in schemes for name in names]
         + list(options.allowed_origins),
     )

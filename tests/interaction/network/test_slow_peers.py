@@ -1,0 +1,144 @@
+"""Clients that send too slowly, read too slowly or say nothing: they are cut off, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+
+from server.transports.connections import ClientConnection
+
+pytestmark = pytest.mark.anyio
+
+CEILING = 30
+HEAD = b"POST /take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
+
+
+class Hasty(ClientConnection):
+    """The connection of the server, with less patience."""
+
+    head_seconds: ClassVar[float] = 0.3
+    body_seconds: ClassVar[float] = 0.3
+    unread_seconds: ClassVar[float] = 0.3
+
+
+class Application:
+    """Takes a body, or answers without end; tells how far it came."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.has_ended = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] == "/stream":
+            try:
+                while True:
+                    with anyio.fail_after(CEILING):
+                        await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+                    self.sent += 1 << 16
+                    # uvicorn passes over what is sent to a client that is gone.
+                    if self.sent > 1 << 30 or await _is_gone(receive):
+                        return
+            finally:
+                self.has_ended.set()
+        more = True
+        while more:
+            more = (await receive()).get("more_body", False)
+        await send({"type": "http.response.body", "body": b"taken"})
+
+
+async def _is_gone(receive: Any) -> bool:
+    """Whether the client is known to be gone."""
+    with anyio.move_on_after(0):
+        return (await receive())["type"] == "http.disconnect"
+    return False
+
+
+@asynccontextmanager
+async def served(application: Application) -> AsyncGenerator[int]:
+    """The application on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(application, http=Hasty, log_config=None, lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
+                await anyio.sleep(0.01)
+            yield listener.getsockname()[1]
+            server.should_exit = True
+
+
+async def until_cut(sent: bytes, port: int) -> bytes:
+    """What a client gets that sends this and then nothing, until it is cut off."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    received = b""
+    try:
+        with anyio.fail_after(CEILING):
+            while data := await reader.read(1 << 16):
+                received += data
+    except ConnectionResetError:
+        pass
+    finally:
+        writer.close()
+    return received
+
+
+@pytest.mark.requirement("network.slow")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /take HT",
+        b"POST /take HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        HEAD,
+        HEAD + b"x" * 500,
+        b"GET /take HTTP/1.1\r\nHost: localhost\r\n\r\nGET /ta",
+    ],
+    ids=["nothing", "a line", "a header", "no body", "half a body", "half a second request"],
+)
+async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes) -> None:
+    async with served(Application()) as port:
+        await until_cut(sent, port)
+        async with httpx2.AsyncClient(timeout=CEILING) as client:
+            assert (await client.post(f"http://127.0.0.1:{port}/take", content=b"x")).text == "taken"
+
+
+@pytest.mark.requirement("network.slow")
+async def test_a_client_that_sends_in_pieces_in_time_is_served() -> None:
+    async with served(Application()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for piece in (HEAD[:20], HEAD[20:], b"x" * 400, b"x" * 600):
+            writer.write(piece)
+            await writer.drain()
+        with anyio.fail_after(CEILING):
+            assert b"200 OK" in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.requirement("network.slow")
+async def test_a_client_that_does_not_read_is_cut_off_and_others_are_served_meanwhile() -> None:
+    application = Application()
+    async with served(application) as port, httpx2.AsyncClient(timeout=CEILING) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        # No more is taken from the socket.
+        transport: Any = writer.transport
+        transport.pause_reading()
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with anyio.fail_after(CEILING):
+            while not application.has_ended.is_set():
+                assert (await client.post(f"http://127.0.0.1:{port}/take", content=b"x")).text == "taken"
+        # What the system holds for a connection, and no more.
+        assert application.sent < 64 << 20
+        assert not reader.at_eof()
+        writer.close()

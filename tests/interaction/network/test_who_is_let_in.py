@@ -1,0 +1,196 @@
+"""Tokens, certificates and health, on a real server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from mcp.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.harness import HANDSHAKE, MODERN, listening, server_arguments, write_config
+
+pytestmark = pytest.mark.anyio
+
+TOKENS = {"laptop": "laptop-token-" + "a" * 20, "bot": "bot-token-" + "b" * 20}
+ADDRESS = r"serving MCP at (https?://\S+?),"
+ACCEPT = {"accept": "application/json, text/event-stream"}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {TOKENS[name]}"}
+
+
+def settings(folder: Path, more: Mapping[str, Any] | None = None) -> Path:
+    """A settings file that names both tokens, each in a file of its own."""
+    named: dict[str, Any] = {}
+    for name, token in TOKENS.items():
+        path = folder / f"{name}.token"
+        path.write_text(token)
+        path.chmod(0o600)
+        named[name] = {"file": str(path)}
+    return write_config(folder, {"http": {"tokens": named}, "shell": {"sandbox": "off"}, **(more or {})})
+
+
+@asynccontextmanager
+async def serving(root: Path, config: Path, *options: str) -> AsyncGenerator[str]:
+    arguments = server_arguments(root, config, "--transport", "http", "--port", "0", *options)
+    async with listening([sys.executable, *arguments], ADDRESS) as url:
+        yield url
+
+
+@asynccontextmanager
+async def client_of(url: str, name: str, transport: str = "http", mode: str = HANDSHAKE) -> AsyncGenerator[Client]:
+    """A client that shows the token of this name."""
+    if transport == "sse":
+        async with Client(sse_client(f"{url}/sse", headers=bearer(name)), mode=mode, cache=None) as client:
+            yield client
+        return
+    async with (
+        httpx2.AsyncClient(headers=bearer(name), timeout=30) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, cache=None) as client,
+    ):
+        yield client
+
+
+async def jobs_of(client: Client) -> str:
+    result = await client.call_tool("list_background_jobs", {})
+    return str(result.content)
+
+
+@pytest.mark.requirement("network.tokens")
+@pytest.mark.requirement("network.health")
+async def test_nobody_is_let_in_without_a_token_anywhere_but_to_health(root: Path, tmp_path: Path) -> None:
+    async with serving(root, settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKENS['bot']}"}):
+            for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
+                answer = await client.post(url + path, json=INITIALIZE, headers=ACCEPT | headers)
+                assert answer.status_code == 401, path
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert (await client.get(f"{url}/sse", headers=headers)).status_code == 401
+        fine = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("bot"))
+        assert fine.status_code == 200
+        assert (await client.get(f"{url}/healthz")).json() == {"status": "ok"}
+        assert (await client.get(f"{url}/readyz")).json() == {"status": "ready"}
+
+
+@pytest.mark.requirement("network.tokens")
+@pytest.mark.parametrize(
+    ("transport", "mode"), [("http", HANDSHAKE), ("http", MODERN), ("sse", HANDSHAKE), ("sse", MODERN)]
+)
+async def test_with_a_token_every_client_works(root: Path, tmp_path: Path, transport: str, mode: str) -> None:
+    (root / "notes.txt").write_text("the notes")
+    async with serving(root, settings(tmp_path)) as url, client_of(url, "laptop", transport, mode) as client:
+        result = await client.call_tool("read_file", {"absolute_path": str(root / "notes.txt")})
+        assert "the notes" in str(result.content)
+
+
+@pytest.mark.requirement("network.principal")
+async def test_a_session_is_used_only_with_the_token_that_opened_it(root: Path, tmp_path: Path) -> None:
+    async with serving(root, settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
+        opened = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("laptop"))
+        session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        foreign = await client.post(f"{url}/mcp", json=ping, headers=ACCEPT | bearer("bot") | session)
+        assert foreign.status_code == 404
+        own = await client.post(f"{url}/mcp", json=ping, headers=ACCEPT | bearer("laptop") | session)
+        assert own.status_code == 200
+
+
+@pytest.mark.requirement("network.principal")
+async def test_what_belongs_to_a_client_belongs_to_its_token_in_all_its_sessions(root: Path, tmp_path: Path) -> None:
+    async with serving(root, settings(tmp_path), "--approval-mode", "yolo") as url:
+        async with client_of(url, "laptop") as first:
+            job = {"command": "exec sleep 300", "is_background": True}
+            assert not (await first.call_tool("run_shell_command", job)).is_error
+        for transport, mode in (("http", HANDSHAKE), ("http", MODERN), ("sse", HANDSHAKE)):
+            async with client_of(url, "laptop", transport, mode) as again:
+                assert "sleep 300" in await jobs_of(again)
+            async with client_of(url, "bot", transport, mode) as other:
+                assert "sleep 300" not in await jobs_of(other)
+
+
+@pytest.mark.requirement("network.address")
+async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_named(root: Path, tmp_path: Path) -> None:
+    named = {"http": {"allowedHosts": ["tools.example:*"]}}
+    config = write_config(tmp_path, named)
+    arguments = server_arguments(root, config, "--transport", "http", "--port", "0", "--host", "0.0.0.0")  # noqa: S104
+    command = ["env", f"CORETOOLS_MCP_TOKEN={TOKENS['bot']}", sys.executable, *arguments]
+    async with listening(command, ADDRESS) as url, httpx2.AsyncClient(timeout=10) as client:
+        local = url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        for host, status in (("tools.example:8808", 200), ("evil.example", 421)):
+            headers = ACCEPT | bearer("bot") | {"host": host}
+            assert (await client.post(f"{local}/mcp", json=INITIALIZE, headers=headers)).status_code == status
+        assert (await client.post(f"{local}/mcp", json=INITIALIZE, headers=ACCEPT)).status_code == 401
+
+
+def certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that it signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden))
+    return files
+
+
+@pytest.mark.requirement("network.tls")
+async def test_https_is_served_with_a_certificate(root: Path, tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    options = ("--tls-cert", str(chain), "--tls-key", str(key))
+    trusting = ssl.create_default_context(cafile=str(chain))
+    async with serving(root, settings(tmp_path), *options) as url, httpx2.AsyncClient(verify=trusting) as client:
+        assert url.startswith("https://")
+        local = url.replace("127.0.0.1", "localhost")
+        answer = await client.post(f"{local}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("bot"))
+        assert answer.status_code == 200
+
+
+@pytest.mark.requirement("network.tls")
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: Path, tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path, b"secret")
+    cases = [
+        (["--tls-cert", str(chain), "--tls-key", str(key)], "must have no password"),
+        (["--tls-cert", str(chain)], "must be PEM files that belong together"),
+        (["--tls-cert", str(tmp_path / "none.pem")], "There is no file"),
+        (["--tls-key", str(key)], "without --tls-cert"),
+    ]
+    for options, said in cases:
+        arguments = server_arguments(root, None, "--transport", "http", "--port", "0", *options)
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, encoding="utf-8", timeout=30, check=False
+        )
+        assert done.returncode == 3, options
+        assert said in done.stderr

@@ -1,0 +1,81 @@
+"""Bearer tokens: where they stand, which are refused, and whose they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from server.settings import SettingsError, TokenSource
+from server.transports.tokens import VARIABLE, VARIABLE_NAME, read_tokens
+
+pytestmark = pytest.mark.anyio
+
+FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20
+
+
+def token_file(folder: Path, token: str, mode: int = 0o600) -> TokenSource:
+    path = folder / f"{len(list(folder.iterdir()))}.token"
+    path.write_text(f"{token}\n")
+    path.chmod(mode)
+    return TokenSource(file=str(path))
+
+
+def refusal(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> str:
+    with pytest.raises(SettingsError) as refused:
+        read_tokens(sources, environment)
+    return str(refused.value)
+
+
+@pytest.mark.requirement("network.tokens")
+async def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> None:
+    tokens = read_tokens({"laptop": token_file(tmp_path, FIRST), "bot": TokenSource(env="BOT")}, {"BOT": SECOND})
+    for token, name in ((FIRST, "laptop"), (SECOND, "bot")):
+        known = await tokens.verify_token(token)
+        assert known is not None
+        assert known.client_id == name
+        assert token not in repr(known)
+    for wrong in ("", FIRST[:-1], FIRST + "a", FIRST.upper(), "é\udcff"):
+        assert await tokens.verify_token(wrong) is None
+    assert FIRST not in repr(vars(tokens))
+
+
+@pytest.mark.requirement("network.tokens")
+async def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
+    known = await read_tokens({}, {VARIABLE: f" {FIRST}\n"}).verify_token(FIRST)
+    assert known is not None
+    assert known.client_id == VARIABLE_NAME
+    named = read_tokens({"laptop": token_file(tmp_path, SECOND)}, {VARIABLE: FIRST})
+    assert await named.verify_token(FIRST) is None
+    assert not read_tokens({}, {})
+
+
+@pytest.mark.requirement("network.tokens")
+def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
+    assert "http.tokens.a needs one of file and env" in refusal({"a": TokenSource()}, {})
+    assert "needs one of" in refusal({"a": TokenSource(file="x", env="Y")}, {})
+    assert "'MISSING', which is not set" in refusal({"a": TokenSource(env="MISSING")}, {})
+    assert "cannot be read" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
+    assert "too short" in refusal({"a": TokenSource(env="A")}, {"A": "short"})
+    assert "too short" in refusal({}, {VARIABLE: "short"})
+    assert "is no token" in refusal({"a": TokenSource(env="A")}, {"A": FIRST + "\n" + SECOND})
+    twice = refusal({"a": TokenSource(env="A"), "b": TokenSource(env="B")}, {"A": FIRST, "B": FIRST})
+    assert "http.tokens.b is the same token as http.tokens.a" in twice
+    assert FIRST not in twice
+
+
+@pytest.mark.requirement("network.tokens")
+@pytest.mark.skipif(os.name != "posix", reason="not run: there are no such modes here")
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666])
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    said = refusal({"a": token_file(tmp_path, FIRST, mode)}, {})
+    assert f"(mode {mode:04o}). Run: chmod 600" in said
+
+
+@pytest.mark.requirement("network.tokens")
+@pytest.mark.skipif(os.name != "posix", reason="not run: there are no pipes with a name here")
+def test_a_pipe_in_place_of_a_token_file_blocks_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    assert "is not a file" in refusal({"a": TokenSource(file=str(tmp_path / "pipe"))}, {})
