@@ -27,6 +27,9 @@ if sys.platform == "win32":
 LINE_BYTES = 64 << 20
 """A longer line of an upstream is not taken; a call whose answer it is fails."""
 
+TURN_SECONDS = 0.005
+"""After a turn of the event loop that took longer, as very many short lines do, as long a pause is made."""
+
 READ_BYTES = 1 << 16
 """Read at once: what a pipe holds."""
 
@@ -103,7 +106,14 @@ class Incoming:
         self._resume()
 
     def _on_readable(self) -> None:
+        began = self._loop.time()
         self._read_piece()
+        took = self._loop.time() - began
+        if took > TURN_SECONDS and not self._is_ended:
+            # Others have as much time as this took.
+            self._stop()
+            self._loop.call_later(took, self._on_room)
+            return
         if not self._is_unwanted and (self.inbox.is_full or self._waiting > WAITING_BYTES):
             self._stop()
 
@@ -131,6 +141,9 @@ class Incoming:
 
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
+            if line.lstrip()[:1] != b"{":
+                self._take_unreadable(line)
+                continue
             try:
                 message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
@@ -146,6 +159,9 @@ class Incoming:
 
     def _take_unreadable(self, line: bytes) -> None:
         """A line that is no message. One with bytes that are no UTF-8 is taken without these."""
+        if line.lstrip()[:1] not in (b"{", b"["):
+            self._remarks.add(line, _NO_MESSAGE)
+            return
         text = line.decode("utf-8", "replace")
         try:
             self._put(types.jsonrpc_message_adapter.validate_json(text, by_name=False), len(line))

@@ -512,14 +512,14 @@ async def test_roots_of_any_name_are_writable_and_left_clean(tmp_path: Path, hom
 
 
 @pytest.mark.requirement("sandbox.roots")
-async def test_several_roots_one_in_the_other_and_one_through_a_link(tmp_path: Path, home: Path) -> None:
+async def test_several_roots_one_in_the_other_and_none_through_a_link(tmp_path: Path, home: Path) -> None:
     base = tmp_path.resolve()
     first, inner, other, beside = base / "a", base / "a" / "in", base / "b", base / "c"
     for folder in (first, inner, other, beside):
         folder.mkdir()
-    (base / "to-b").symlink_to(other)
+    (base / "to-c").symlink_to(beside)
     command = f"echo 1 > {first}/x; echo 1 > {inner}/x; echo 1 > {other}/x; echo 1 > {beside}/x"
-    result = await ran(home, command, first, inner, base / "to-b")
+    result = await ran(home, command, first, inner, other, base / "to-c")
     assert result.code != 0
     assert [(folder / "x").exists() for folder in (first, inner, other, beside)] == [True, True, True, False]
     assert all(not path.name.startswith(".") for folder in (first, inner, other) for path in folder.iterdir())

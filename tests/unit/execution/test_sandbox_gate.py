@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,10 @@ from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.gate import Gate
 from tools.execution.sandbox.mount_table import Mount, MountTable, holds
+from tools.execution.sandbox.placeholders import Placeholders
 from tools.execution.sandbox.view import Prepared, Site
+from tools.filesystem.changing.folder_lock import alone_in
+from tools.filesystem.descriptors import Folder
 from tools.permissions.steering_files import ABSENT_FOLDERS
 
 pytestmark = [
@@ -76,7 +80,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
     held = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.give_away()
-    assert await gate.look(())
+    assert await gate.look([()])
     while os.read(held, 1 << 16):
         pass
     os.close(held)
@@ -86,7 +90,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
 @pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
 async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
     arrive(gate, told)
-    assert not await gate.look(())
+    assert not await gate.look([()])
     os.set_blocking(gate.held, False)
     drained = 1
     with suppress(BlockingIOError):
@@ -99,15 +103,15 @@ async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: b
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_never_arrives_is_given_up(gate: Gate) -> None:
     with pytest.raises(TimeoutError):
-        await gate.look((), 0.01)
+        await gate.look([()], 0.01)
     with pytest.raises(TimeoutError):
-        gate.look_for((), 0.01)
+        gate.look_for([()], 0.01)
 
 
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
     gate.give_away()
-    assert await gate.look(())
+    assert await gate.look([()])
 
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
@@ -163,6 +167,54 @@ async def test_where_something_else_was_mounted_the_command_is_refused_and_nothi
     assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     assert "workspace changed" in refusal.value.message
     assert not (root / "ran").exists()
+
+
+@pytest.mark.requirement("sandbox.roots")
+async def test_where_a_root_itself_was_swapped_for_a_link_nothing_runs(root: Path) -> None:
+    outside = root.parent / "outside"
+    outside.mkdir()
+
+    def swap() -> None:
+        root.rename(root.parent / "moved")
+        root.symlink_to("outside")
+
+    with anyio.fail_after(30), pytest.raises(ToolError) as refusal:
+        await begun(root, "echo ran > ran", swap)
+    assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+    assert not (outside / "ran").exists()
+
+
+@pytest.mark.requirement("sandbox.gate")
+async def test_a_carriage_return_in_a_name_keeps_no_command_from_running(root: Path) -> None:
+    (root / "x\ry" / ".vscode").mkdir(parents=True)
+    assert await begun(root, "echo x > 'x\ry/.vscode/made'; exit 7", lambda: None) == 7
+    assert list((root / "x\ry" / ".vscode").iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.placeholders")
+def test_a_name_that_cannot_be_kept_free_for_want_of_descriptors_is_an_error(root: Path) -> None:
+    program = (
+        "import os, resource, sys; from tools.execution.sandbox.placeholders import Placeholders\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 2,) * 2)\n"
+        "try: Placeholders(sys.argv[1:])\n"
+        "except OSError as error: print(os.strerror(error.errno))"
+    )
+    names = [str(root / f".name{number}") for number in range(9)]
+    done = subprocess.run([sys.executable, "-c", program, *names], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout == "Too many open files\n"
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.lingering")
+async def test_a_file_can_be_written_into_a_folder_that_keeps_a_name_free(root: Path) -> None:
+    path = str(root / ".vscode")
+    held = Placeholders([path])
+    # It must not wait until that is given back, which a background job may keep for hours.
+    with Folder(path, os.open(path, os.O_RDONLY)) as folder, alone_in(folder):
+        (root / ".vscode" / "settings.json").write_text("{}")
+    held.close()
+    assert (root / ".vscode" / "settings.json").read_text() == "{}"
+    assert not (root / ".vscode").stat().st_mode & 0o1000
 
 
 @pytest.mark.requirement("sandbox.gate")

@@ -53,14 +53,16 @@ class View:
     absent: frozenset[str] = frozenset()
     network: NetworkAccess = NetworkAccess.NONE
 
-    def kept(self) -> tuple[Mount, ...]:
-        """What the mount table has to say of all that is pinned or read-only, one after the other."""
+    def expected(self) -> tuple[tuple[Mount, ...], ...]:
+        """What the mount table has to say: of each root; and of all that is pinned or read-only, in this order."""
         table = MountTable()
-        return tuple(
+        kept = tuple(
             mount
             for path in (*self.pinned, *self.read_only)
             for mount in ((Mount(None, "/", path),) if path in self.absent else table.records(path))
         )
+        # What is mounted below a root comes along, among what is hidden there.
+        return (*((table.records(root)[0],) for root in self.roots), kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Sandboxed(Confined):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
+        except OSError as error:
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     async def release(self) -> SteeringChanges:
@@ -128,7 +130,10 @@ class BubblewrapConfinement:
         if failure is None and status.program is not None:
             # Not to be lost on the way: it holds descriptors.
             with CancelScope(shield=True):
-                return await to_thread.run_sync(self._confined, status.program, spec, workspace_roots)
+                try:
+                    return await to_thread.run_sync(self._confined, status.program, spec, workspace_roots)
+                except OSError as error:
+                    raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
         if self._mode is SandboxMode.REQUIRED:
             raise _unavailable(failure)
         return Confined(spec)
@@ -209,6 +214,14 @@ class BubblewrapConfinement:
             descriptors=setup.descriptors,
         )
         return Sandboxed(wrapped, sandbox="bwrap", network=self._network, setup=setup, lingering=self._lingering)
+
+
+def _not_made(error: OSError) -> str:
+    why = os.strerror(error.errno) if error.errno else "the system refused"
+    return (
+        f"The command was not run: its sandbox could not be made ({why}), so what must stay as it is would have been "
+        "open to it. Try again when other commands have ended; if there is no space left, make some first."
+    )
 
 
 def _unavailable(failure: str | None) -> ToolError:

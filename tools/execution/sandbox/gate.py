@@ -80,11 +80,11 @@ class Gate:
                 rest = rest[os.write(self._saying, rest) :]
         self._close(self._saying)
 
-    async def look(self, expected: Sequence[Mount], seconds: float = SECONDS) -> bool:
+    async def look(self, expected: Sequence[Sequence[Mount]], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
 
         Args:
-            expected: What the mount table has to say, one mount after the other.
+            expected: What the mount table has to say; each part one mount after the other.
             seconds: How long to wait.
 
         Returns:
@@ -97,7 +97,7 @@ class Gate:
             await anyio.wait_writable(self._full)
         return self._decide(expected)
 
-    def look_for(self, expected: Sequence[Mount], seconds: float) -> bool:
+    def look_for(self, expected: Sequence[Sequence[Mount]], seconds: float) -> bool:
         """The same, blocking."""
         self._poll(self._full, seconds)
         return self._decide(expected)
@@ -106,7 +106,7 @@ class Gate:
         """Close what is open. May be called again."""
         self._close(*self._open)
 
-    def _decide(self, expected: Sequence[Mount]) -> bool:
+    def _decide(self, expected: Sequence[Sequence[Mount]]) -> bool:
         state = self._poll(self._full, 0)
         if not state:
             raise TimeoutError
@@ -116,11 +116,12 @@ class Gate:
             self.close()
         return is_passed
 
-    def _is_as(self, expected: Sequence[Mount]) -> bool:
+    def _is_as(self, expected: Sequence[Sequence[Mount]]) -> bool:
         # It tells its process before that begins to mount.
         with suppress(OSError, ValueError, IndexError):
             process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
-            return holds(mounts(process, NEW_ROOT), expected)
+            table = mounts(process, NEW_ROOT)
+            return all(holds(table, part) for part in expected)
         return False
 
     def _poll(self, descriptor: int, seconds: float) -> int:

@@ -36,7 +36,9 @@ class Lingering:
         return _FOLDERS if self._seconds else frozenset()
 
     def keep(self, placeholders: Placeholders) -> None:
-        """Take over what a command still holds, and give it back soon."""
+        """Take over what a command still holds, and give it back soon. What was kept of the same before is let go."""
+        for older in [kept for kept in self._kept if set(kept.paths) <= set(placeholders.paths)]:
+            self._let_go(older)
         self._kept.add(placeholders)
         get_running_loop().call_later(self._seconds, self._let_go, placeholders)
 

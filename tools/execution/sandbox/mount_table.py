@@ -35,7 +35,7 @@ def mounts(process: int | str = "self", top: str = "") -> list[Mount]:
     Raises:
         OSError: The process is gone, or is not ours.
     """
-    with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+    with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
         table = [line.split(" ", 5)[2:5] for line in lines if top in line]
     return [
         Mount(device, _unescaped(what), _unescaped(at.removeprefix(top)) or "/")
@@ -46,17 +46,13 @@ def mounts(process: int | str = "self", top: str = "") -> list[Mount]:
 
 def holds(table: Sequence[Mount], expected: Sequence[Mount]) -> bool:
     """Whether a table has what is expected, in its order and with nothing in between."""
-    places = [mount.at for mount in expected]
-    count = len(places)
-    for first in range(len(table) - count + 1):
-        part = table[first : first + count]
-        if [mount.at for mount in part] == places:
-            return all(map(_is, part, expected))
-    return False
+    count = len(expected)
+    parts = (table[first : first + count] for first in range(len(table) - count + 1))
+    return any(all(map(_is, part, expected)) for part in parts)
 
 
 def _is(mount: Mount, expected: Mount) -> bool:
-    return mount.what == expected.what and expected.device in {None, mount.device}
+    return mount[1:] == expected[1:] and expected.device in {None, mount.device}
 
 
 class MountTable:

@@ -9,15 +9,21 @@ A folder that somebody has put something into is never removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
+import time
 import weakref
 from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager, suppress
 
-ATTEMPTS = 5
-"""How often a folder that another server is just removing is made anew."""
+ATTEMPTS = 200
+PAUSE_SECONDS = 0.005
+"""How often a folder that another server is just removing is made anew, and how long that may take between."""
+
+_NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""Why a folder cannot be made where no command can make anything either."""
 
 
 MODE = stat.S_ISVTX | 0o755
@@ -28,7 +34,10 @@ class Placeholders:
     """Empty folders at absent paths, held until `release`.
 
     Args:
-        paths: Where; what is taken by something else, or cannot be made, is left alone.
+        paths: Where; what is taken by something else, or cannot be made by a command either, is left alone.
+
+    Raises:
+        OSError: A name cannot be kept free.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -61,17 +70,41 @@ class Placeholders:
 
     def _take(self, path: str) -> None:
         for _ in range(ATTEMPTS):
-            is_made = False
-            # Where we may not make it, no command can either.
-            with suppress(OSError), _folder_of(path) as folder:
-                os.mkdir(os.path.basename(path), MODE, dir_fd=folder)
-                is_made = True
-            if not is_made and not is_placeholder(path):
+            is_made = _make(path)
+            if is_made is None:
                 return
-            descriptor = _hold(path)
-            if descriptor is not None:
-                self._held.append((path, descriptor))
+            if is_made or is_placeholder(path):
+                try:
+                    descriptor = _hold(path)
+                except OSError:
+                    if is_made:
+                        os.rmdir(path)
+                    raise
+                if descriptor is not None:
+                    self._held.append((path, descriptor))
+                    return
+            elif os.path.lexists(path):
                 return
+            time.sleep(PAUSE_SECONDS)
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _make(path: str) -> bool | None:
+    """Make a folder; whether it was not there, `None` where no command can make anything either.
+
+    Raises:
+        OSError: It cannot be made now, but perhaps by a command later.
+    """
+    try:
+        with _folder_of(path) as folder:
+            os.mkdir(os.path.basename(path), MODE, dir_fd=folder)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            return None
+        raise
+    return True
 
 
 def _finish(held: list[tuple[str, int]], removed: list[int]) -> None:
@@ -106,7 +139,7 @@ def _hold(path: str) -> int | None:
 
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

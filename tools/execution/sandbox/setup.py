@@ -58,7 +58,7 @@ class Setup:
             self.numbers.options: self.gate.options,
         }
 
-    def say(self) -> tuple[Mount, ...]:
+    def say(self) -> tuple[tuple[Mount, ...], ...]:
         """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
 
         Returns:
@@ -67,7 +67,7 @@ class Setup:
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         self.gate.say(bubblewrap_options(prepared.view, self._folder, self.numbers))
-        return prepared.view.kept()
+        return prepared.view.expected()
 
     async def begin(self) -> bool:
         """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted.
@@ -78,7 +78,7 @@ class Setup:
         Raises:
             TimeoutError: It takes too long.
         """
-        expected: tuple[Mount, ...] = ()
+        expected: tuple[tuple[Mount, ...], ...] = ()
         # Not to be lost on the way: folders are made.
         with CancelScope(shield=True):
             expected = await to_thread.run_sync(self.say)

@@ -107,8 +107,12 @@ def too_broad(roots: Sequence[str]) -> str | None:
 
 
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
-    """The real paths of those roots that are there, without those in another one."""
-    return _outermost(root for root in map(_real, roots) if os.path.isdir(root))
+    """Those roots that are there, without those in another one.
+
+    Args:
+        roots: Real paths. They are not followed again: another command may have put a link in the place of one.
+    """
+    return _outermost(root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
 
 
 def prepare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import threading
 import time
@@ -74,11 +75,32 @@ def _lock_until(end: float, descriptor: int) -> bool:
     """Whether there is a lock, which is ours now."""
     locked = try_lock(descriptor)
     while locked is False:
+        if _keeps_a_name_free(descriptor):
+            return _share(descriptor)
         if time.monotonic() > end:
             raise _busy()
         time.sleep(POLL_SECONDS)
         locked = try_lock(descriptor)
     return locked is True
+
+
+def _keeps_a_name_free(descriptor: int) -> bool:
+    """Whether a folder only stands for a name while commands run in the sandbox: an empty one, with a mark."""
+    try:
+        return bool(os.fstat(descriptor).st_mode & stat.S_ISVTX) and not os.listdir(descriptor)
+    except OSError:
+        return False
+
+
+def _share(descriptor: int) -> bool:
+    """Make such a folder an ordinary one, and lock it together with those who hold it: they let it be then."""
+    if sys.platform == "win32":
+        return False
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~stat.S_ISVTX)
+    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return True
 
 
 def _busy() -> OSError:
