@@ -494,7 +494,8 @@ def children() -> Callable[[], set[int]]:
     def look() -> set[int]:
         found: set[int] = set()
         for task in os.listdir("/proc/self/task"):
-            found |= {int(pid) for pid in Path("/proc/self/task", task, "children").read_text().split()}
+            with suppress(FileNotFoundError):  # a thread that has ended since
+                found |= {int(pid) for pid in Path("/proc/self/task", task, "children").read_text().split()}
         return found
 
     return look

@@ -160,10 +160,19 @@ def _remove(path: str, descriptor: int) -> bool:
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(descriptor, path):
-            with _folder_of(path) as folder:
-                os.rmdir(os.path.basename(path), dir_fd=folder)
+            _remove_empty(path)
             return True
     return False
+
+
+def _remove_empty(path: str) -> None:
+    try:
+        with _folder_of(path) as folder:
+            os.rmdir(os.path.basename(path), dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        os.rmdir(path)  # the same but for a folder above that was swapped since, where it can take an empty one at most
 
 
 @contextmanager
