@@ -7,6 +7,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
