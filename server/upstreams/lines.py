@@ -109,13 +109,16 @@ class Incoming:
         began = self._loop.time()
         self._read_piece()
         took = self._loop.time() - began
-        if took > TURN_SECONDS and not self._is_ended:
+        if self._is_full():
+            self._stop()
+        elif took > TURN_SECONDS and not self._is_ended:
             # Others have as much time as this took.
             self._stop()
-            self._loop.call_later(took, self._on_room)
-            return
-        if not self._is_unwanted and (self.inbox.is_full or self._waiting > WAITING_BYTES):
-            self._stop()
+            self._loop.call_later(took, self._resume)
+
+    def _is_full(self) -> bool:
+        """Whether the session has to take something first; it says when it has."""
+        return not self._is_unwanted and (self.inbox.is_full or self._waiting > WAITING_BYTES)
 
     def _read_piece(self) -> bool:
         """Read once; whether there may be more."""

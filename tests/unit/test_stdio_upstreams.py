@@ -23,8 +23,8 @@ from tools.execution.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.lines import LINE_BYTES
-from server.upstreams.standard_error import LINES_IN_A_ROW
+from server.upstreams.lines import LINE_BYTES, Incoming
+from server.upstreams.standard_error import LINES_IN_A_ROW, Remarks
 from server.upstreams.stdio import Streams, UpstreamProgram, stdio_streams
 
 pytestmark = pytest.mark.anyio
@@ -331,3 +331,29 @@ async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredS
 @pytest.mark.requirement("upstream.errors")
 def test_what_upstreams_write_is_logged_at_every_level() -> None:
     assert logging.getLogger("server.upstreams.standard_error").isEnabledFor(logging.INFO)
+
+
+@pytest.mark.requirement("upstream.stdio.bounds")
+async def test_very_many_short_messages_that_nobody_takes_stop_being_read() -> None:
+    line = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
+    offered = memoryview(line * 200_000)
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    incoming = Incoming(reading, Remarks("a"))
+    written, looks = 0, 0
+    try:
+        # Reading has stopped once the pipe stays full for many looks.
+        while looks < 100 and written < len(offered):
+            try:
+                written += os.write(writing, offered[written : written + (1 << 16)])
+                looks = 0
+            except BlockingIOError:
+                looks += 1
+            await anyio.sleep(0.005)
+    finally:
+        incoming.discard()
+        incoming.end()
+        os.close(reading)
+        os.close(writing)
+    assert written < len(offered) // 4

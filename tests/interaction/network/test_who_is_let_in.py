@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ssl
 import subprocess
 import sys
@@ -13,15 +12,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.harness import HANDSHAKE, MODERN, listening, server_arguments, write_config
+from tests.unit.web.certificates import signed_for
 
 pytestmark = pytest.mark.anyio
 
@@ -144,21 +141,8 @@ async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_nam
 
 
 def certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that it signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    """Files with a certificate for localhost and its key."""
+    key, made = signed_for("localhost")
     hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     files = folder / "certificate.pem", folder / "key.pem"
     files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))

@@ -29,6 +29,19 @@ class Authority:
 
 def authority_for(host: str, folder: Path) -> Authority:
     """An authority that has signed a certificate for one host."""
+    key, certificate = signed_for(host)
+    pem = folder / "certificate.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pem)
+    return Authority(server, lambda: ssl.create_default_context(cafile=str(pem)))
+
+
+def signed_for(host: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A key, and a certificate for one host that it has signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
     now = dt.datetime.now(dt.UTC)
@@ -44,11 +57,4 @@ def authority_for(host: str, folder: Path) -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem = folder / "certificate.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(pem)
-    return Authority(server, lambda: ssl.create_default_context(cafile=str(pem)))
+    return key, certificate

@@ -18,13 +18,14 @@ import weakref
 from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager, suppress
 
+from tools.filesystem.changing.folder_lock import try_lock
+
 ATTEMPTS = 200
 PAUSE_SECONDS = 0.005
 """How often a folder that another server is just removing is made anew, and how long that may take between."""
 
 _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """Why a folder cannot be made where no command can make anything either."""
-
 
 MODE = stat.S_ISVTX | 0o755
 """Anybody who could write in the folder above can see that it is empty, and its owner can put something into it."""
@@ -135,31 +136,23 @@ def _hold(path: str) -> int | None:
     """A descriptor with a shared lock, or `None` where the folder is being removed."""
     if sys.platform == "win32":
         return None
-    import fcntl  # noqa: PLC0415 - not on every system
-
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if _is_at(descriptor, path):
-            return descriptor
-    except OSError:
-        pass
+    # Where a file system has no locks, other servers do not wait for this one, and the folder is kept all the same.
+    if try_lock(descriptor, shared=True) is not False:
+        with suppress(OSError):
+            if _is_at(descriptor, path):
+                return descriptor
     os.close(descriptor)
     return None
 
 
 def _remove(path: str, descriptor: int) -> bool:
     """Whether the folder is gone now, by us."""
-    if sys.platform == "win32":
-        return False
-    import fcntl  # noqa: PLC0415 - not on every system
-
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(descriptor, path):
+        if try_lock(descriptor) is not False and _is_at(descriptor, path):
             _remove_empty(path)
             return True
     return False

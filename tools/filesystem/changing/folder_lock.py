@@ -75,8 +75,8 @@ def _lock_until(end: float, descriptor: int) -> bool:
     """Whether there is a lock, which is ours now."""
     locked = try_lock(descriptor)
     while locked is False:
-        if _keeps_a_name_free(descriptor):
-            return _share(descriptor)
+        if _keeps_a_name_free(descriptor) and _share(descriptor):
+            return True
         if time.monotonic() > end:
             raise _busy()
         time.sleep(POLL_SECONDS)
@@ -96,25 +96,22 @@ def _share(descriptor: int) -> bool:
     """Make such a folder an ordinary one, and lock it together with those who hold it: they let it be then."""
     if sys.platform == "win32":
         return False
-    import fcntl  # noqa: PLC0415 - not on every system
-
     os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~stat.S_ISVTX)
-    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return True
+    return try_lock(descriptor, shared=True) is True
 
 
 def _busy() -> OSError:
     return OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
-def try_lock(descriptor: int) -> bool | None:
-    """Whether what is open is ours now; `None` where there are no locks."""
+def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
+    """Whether what is open is ours now, or shared with others; `None` where there are no locks."""
     if sys.platform == "win32":
         return None
     import fcntl  # noqa: PLC0415 - not on every system
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
