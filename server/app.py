@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
+from itertools import chain
 from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.session import ServerSession
+from mcp.server.context import CallNext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from mcp.shared.subscriptions import ToolsListChanged
 
+from server.announcements import Announcements
 from server.audit import AuditLog
-from server.clients import STDIO_KEY, Client, ClientRoots, ClientTable, RequestContext
+from server.clients import STDIO_KEY, Client, ClientRoots, ClientTable, RequestContext, client_key
 from server.commands import Commands
-from server.consent.confirmers import ConfirmationOptions, Confirmers
+from server.consent.confirmers import QUESTION_KEY, AlreadyConsented, ConfirmationOptions, Confirmers
 from server.consent.malformed_answers import let_malformed_answers_pass
-from server.core_server import CoreServer, instructions
+from server.core_server import CoreServer, instructions, is_open
 from server.custom_tools import CustomTools
+from server.exchange import exchange_of
 from server.exposure import complete, result_to_wire, tool_to_wire
 from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
 from server.permissions import permission_policy, rule_keeper
+from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
-from server.upstreams.pool import UpstreamPool
+from server.upstreams.connection import Upstream
+from server.upstreams.delivery import CallContext
+from server.upstreams.peer import as_mapping
+from server.upstreams.proxy import Proxy, Surroundings
+from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
 from tools.consent import Judgement
@@ -58,9 +65,6 @@ EXIT_PLAN_MODE = "exit_plan_mode"
 
 ASK_USER_QUESTION = "ask_user_question"
 """Listed for clients that can show a person a form."""
-
-TELL_SECONDS = 10.0
-"""How long a session may take to hear of a change."""
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
@@ -89,7 +93,7 @@ class App:
         self._commands = Commands(report)
         self._services = Services(commands=self._commands.runner)
         web, memory, self._todos = UrlAccess(settings.web), settings.memory.for_tools(report.own_folder), TodoLists()
-        for tool in builtin_tools(
+        built_in = builtin_tools(
             fetcher=web.fetcher,
             search=settings.web.search.for_tools(),
             opener=web.opener,
@@ -97,10 +101,12 @@ class App:
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self._commands.programs,
-        ):
+        )
+        for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
         self.registry.on_change(self._tools_changed)
-        self.custom_tools = CustomTools(settings, self._commands, self.registry)
+        reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
+        self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
             settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
         )
@@ -122,11 +128,24 @@ class App:
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
+        self._bus = InMemorySubscriptionBus()
+        self._announcements = Announcements(self._bus, self.clients.sessions)
+        self.proxy = Proxy(
+            report,
+            Surroundings(
+                registry=self.registry,
+                served_over=served_over,
+                key_of=lambda ctx: client_key(ctx) or "",
+                own_prompts=lambda: frozenset({AT}) if settings.tools.built_in else frozenset(),
+                before=self._before,
+                bus=self._bus,
+                changed=lambda kind: self._announcements.note(kind, self._tasks),
+            ),
+        )
+        self.pool = self.proxy.pool
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
-        self._bus = InMemorySubscriptionBus()
         self._listings: dict[tuple[bool, bool], dict[str, Any]] = {}
         self._remembered = MemoryResources(memory, self._todos)
         self.server = self._build_server()
@@ -146,10 +165,11 @@ class App:
                 on_roots_list_changed=self._on_roots_list_changed,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
+        server.has_upstreams = bool(self._report.upstreams)
         FileFeatures(self._flow, self._context_of, self._confirmers, self._remembered).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
-        server.middleware.append(let_malformed_answers_pass)
+        server.middleware += [let_malformed_answers_pass, self.proxy.features, self._answer_as_it_is]
         return server
 
     @asynccontextmanager
@@ -161,18 +181,22 @@ class App:
                 yield
             finally:
                 self._tasks = None
+                self._announcements.stop()
                 tasks.cancel_scope.cancel()
                 await self._commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(self._audit.close)
 
-    def start_upstreams(self) -> None:
+    def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery of custom tools, and follow the settings, once.
 
         Called when a client is really there: some start a server only to probe it.
+
+        Args:
+            ctx: The client's request; upstreams are told what the one client over stdio can do.
         """
         if self._tasks is not None:
-            self.pool.start(self._tasks)
+            self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self.live.start(self._tasks)
 
@@ -186,26 +210,24 @@ class App:
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)
+        self.proxy.delivery.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 
     def _tools_changed(self) -> None:
         self._listings.clear()
-        if self._tasks is not None:
-            self._tasks.start_soon(self._tell_tools_changed, list(self.clients.sessions()))
+        self._announcements.note("tools", self._tasks)
 
-    async def _tell_tools_changed(self, sessions: Sequence[ServerSession]) -> None:
-        """Tell these sessions, and whoever listens in the 2026-07-28 revision, that the list of tools changed."""
-        await self._bus.publish(ToolsListChanged())
-        async with anyio.create_task_group() as tasks:
-            for session in sessions:
-                tasks.start_soon(_tell_tools_changed, session)
+    async def _before(self, ctx: RequestContext) -> None:
+        """Every request of a client that is really there begins with this."""
+        self.start_upstreams(ctx)
+        self.clients.of(ctx)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
         self.clients.follow(ctx)
-        self.start_upstreams()
+        self.start_upstreams(ctx)
         if self._workspaces.follows_client and self._tasks is not None:
             self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
 
@@ -213,13 +235,14 @@ class App:
         del params
         client = self.clients.of(ctx)
         client.roots = None
+        await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
         await ask_roots(client, ctx, related=False)
 
     async def _on_list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Mapping[str, Any]:
         del params
-        self.start_upstreams()
+        self.start_upstreams(ctx)
         await self.pool.wait_for_first_list()
         await self.custom_tools.wait_for_first_list()
         plans, shows_forms = _is_planning(self.clients.of(ctx)), self._confirmers.shows_forms(ctx)
@@ -227,7 +250,7 @@ class App:
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": tools, "ttlMs": 0, "cacheScope": "private"}
+            listing = self._listings[plans, shows_forms] = {"tools": tools, **LISTS}
         return complete(listing, ctx.protocol_version)
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
@@ -239,48 +262,94 @@ class App:
         """
         of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
-        tools = (tool for tool in self.registry.get_all_tools() if tool.name not in hidden)
+        tools = self.registry.get_all_tools()
+        if self._settings.tools.built_in:  # else these are names of others
+            tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self._policy.why_not_offered(tool) is None]
 
+    async def _answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """A middleware: lists of tools, and calls of tools of upstreams, go out as they are.
+
+        The SDK's models would drop what they do not know.
+        """
+        params = ctx.params or {}
+        if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
+            return finished(ctx.method, dict(await self._on_list_tools(ctx, None)), ctx.protocol_version)
+        name, arguments = params.get("name"), params.get("arguments")
+        if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
+            owner = self.pool.owner_of(name)
+            if owner is not None:
+                call = FunctionCall(name, as_mapping(arguments))
+                result = await self._call_upstream(ctx, call, owner)
+                return finished(ctx.method, dict(result), ctx.protocol_version)
+        return await call_next(ctx)
+
+    async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
+        """A call of a tool of an upstream, which may be one round of several.
+
+        Raises:
+            MCPError: The upstream answered with an error, or nobody has this tool.
+        """
+        self.start_upstreams(ctx)
+        client = self.clients.of(ctx)
+        exchange = self.proxy.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
+        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
+        await owner.known.wait()
+        workspace = self._workspaces.workspace(client.roots, client.readable)
+        context = CallContext(**self._context_fields(ctx, client, workspace), exchange=exchange)
+        confirmer = self._confirmers.of(ctx, answered(ctx), client.state.key)
+        if exchange.is_resumed:
+            confirmer = AlreadyConsented()
+        try:
+            with client.at_work():
+                outcome = await self._flow.run(call, context, confirmer)
+        except ToolNotRegisteredError as error:
+            if owner.is_connected:
+                raise _unknown(error, error.message) from None
+            # A tool of an upstream that is down is not unknown, only not available.
+            owner.retry_now()
+            outcome = ToolResult.failed(owner.unavailable())
+        except ToolError as error:
+            outcome = ToolResult.failed(error)
+        if (said := context.protocol_error.error) is not None:
+            raise as_protocol_error(said)
+        return self._wire(ctx, call.name, outcome, client)
+
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-        self.start_upstreams()
+        """A call of a tool of ours."""
+        self.start_upstreams(ctx)
         client = self.clients.of(ctx)
         try:
             with client.at_work():
                 outcome = await self._outcome(ctx, params, client)
         except ToolError as error:
             outcome = ToolResult.failed(error)
+        return self._wire(ctx, params.name, outcome, client)
+
+    def _wire(
+        self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client
+    ) -> Mapping[str, Any]:
         if isinstance(outcome, Question):
             return self._confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
-        return result_to_wire(params.name, outcome, self._settings.results.display, ctx.protocol_version)
+        return result_to_wire(name, outcome, self._settings.results.display, ctx.protocol_version)
 
     async def _outcome(
         self, ctx: RequestContext, params: types.CallToolRequestParams, client: Client
     ) -> ToolResult | Question:
-        owner = self.pool.owner_of(params.name)
         # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-        if owner is None and not self.registry.knows(params.name):
+        if not self.registry.knows(params.name):
             await self.custom_tools.wait_until_known()
-        if owner is not None:
-            await owner.known.wait()
-            workspace = self._workspaces.workspace(client.roots, client.readable)
-        else:
-            workspace = await self._workspaces.workspace_of(client, ctx)
-        context = self._context(ctx, client, workspace)
+        context = self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
         mode = client.state.approval_mode
         call = FunctionCall(params.name, params.arguments or {})
         confirmer = self._confirmers.of(ctx, params, client.state.key)
         try:
             outcome = await self._flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
-            if owner is None or owner.is_connected:
-                data = {"nearest": list(error.nearest)}
-                message = NO_AGENTS if params.name == DELEGATING else error.message
-                raise MCPError(code=types.INVALID_PARAMS, message=message, data=data) from None
-            # A tool of an upstream that is down is not unknown, only not available.
-            outcome = ToolResult.failed(owner.unavailable())
+            is_of_agents = params.name == DELEGATING and self._settings.tools.built_in
+            raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
         if client.state.approval_mode is not mode:
-            await self._tell_tools_changed(list(client.sessions))
+            await self._announcements.tell("tools", list(client.sessions))
         return outcome
 
     async def judge(self, call: FunctionCall) -> Judgement:
@@ -295,19 +364,26 @@ class App:
 
     async def _context_of(self, ctx: RequestContext) -> ToolContext:
         """What a request for files acts in; the client's roots are waited for as for a call."""
-        self.start_upstreams()
+        self.start_upstreams(ctx)
         client = self.clients.of(ctx)
         return self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
 
     def _context(self, ctx: RequestContext, client: Client, workspace: Workspace) -> ToolContext:
-        return ToolContext(
-            workspace=workspace,
-            limits=self._limits,
-            client=client.state,
-            services=self._services,
-            media=self._settings.media,
-            progress=_progress_of(ctx),
-        )
+        return ToolContext(**self._context_fields(ctx, client, workspace))
+
+    def _context_fields(self, ctx: RequestContext, client: Client, workspace: Workspace) -> dict[str, Any]:
+        return {
+            "workspace": workspace,
+            "limits": self._limits,
+            "client": client.state,
+            "services": self._services,
+            "media": self._settings.media,
+            "progress": _progress_of(ctx),
+        }
+
+
+def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(error.nearest)})
 
 
 def _is_planning(client: Client) -> bool:
@@ -315,11 +391,13 @@ def _is_planning(client: Client) -> bool:
     return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
 
 
-async def _tell_tools_changed(session: ServerSession) -> None:
-    """Tell one session; one that does not read must not keep the others from hearing of it."""
-    # One that has just ended needs no word either.
-    with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await session.send_tool_list_changed()
+def answered(ctx: RequestContext) -> types.InputResponseRequestParams:
+    """The answer to a question of ours that a request carries, if there is one."""
+    params = ctx.params or {}
+    responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
+    given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
+    fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}
+    return types.InputResponseRequestParams.model_validate(fields, by_name=False)
 
 
 def _progress_of(ctx: RequestContext) -> Any:

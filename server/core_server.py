@@ -8,6 +8,7 @@ import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
+from server.clients import RequestContext
 from server.settings import SettingsReport
 
 INSTRUCTIONS = (
@@ -22,6 +23,9 @@ INSTRUCTIONS = (
 
 class CoreServer(Server[dict[str, Any]]):
     """The SDK's server; what it announces is the same on every transport."""
+
+    has_upstreams = False
+    """Whether there are servers behind us, which may offer everything."""
 
     def create_initialization_options(
         self,
@@ -45,6 +49,14 @@ class CoreServer(Server[dict[str, Any]]):
         capabilities = super().get_capabilities(
             notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
         )
+        if self.has_upstreams:
+            # What is not there now may come with an upstream, and nothing can be announced later.
+            capabilities.tools = types.ToolsCapability(list_changed=True)
+            capabilities.prompts = types.PromptsCapability(list_changed=True)
+            capabilities.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
+            capabilities.completions = types.CompletionsCapability()
+            capabilities.logging = types.LoggingCapability()
+            return capabilities
         if capabilities.prompts is not None:
             capabilities.prompts = types.PromptsCapability(list_changed=False)
         if capabilities.resources is not None:
@@ -52,7 +64,18 @@ class CoreServer(Server[dict[str, Any]]):
         return capabilities
 
 
-def instructions(report: SettingsReport) -> str:
-    """Our own text, and for each server behind us what the operator says it is for."""
-    lines = [f"{alias}__*: {entry.description}" for alias, entry in report.upstreams.items() if entry.description]
-    return "\n".join([INSTRUCTIONS, *(["Tools of other servers:", *lines] if lines else [])])
+def is_open(ctx: RequestContext) -> bool:
+    """Whether this is a request of a client that has introduced itself; others are refused by the SDK."""
+    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    return ctx.request_id is not None and connection.initialize_accepted
+
+
+def instructions(report: SettingsReport) -> str | None:
+    """Our own text, and for each server behind us what the operator says it is for; `None` for nothing at all."""
+    own = [INSTRUCTIONS] if report.settings.tools.built_in else []
+    lines = [
+        f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
+        for alias, entry in report.upstreams.items()
+        if entry.description
+    ]
+    return "\n".join([*own, *(["Tools of other servers:", *lines] if lines else [])]) or None

@@ -114,6 +114,15 @@ class _NobodyToAsk:
         return Unavailable(client_decides=decides, way_out=way_out)
 
 
+class AlreadyConsented:
+    """The way to ask in a later round of a call: consent was given in the first one."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Yes, to the same action: the state of the round is bound to it."""
+        del question
+        return Answer(Decision.ONCE)
+
+
 @dataclass(frozen=True, slots=True)
 class _LiveQuestion:
     options: ConfirmationOptions

@@ -32,16 +32,18 @@ class SealedStates:
         self._codec = AESGCMRequestStateCodec([os.urandom(32)])
         self._spent: dict[str, float] = {}
 
-    def seal(self, fingerprint: str, client_key: str) -> str:
+    def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
         """A state for one action of one client.
 
         Args:
             fingerprint: The action, as `Question.fingerprint` has it.
             client_key: The client; empty for one that cannot be told from others.
+            carried: What comes back with it.
         """
         claims = {
             "fingerprint": fingerprint,
             "client": client_key,
+            "carried": carried or {},
             "nonce": os.urandom(12).hex(),
             "expires": self._clock() + self._seconds,
         }
@@ -49,18 +51,20 @@ class SealedStates:
 
     def redeem(self, state: str | None, fingerprint: str, client_key: str) -> bool:
         """Use up a state. False if it is forged, replayed, late, or belongs to something else."""
-        if state is None:
-            return False
+        return state is not None and self.open(state, fingerprint, client_key) is not None
+
+    def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
+        """Use up a state, and give back what it carries; `None` where `redeem` says false."""
         try:
             claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
         except (InvalidRequestState, ValueError):
             logger.warning("an answer came with a state that this server did not seal")
-            return False
+            return None
         now = self._clock()
         self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
         if claims["expires"] <= now or claims["nonce"] in self._spent:
-            return False
+            return None
         if claims["fingerprint"] != fingerprint or claims["client"] != client_key:
-            return False
+            return None
         self._spent[claims["nonce"]] = claims["expires"]
-        return True
+        return dict(claims["carried"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,8 +17,12 @@ from server.settings.errors import KeyPath
 from server.settings.files import real_path
 from server.settings.layers import FileState
 from server.settings.variables import HINT
+from server.upstreams.connection import Audience, Upstream
+from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.pool import UpstreamPool
+from server.upstreams.proxy import EVERYTHING
 from tools.builtins import builtin_tools
+from tools.contract.result import ToolResult
 from tools.discovery.discovery import DiscoveryStatus
 from tools.execution.environment import command_environment
 from tools.filesystem.programs import find_configured
@@ -138,10 +141,21 @@ async def check_files(report: SettingsReport) -> Sequence[Finding]:
     return found
 
 
+def _no_call(upstream: Upstream) -> UpstreamCall:
+    """Nothing is called while it is only looked at."""
+
+    async def refuse(*_: object) -> ToolResult:
+        raise upstream.unavailable()
+
+    return refuse
+
+
 async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
     """The servers behind this one, each connected."""
     registry = ToolRegistry()
-    pool = UpstreamPool(report.upstreams, registry, 0)
+    for tool in builtin_tools() if report.settings.tools.built_in else ():
+        registry.register_tool(tool)  # their names are taken
+    pool = UpstreamPool(report.upstreams, registry, 0, report.settings.proxy.name_budget, _no_call)
     left_out = [
         Finding(f"server {entry.alias}", Health.BROKEN, f"left out: {entry.left_out}", HINT)
         if entry.lacks_variable
@@ -151,24 +165,27 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
     ]
     found: dict[str, Finding] = {}
 
-    async def wait(upstream: Any) -> None:
+    async def wait(upstream: Upstream) -> None:
         begun = anyio.current_time()
         with anyio.move_on_after(UPSTREAM_SECONDS):
             await upstream.known.wait()
         took = f"{anyio.current_time() - begun:.1f} s"
         subject = f"server {upstream.alias}"
         if upstream.is_connected:
-            count = sum(tool.name.startswith(f"{upstream.alias}__") for tool in registry.get_all_tools())
+            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
             found[upstream.alias] = Finding(subject, Health.OK, f"connected in {took}, {count} tools")
         else:
-            why = upstream.problem or "it did not answer"
+            why = upstream.standing.problem or "it did not answer"
             remedy = f"look at mcpServers.{upstream.alias}; what it wrote is on standard error"
-            found[upstream.alias] = Finding(subject, Health.BROKEN, f"{upstream.state} after {took}: {why}", remedy)
+            found[upstream.alias] = Finding(
+                subject, Health.BROKEN, f"{upstream.standing.state} after {took}: {why}", remedy
+            )
 
     async with anyio.create_task_group() as group:
-        pool.start(group)
+        pool.start(group, Audience(EVERYTHING, None, is_one=True, is_modern=True, question_seconds=0))
         async with anyio.create_task_group() as waiting:
             for upstream in pool.upstreams:
                 waiting.start_soon(wait, upstream)
         group.cancel_scope.cancel()
-    return [*(found[upstream.alias] for upstream in pool.upstreams), *left_out]
+    hidden = [Finding(f"server {entry.origin.alias}", Health.ABSENT, str(entry)) for entry in pool.catalog.names.hidden]
+    return [*(found[upstream.alias] for upstream in pool.upstreams), *hidden, *left_out]

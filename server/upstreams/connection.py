@@ -1,34 +1,31 @@
 """One upstream, kept by one owner task: connect with a deadline, list, watch, come back after a loss.
 
-The task that enters a connection is the task that leaves it. Everybody else sends calls through it and gets,
+The task that enters a connection is the task that leaves it. Everybody else sends requests through it and gets,
 while it is down, an answer at once that tells its state.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import anyio
-import mcp_types as types
-from anyio.streams.memory import MemoryObjectReceiveStream
-from mcp.client import Client
-from mcp.client.session import ClientSession
-from mcp.shared.exceptions import MCPError
-from mcp_types import SERVER_INFO_META_KEY
-from pydantic import RootModel
 
+from server.exchange import Exchange, Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import exposed_names, is_included
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from server.upstreams.reach import Way, watched, ways_to
-from tools.contract.context import ToolContext
+from server.upstreams.chain import THIS_SERVER
+from server.upstreams.era import IncompatibleError, wanted_for
+from server.upstreams.listing import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Offer, read_lists
+from server.upstreams.peer import ConnectionLostError, UpstreamError
+from server.upstreams.reach import Way, ways_to
+from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
+from server.upstreams.session import SessionOptions, UpstreamSession, open_session
+from server.upstreams.state import WAYS_TO_AUTHENTICATE, Standing, UpstreamState
+from server.upstreams.subscriptions import Subscriptions
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import ToolResult
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter
@@ -39,24 +36,33 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
 """A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
 
-MAX_PAGES = 100
-"""Pages of a tool list that are followed; an upstream whose cursor never ends cannot hold us."""
+SOON_SECONDS = 10.0
+CRASHES = 3
+"""An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
 
-CONNECTION_CODES = frozenset({-32000, -32001})
-"""The SDK's own codes for a closed connection and a timeout; they are never passed on as the upstream's."""
+SETTLE_SECONDS = 0.05
+"""How long changes of lists are gathered before they are read."""
+
+_KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
 
-class RawResult(RootModel[dict[str, Any]]):
-    """A result as it came, so that fields which the SDK's models do not know are kept."""
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who is behind us.
 
+    Args:
+        announced: The capabilities that are announced to upstreams for them.
+        standing: The one client, where there is just one and it can be reached at any time.
+        is_one: Whether there is just one client.
+        is_modern: Whether the 2026-07-28 revision is what it, or most of them, speak.
+        question_seconds: How long a question may stay open.
+    """
 
-class UpstreamState(StrEnum):
-    """Where an upstream stands, as people are told."""
-
-    WAITING = "waiting"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    FAILED = "failed"
+    announced: Json
+    standing: Exchange | None
+    is_one: bool
+    is_modern: bool
+    question_seconds: float
 
 
 class Upstream:
@@ -65,195 +71,238 @@ class Upstream:
     Args:
         alias: Its name in our configuration, part of every published name.
         entry: How to reach it and what of it to publish.
-        publish: Receives its tools whenever they are known anew.
+        changed: Told which of its lists may be other ones now, and whether clients should hear of it.
+        resource_updated: Told of a changed resource by its URI.
     """
 
     def __init__(
-        self, alias: str, entry: UpstreamSettings, publish: Callable[[str, Iterable[DiscoveredMCPTool]], None]
+        self,
+        alias: str,
+        entry: UpstreamSettings,
+        changed: Callable[[Upstream, Kind, bool], None],
+        resource_updated: Callable[[Upstream, str], None],
     ) -> None:
         self.alias = alias
-        self.state = UpstreamState.WAITING
-        self.problem = ""
+        self.entry = entry
+        self.standing = Standing()
+        self.offer = Offer()
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached."""
-        self._entry = entry
-        self._publish = publish
-        self._session: ClientSession | None = None
+        self.way: Way | None = None
+        self.session: UpstreamSession | None = None
+        self.subscriptions: Subscriptions | None = None
+        self.places = None if entry.max_concurrent is None else anyio.Semaphore(entry.max_concurrent)
+        self._changed = changed
+        self._resource_updated = resource_updated
+        self._hurry = anyio.Event()
+        self._stale: set[str] = set()
+        self._news = anyio.Event()
 
-    async def run(self, starter: ProcessStarter) -> None:
+    async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         """Own the connection until cancelled.
 
         Args:
             starter: Starts the upstream's program, where it has one.
+            audience: Who is behind us.
         """
         pause = FIRST_RETRY_SECONDS
-        ways = ways_to(self.alias, self._entry, starter)
+        ways = ways_to(self.alias, self.entry, starter)
         while True:
+            self.standing.attempts += 1
+            began = anyio.current_time()
             for way in ways:
-                was_connected = await self._connect(way, self._entry.connect_timeout / 1000 / len(ways))
-                if was_connected:
+                if await self._connect(way, self.entry.connect_timeout / 1000 / len(ways), audience):
                     ways, pause = [way], FIRST_RETRY_SECONDS
+                    self._note_loss(anyio.current_time() - began)
                     break
             self.known.set()
-            await anyio.sleep(pause)
+            if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
+                pause = LAST_RETRY_SECONDS
+            self._hurry = anyio.Event()
+            with anyio.move_on_after(pause if self.standing.state is not UpstreamState.LEFT_OUT else None):
+                await self._hurry.wait()
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
-    async def _connect(self, way: Way, patience: float) -> bool:
+    def _note_loss(self, lasted: float) -> None:
+        self.standing.losses = self.standing.losses + 1 if lasted < SOON_SECONDS else 0
+        if self.standing.losses >= CRASHES:
+            self.standing.change(UpstreamState.CRASHING, f"it ended {self.standing.losses} times soon after its start")
+
+    async def _connect(self, way: Way, patience: float, audience: Audience) -> bool:
         """Hold one connection for as long as it lasts. True if it had been established."""
-        self.state = UpstreamState.CONNECTING
+        standing = self.standing
+        standing.change(UpstreamState.CONNECTING, standing.problem)
         established = False
-        deadline = anyio.current_time() + patience
-        lost = anyio.Event()
-        # Room for one: a burst of changes is one more listing.
-        announce, changed = anyio.create_memory_object_stream[None](1)
-
-        async def on_message(message: Any) -> None:
-            if isinstance(message, types.ToolListChangedNotification):
-                with suppress(anyio.WouldBlock):
-                    announce.send_nowait(None)
-
-        mode = self._entry.protocol
+        options = SessionOptions(
+            self.alias,
+            wanted_for(self.entry.protocol, client_is_modern=audience.is_modern),
+            audience.announced,
+            audience.question_seconds,
+            is_shared=not audience.is_one,
+            standing=audience.standing,
+        )
+        began = time.perf_counter()
         try:
-            with announce, changed, anyio.CancelScope(deadline=deadline) as scope:
-                client = Client(watched(way.reach, lost.set), mode=mode, cache=None, message_handler=on_message)
-                async with client:
-                    scope.deadline = math.inf
-                    self._session = client.session
-                    await self._list_tools(client.session)
+            with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+                async with open_session(way.reach, options, self) as session:
+                    scope.deadline = float("inf")
+                    standing.connect_ms = (time.perf_counter() - began) * 1000
+                    self.way = way
+                    self.session = session
+                    await self._serve(session)
                     established = True
-                    self._set_connected(way)
-                    await self._watch(client.session, lost, changed)
-            self._set_failed("it closed the connection" if established else "it did not connect in time")
+                    await self._watch(session)
+            reason = "it closed the connection" if established else "it did not connect in time"
+            self._set_failed(UpstreamState.FAILED, reason)
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
-            self._set_failed(_reason(error))
+            self._set_failed(*failure_of(error))
         finally:
-            self._session = None
+            self.session = None
         return established
 
-    async def _watch(self, session: ClientSession, lost: anyio.Event, changed: MemoryObjectReceiveStream[None]) -> None:
-        """Wait for the end of the connection; list anew whenever the upstream says that its tools changed."""
+    async def _serve(self, session: UpstreamSession) -> None:
+        """Read what the upstream offers; from then on it is there."""
+        began = time.perf_counter()
+        seconds = self.entry.list_timeout / 1000
+        offer = Offer()
 
-        async def list_again() -> None:
-            async for _ in changed:
-                await self._list_tools(session)
+        def take(kind: Kind, items: list[Json]) -> None:
+            offer.lists[kind.field] = items
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(list_again)
-            await lost.wait()
-            group.cancel_scope.cancel()
-
-    def _set_connected(self, way: Way) -> None:
-        self.state, self.problem = UpstreamState.CONNECTED, ""
+        offer.servers = await read_lists(session, KINDS, seconds, take)
+        if THIS_SERVER in offer.servers:
+            raise IsThisServerError
+        self.standing.list_ms = (time.perf_counter() - began) * 1000
+        before, self.offer = self.offer, offer
+        self.standing.change(UpstreamState.CONNECTED)
+        self.standing.attempts = 0
+        for kind in KINDS:
+            self._changed(self, kind, before.of(kind) != offer.of(kind))
         self.known.set()
-        logger.info("upstream %s is connected over %s", self.alias, way.name)
+        logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
 
-    def _set_failed(self, reason: str) -> None:
-        self.state, self.problem = UpstreamState.FAILED, reason
-        logger.warning("upstream %s is not available: %s", self.alias, reason)
+    async def _watch(self, session: UpstreamSession) -> None:
+        """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._list_again, session)
+            if session.era.is_modern:
+                self.subscriptions = Subscriptions(session)
+                group.start_soon(self.subscriptions.run)
+            await session.lost.wait()
+            group.cancel_scope.cancel()
+        self.subscriptions = None
 
-    async def _list_tools(self, session: ClientSession) -> None:
-        listed: list[Mapping[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
-            page = (await session.send_request(request, RawResult, self._entry.list_timeout / 1000)).root
-            listed.extend(tool for tool in page.get("tools", ()) if isinstance(tool.get("name"), str))
-            following = page.get("nextCursor")
-            if not following or following == cursor:
-                break
-            cursor = following
-        include, exclude = self._entry.include_tools, self._entry.exclude_tools
-        wanted = [tool for tool in listed if is_included(tool["name"], include, exclude)]
-        self._publish(
-            self.alias,
-            [
-                DiscoveredMCPTool(self.alias, name, tool, trusted=self._entry.trust, call=self._call)
-                for name, tool in exposed_names(self.alias, wanted).items()
-            ],
-        )
-
-    async def _call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        session = self._session
-        if session is None or not self.is_connected:
-            raise self.unavailable()
-        patience = self._entry.timeout / 1000
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
-        with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
-
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                scope.deadline = anyio.current_time() + patience
-                await context.progress(progress, total, message or "")
-
+    async def _list_again(self, session: UpstreamSession) -> None:
+        while True:
+            await self._news.wait()
+            # A burst of changes is one more listing.
+            await anyio.sleep(SETTLE_SECONDS)
+            self._news = anyio.Event()
+            stale, self._stale = self._stale, set()
+            kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
             try:
-                raw = (await session.send_request(request, RawResult, progress_callback=on_progress)).root
-            except MCPError as error:
-                raise self._translated(error) from None
-            except ValueError:
-                raise ToolError(
-                    ToolErrorType.MCP_TOOL_ERROR,
-                    f"The server {self.alias} answered {name} with something that is no valid result. "
-                    "Whether the call had an effect is not known.",
-                ) from None
-            return self._result(name, raw)
-        raise ToolError(
-            ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} sent neither a result nor progress for {name} within {patience:g} s; the call "
-            "was cancelled. Whether it had an effect is not known.",
-        )
+                await read_lists(session, kinds, self.entry.list_timeout / 1000, self._take_again)
+            except (UpstreamError, TimeoutError):
+                logger.warning("upstream %s did not tell its changed lists", self.alias)
+            except ConnectionLostError:
+                return
 
-    def _result(self, name: str, raw: dict[str, Any]) -> ToolResult:
-        if raw.get("resultType") == "input_required":
-            raise ToolError(
-                ToolErrorType.MCP_TOOL_ERROR,
-                f"The server {self.alias} wants to ask the user before {name} goes on, and its questions are not "
-                "relayed. Nothing more was done.",
-            )
-        stamped: Mapping[str, Any] = raw.get("_meta") or {}
-        meta = {key: value for key, value in stamped.items() if key != SERVER_INFO_META_KEY}
-        result = {key: value for key, value in raw.items() if key not in ("_meta", "resultType")}
-        return ToolResult(verbatim=result | ({"_meta": meta} if meta else {}))
+    def _take_again(self, kind: Kind, items: list[Json]) -> None:
+        # Passed on also where the list is the same: what is listed may have changed in what is not listed.
+        self.offer.lists[kind.field] = items
+        self._changed(self, kind, True)
 
-    def _translated(self, error: MCPError) -> ToolError:
-        if error.error.code in CONNECTION_CODES:
-            return ToolError(
-                ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The connection to the server {self.alias} was lost during the call. Whether the call had an effect "
-                "is not known; the connection comes back by itself.",
-            )
-        return ToolError(
-            ToolErrorType.MCP_TOOL_ERROR,
-            f"The server {self.alias} answered with error {error.error.code}: {error.error.message}",
-        )
+    def list_changed(self, kind: str) -> None:
+        """One of its lists is another one now."""
+        self._stale.add(kind)
+        self._news.set()
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource that was subscribed to has changed."""
+        self._resource_updated(self, uri)
+
+    @property
+    def announces_resources(self) -> bool:
+        """Whether it has resources, as far as is known."""
+        return self.session is not None and self.session.era.announces("resources")
+
+    def report(self) -> Json:
+        """How it stands, in the shape of JSON."""
+        facts: Json = {"alias": self.alias, **self.standing.as_facts()}
+        if self.way is not None:
+            facts["transport"] = self.way.name
+        if self.session is not None:
+            era = self.session.era
+            facts |= {"protocolVersion": era.version, "serverInfo": era.server_info}
+            if era.instructions:
+                facts["instructions"] = era.instructions
+        facts |= {kind.field: len(self.offer.of(kind)) for kind in KINDS}
+        return facts
+
+    def _set_failed(self, state: UpstreamState, reason: str) -> None:
+        self.standing.change(state, reason)
+        logger.warning("upstream %s is not available: %s", self.alias, reason)
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls can be sent now."""
-        return self._session is not None and self.state is UpstreamState.CONNECTED
+        """Whether requests can be sent now."""
+        return self.session is not None and self.standing.state is UpstreamState.CONNECTED
+
+    def retry_now(self) -> None:
+        """Somebody wants it: do not wait for the end of the pause."""
+        self._hurry.set()
+
+    def connected_session(self) -> UpstreamSession:
+        """The session of this upstream that lists.
+
+        Raises:
+            ToolError: `upstream_unavailable`; the connection is tried again at once.
+        """
+        if self.session is None or not self.is_connected:
+            self.retry_now()
+            raise self.unavailable()
+        return self.session
 
     def unavailable(self) -> ToolError:
         """What a call is told while there is no connection."""
-        why = f": {self.problem}" if self.problem else ""
+        standing = self.standing
+        why = f": {standing.problem}" if standing.problem else ""
+        what_next = "The connection is tried again by itself; try the call later, or go on without it."
+        if standing.state is UpstreamState.NEEDS_AUTHENTICATION:
+            what_next = f"The operator has to let us in. {WAYS_TO_AUTHENTICATE}"
+        elif standing.state is UpstreamState.LEFT_OUT:
+            what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is not available now (state {self.state}{why}). The connection is tried again "
-            "by itself; try the call later, or go on without it.",
+            f"The server {self.alias} is not available now (state {standing.state}{why}). {what_next}",
         )
 
 
-def _reason(error: BaseException) -> str:
-    """Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
+class IsThisServerError(Exception):
+    """The upstream is this very server."""
+
+
+_FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
+    (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
+    (NeedsAuthenticationError, UpstreamState.NEEDS_AUTHENTICATION, "it lets nobody in without a token or a log-in"),
+    (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
+    (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
+    (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
+    (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
+    (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer while connecting"),
+    (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
+    (IncompatibleError, UpstreamState.FAILED, "it speaks no revision of the protocol that we do"),
+)
+"""Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
+
+
+def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
+    """What a failed connection means: the state that the upstream is in, and why."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    match error:
-        case FileNotFoundError():
-            return "its command was not found"
-        case NotADirectoryError():
-            return "its working folder was not found"
-        case PermissionError():
-            return "its command may not be executed"
-        case MCPError() if error.error.code in CONNECTION_CODES:
-            return "it ended or did not answer while connecting"
-        case MCPError():
-            return f"it answered with error {error.error.code}"
-        case _:
-            return f"the connection failed ({type(error).__name__})"
+    for kind, state, why in _FAILURES:
+        if isinstance(error, kind):
+            return state, why
+    if isinstance(error, UpstreamError):
+        return UpstreamState.FAILED, f"it answered with error {error.code}"
+    return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from server.settings import UpstreamSettings
-from server.upstreams.connection import Upstream
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.client_sessions import ClientSessions
+from server.upstreams.connection import Audience, Upstream
+from server.upstreams.discovered_mcp_tool import UpstreamCall
+from server.upstreams.listing import TOOLS, Kind
+from server.upstreams.session import UpstreamSession
+from server.upstreams.tool_catalog import ToolCatalog
 from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from tools.execution.brokered_starter import BrokeredStarter
+
+CallOf = Callable[[Upstream], UpstreamCall]
 
 
 class UpstreamPool:
@@ -24,25 +31,49 @@ class UpstreamPool:
         entries: Alias to entry, in the order of the configuration.
         registry: Where their tools are published.
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
+        name_budget: The most characters of a published name.
+        call_of: What sends an upstream a call.
     """
 
     def __init__(
-        self, entries: Mapping[str, UpstreamSettings], registry: ToolRegistry, first_list_wait_seconds: float
+        self,
+        entries: Mapping[str, UpstreamSettings],
+        registry: ToolRegistry,
+        first_list_wait_seconds: float,
+        name_budget: int,
+        call_of: CallOf,
     ) -> None:
+        self.catalog = ToolCatalog(registry, name_budget)
+        self.on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None
+        """Told of each list that may be another one, and whether clients should hear of it."""
+        self.on_updated: Callable[[Upstream, str], None] = lambda _upstream, _uri: None
+        """Told of changed resources."""
+        self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
+        """Whether a call of a session waits for its client."""
         self._registry = registry
+        self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
         self._entries = dict(entries)
+        self._audience: Audience | None = None
         self._owners: dict[str, anyio.CancelScope] = {}
+        self._sessions: dict[str, ClientSessions] = {}
         self._starter: BrokeredStarter | None = None
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
+        self.catalog.configure(entries)
 
-    def start(self, tasks: TaskGroup) -> None:
-        """Start every upstream's owner task, once; later calls do nothing."""
-        if self._wait_until is None:
-            self._start(self.upstreams, tasks)
+    def start(self, tasks: TaskGroup, audience: Audience) -> None:
+        """Start every upstream's owner task, once; later calls do nothing.
+
+        Args:
+            tasks: Runs them.
+            audience: Who is behind us.
+        """
+        if self._audience is None:
+            self._audience = audience
+            self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
         """Use other entries from now on. Upstreams whose entry is as it was are left alone, with all their calls.
@@ -56,20 +87,22 @@ class UpstreamPool:
         for upstream in gone:
             if upstream.alias in self._owners:
                 self._owners.pop(upstream.alias).cancel()
+            if upstream.alias in self._sessions:
+                self._sessions.pop(upstream.alias).end()
             upstream.known.set()  # nobody waits for it any more
-            self._registry.replace_source(upstream.alias, ())
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
-        if self._wait_until is not None:
-            self._start(fresh.values(), tasks)
+        self.catalog.configure(entries)
+        if self._audience is not None:
+            self._start(fresh.values(), tasks, self._audience)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        upstream = Upstream(alias, entry, self._publish)
+        upstream = Upstream(alias, entry, self._changed, self._updated)
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 
-    def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup) -> None:
+    def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup, audience: Audience) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
         for upstream in upstreams:
             if self._starter is None:
@@ -78,12 +111,19 @@ class UpstreamPool:
                 self._starter = BrokeredStarter()
             scope = self._owners[upstream.alias] = anyio.CancelScope()
             self._running += 1
-            tasks.start_soon(self._own, upstream, scope, self._starter, name=f"upstream {upstream.alias}")
+            own = partial(self._own, upstream, scope, self._starter, audience)
+            tasks.start_soon(own, name=f"upstream {upstream.alias}")
 
-    async def _own(self, upstream: Upstream, scope: anyio.CancelScope, starter: BrokeredStarter) -> None:
+    async def _own(
+        self, upstream: Upstream, scope: anyio.CancelScope, starter: BrokeredStarter, audience: Audience
+    ) -> None:
+        """Own an upstream, and the sessions of clients with it, which end with it."""
         try:
             with scope:
-                await upstream.run(starter)
+                async with anyio.create_task_group() as tasks:
+                    sessions = ClientSessions(upstream, audience, tasks, starter, self._is_parked)
+                    self._sessions[upstream.alias] = sessions
+                    await upstream.run(starter, audience)
         finally:
             self._running -= 1
             if not self._running:
@@ -103,9 +143,47 @@ class UpstreamPool:
         """Whether each has been reached, or tried in vain."""
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
-    def owner_of(self, tool_name: str) -> Upstream | None:
-        """The upstream that a published name belongs to, whether or not the tool is known now."""
-        return next((each for each in self.upstreams if tool_name.startswith(f"{each.alias}__")), None)
+    def by_alias(self, alias: str) -> Upstream | None:
+        """The upstream of this alias."""
+        return next((each for each in self.upstreams if each.alias == alias), None)
 
-    def _publish(self, alias: str, tools: Iterable[DiscoveredMCPTool]) -> None:
-        self._registry.replace_source(alias, tools)
+    def owner_of(self, tool_name: str) -> Upstream | None:
+        """The upstream that a name belongs to, whether or not the tool is known now.
+
+        A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
+        """
+        alias = self.catalog.owner_of(tool_name)
+        if alias is not None:
+            return self.by_alias(alias)
+        if self._registry.knows(tool_name):
+            return None
+        return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def sessions_with(self, upstream: Upstream) -> ClientSessions | None:
+        """The sessions of clients with an upstream; `None` before it was started."""
+        return self._sessions.get(upstream.alias)
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone, and its sessions end."""
+        for sessions in self._sessions.values():
+            sessions.forget(client_key)
+
+    def report(self) -> list[dict[str, Any]]:
+        """How every upstream stands, in the shape of JSON."""
+        return [{**each.report(), "clientSessions": len(self._sessions.get(each.alias, ()))} for each in self.upstreams]
+
+    def _is_unlisted(self, alias: str) -> bool:
+        return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
+
+    def _updated(self, upstream: Upstream, uri: str) -> None:
+        self.on_updated(upstream, uri)
+
+    def _is_parked(self, session: UpstreamSession) -> bool:
+        return self.is_parked(session)
+
+    def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
+        if self.by_alias(upstream.alias) is not upstream:
+            return
+        if kind is TOOLS:
+            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), self._call_of(upstream))
+        self.on_offer(kind, is_said)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import httpx2
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from server.settings import UpstreamSettings
 from server.settings.upstreams import ABOVE_VARIABLE, servers_above
+from server.upstreams.remote import sse_streams, streamable_streams
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter
@@ -29,12 +26,12 @@ INHERITED = (
 )  # fmt: skip
 """What a child gets of our environment, beside XDG_* and what its entry names."""
 
-SILENCE_SECONDS = 7 * 24 * 3600.0
-"""An SSE stream may be silent this long; a call has its own deadline."""
-
 Message = SessionMessage | Exception
 Streams = tuple[ReadStream[Message], WriteStream[SessionMessage]]
-Reach = Callable[[], AbstractAsyncContextManager[Streams]]
+OnDoubt = Callable[[], None]
+"""Called when the connection seems to be gone."""
+
+Reach = Callable[[OnDoubt], AbstractAsyncContextManager[Streams]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,8 @@ def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> lis
         starter: Starts its program, where it has one.
     """
     url, headers = entry.endpoint or "", entry.headers
-    http = Way("http", lambda: _streamable(url, headers))
-    sse = Way("sse", lambda: _sse(url, headers))
+    http = Way("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
+    sse = Way("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
     match entry.transport:
         case "http":
             return [http]
@@ -69,7 +66,7 @@ def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> lis
         case "detect":
             return [http, sse]
         case _:
-            return [Way("stdio", lambda: _child(alias, entry, starter))]
+            return [Way("stdio", lambda _: _child(alias, entry, starter))]
 
 
 def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> AbstractAsyncContextManager[Any]:
@@ -98,63 +95,3 @@ def _environment(entry: UpstreamSettings) -> dict[str, str]:
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     return environment | dict(entry.env)
-
-
-@asynccontextmanager
-async def _streamable(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
-    # No read limit here: a call has its own deadline, and a limit of the client would end all calls at once.
-    timeout = httpx2.Timeout(30.0, read=None)
-    async with (
-        httpx2.AsyncClient(headers=dict(headers), timeout=timeout) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams,
-    ):
-        yield streams
-
-
-def _sse(url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Any]:
-    return sse_client(url, headers=dict(headers), sse_read_timeout=SILENCE_SECONDS)
-
-
-@asynccontextmanager
-async def watched(reach: Reach, on_end: Callable[[], None]) -> AsyncGenerator[Streams]:
-    """Open the streams, and tell when the upstream's side has ended: the SDK itself says nothing while idle."""
-    async with reach() as (read_stream, write_stream):
-        yield _WatchedRead(read_stream, on_end), write_stream
-
-
-class _WatchedRead:
-    """A read stream that reports its end."""
-
-    def __init__(self, inner: ReadStream[Message], on_end: Callable[[], None]) -> None:
-        self._inner = inner
-        self._on_end = on_end
-
-    @property
-    def last_context(self) -> Any:
-        """The sender's context, where the transport carries one."""
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> Message:
-        return await self._inner.receive()
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        try:
-            return await self._inner.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)

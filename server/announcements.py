@@ -1,0 +1,88 @@
+"""What clients are told of changes: that a list is another one, to every session at once, many changes as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import SubscriptionBus
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+
+ListKind = Literal["tools", "prompts", "resources"]
+
+TELL_SECONDS = 10.0
+"""How long a session may take to hear of a change."""
+
+SETTLE_SECONDS = 0.02
+"""How long changes are gathered: one upstream that comes changes three lists, and several come at once."""
+
+_EVENTS: dict[ListKind, ServerEvent] = {
+    "tools": ToolsListChanged(),
+    "prompts": PromptsListChanged(),
+    "resources": ResourcesListChanged(),
+}
+
+
+class Announcements:
+    """Tells clients of changed lists.
+
+    Args:
+        bus: Reaches the clients of the 2026-07-28 revision that listen.
+        sessions: The sessions of the others.
+    """
+
+    def __init__(self, bus: SubscriptionBus, sessions: Callable[[], Iterable[ServerSession]]) -> None:
+        self._bus = bus
+        self._sessions = sessions
+        self._changed: set[ListKind] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
+        """A list has changed for everybody.
+
+        Args:
+            kind: Which one.
+            tasks: Runs the telling; `None` while nobody is served.
+        """
+        if tasks is None:
+            return
+        self._changed.add(kind)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin, tasks)
+
+    def stop(self) -> None:
+        """Nobody is served any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self, tasks: TaskGroup) -> None:
+        self._timer = None
+        changed, self._changed = self._changed, set()
+        for kind in sorted(changed):
+            tasks.start_soon(self.tell, kind, list(self._sessions()))
+
+    async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:
+        """Tell these sessions, and whoever listens, that a list changed."""
+        await self._bus.publish(_EVENTS[kind])
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                tasks.start_soon(_tell, session, kind)
+
+
+async def _tell(session: ServerSession, kind: ListKind) -> None:
+    """Tell one session; one that does not read must not keep the others from hearing of it."""
+    # One that has just ended needs no word either.
+    with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        match kind:
+            case "tools":
+                await session.send_tool_list_changed()
+            case "prompts":
+                await session.send_prompt_list_changed()
+            case "resources":
+                await session.send_resource_list_changed()

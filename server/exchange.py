@@ -1,0 +1,169 @@
+"""One request of a client, with what a relay needs of it: its raw parameters, and the way back to who sent it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import LOG_LEVEL_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from server.clients import RequestContext
+from server.consent.confirmers import QUESTION_KEY
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Levels of log messages, the least first (MCP specification, logging)."""
+
+
+class NotAskedError(Exception):
+    """The client could not be asked, or answered with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request of a client.
+
+    Args:
+        outbound: The way back, for as long as the request is open.
+        params: The request's parameters as they came.
+        version: The revision that the client speaks.
+        capabilities: What the client announced, as a mapping.
+        client_key: Whose it is, as `ClientState.key`; empty for a client that cannot be told from others.
+        connection: What lives as long as the client's connection, where its revision has such.
+        carried: The state of an earlier round of this call, if this one goes on with it.
+        is_resumed: Whether this request goes on with an earlier one, whose consent holds.
+    """
+
+    outbound: DispatchContext[TransportContext]
+    params: Mapping[str, Any]
+    version: str
+    capabilities: Json
+    client_key: str
+    connection: object | None
+    carried: Json = field(default_factory=dict[str, Any])
+    is_resumed: bool = False
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether questions are returned instead of sent."""
+        return self.version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def meta(self) -> Json:
+        """`_meta` of the request."""
+        meta = self.params.get("_meta")
+        return cast("Json", meta) if isinstance(meta, dict) else {}
+
+    @property
+    def progress_token(self) -> str | int | None:
+        """Where progress is wanted."""
+        token = self.meta.get("progressToken")
+        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+    @property
+    def input_responses(self) -> Json:
+        """Answers to questions of an earlier round, without those to questions of our own."""
+        responses = self.params.get("inputResponses")
+        given = cast("Json", responses) if isinstance(responses, dict) else {}
+        return {key: response for key, response in given.items() if key != QUESTION_KEY}
+
+    @property
+    def log_level(self) -> str | None:
+        """The least level of log messages that this request wants to see, where it says so."""
+        level = self.meta.get(LOG_LEVEL_META_KEY)
+        return level if level in LEVELS else None
+
+    def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether the client has announced that it takes requests of this kind."""
+        match method:
+            case "elicitation/create":
+                announced = self.capabilities.get("elicitation")
+                if not isinstance(announced, dict):
+                    return False
+                modes = cast("Json", announced)
+                if params.get("mode") == "url":
+                    return modes.get("url") is not None
+                return modes.get("form") is not None or modes.get("url") is None
+            case "sampling/createMessage":
+                return self.capabilities.get("sampling") is not None
+            case "roots/list":
+                return self.capabilities.get("roots") is not None
+            case _:
+                return False
+
+    def standing(self) -> Exchange | None:
+        """The client outside of this request, where its revision allows to reach it there."""
+        if not isinstance(self.connection, Connection):
+            return None
+        outbound = cast("DispatchContext[TransportContext]", self.connection)
+        return replace(self, outbound=outbound, params={}, carried={}, is_resumed=False)
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Call this when the client's connection ends, where its revision has such."""
+        if isinstance(self.connection, Connection):
+            self.connection.exit_stack.callback(callback)
+
+    async def progress(self, params: Json) -> None:
+        """Pass progress on, where it is wanted."""
+        if (token := self.progress_token) is not None:
+            await self.notify("notifications/progress", {**params, "progressToken": token})
+
+    async def log(self, params: Json) -> None:
+        """Pass a log message on; in the revision without a handshake, where it is wanted."""
+        if self.is_modern:
+            wanted, level = self.log_level, params.get("level")
+            if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
+                return
+        await self.notify("notifications/message", params)
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to this request; one that cannot be sent any more is dropped."""
+        try:
+            await self.outbound.notify(method, params)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("a notification came after the end of its request")
+
+    async def ask(self, method: str, params: Json, seconds: float) -> Json:
+        """Ask the client, in a revision where that is possible, and wait for its answer.
+
+        Raises:
+            NotAskedError: There is no answer.
+        """
+        try:
+            with anyio.fail_after(seconds):
+                return await self.outbound.send_raw_request(method, params)
+        except (MCPError, NoBackChannelError, TimeoutError, RuntimeError):
+            raise NotAskedError from None
+
+
+def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
+    """The exchange of a request that the SDK hands to a handler or a middleware.
+
+    Args:
+        ctx: The request.
+        client_key: Whose it is.
+    """
+    # The SDK has no public way to send what it has no model for.
+    outbound = ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    capabilities = ctx.session.client_capabilities
+    is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return Exchange(
+        outbound=cast("DispatchContext[TransportContext]", outbound),
+        params=ctx.params or {},
+        version=ctx.protocol_version,
+        capabilities=capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {},
+        client_key=client_key,
+        connection=None if is_modern else connection,
+    )

@@ -1,0 +1,210 @@
+"""Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
+
+A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
+when the upstream's entry is changed. Each has an owner task, since the task that enters a connection has to leave it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.exchange import Exchange
+from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.era import Wanted
+from server.upstreams.peer import Json
+from server.upstreams.reach import Way, ways_to
+from server.upstreams.session import SessionOptions, UpstreamSession, open_session
+from tools.contract.errors import ToolError, ToolErrorType
+
+if TYPE_CHECKING:
+    from tools.execution.process import ProcessStarter
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 600.0
+"""A session that was not used for so long is closed."""
+
+Key = tuple[str, int, str]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A session, or the attempt to open one."""
+
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    closing: anyio.Event = field(default_factory=anyio.Event)
+    session: UpstreamSession | None = None
+    problem: str = ""
+    last_used: float = 0.0
+
+
+class ClientSessions:
+    """The sessions of all clients with one upstream.
+
+    Args:
+        upstream: Whose catalog is read by a session of its own.
+        audience: Who is behind us.
+        tasks: Runs the owner tasks.
+        starter: Starts the upstream's program, where it has one.
+        is_parked: Whether a call of a session is parked.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        audience: Audience,
+        tasks: TaskGroup,
+        starter: ProcessStarter,
+        is_parked: Callable[[UpstreamSession], bool],
+    ) -> None:
+        self._upstream = upstream
+        self._audience = audience
+        self._tasks = tasks
+        self._starter = starter
+        self._is_parked = is_parked
+        self._held: dict[Key, _Held] = {}
+        self._may_shake_hands = True
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def of(self, exchange: Exchange) -> UpstreamSession:
+        """The session in which a client's request is to be brought.
+
+        Raises:
+            ToolError: `upstream_unavailable`: there is no connection, or there are too many.
+        """
+        catalog = self._upstream.connected_session()
+        if self._shares(exchange, catalog):
+            return catalog
+        key = _key(exchange)
+        held = self._held.get(key)
+        if held is not None and held.session is not None and held.session.lost.is_set():
+            await self._close(key)
+            held = None
+        if held is None:
+            held = self._open(key, exchange, catalog)
+        await held.ready.wait()
+        held.last_used = anyio.current_time()
+        if held.session is None:
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"A connection of your own to the server {self._upstream.alias} could not be opened: {held.problem}. "
+                "Try the call later, or go on without it.",
+            )
+        return held.session
+
+    def _shares(self, exchange: Exchange, catalog: UpstreamSession) -> bool:
+        """Whether this client uses the session that lists: it is the only one, or may not have one of its own."""
+        entry, way = self._upstream.entry, self._upstream.way
+        if self._audience.is_one or entry.isolation == "shared" or not exchange.client_key:
+            return True
+        if entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
+            return False
+        # Without a handshake a remote server keeps nothing by connection.
+        return catalog.era.is_modern and way is not None and way.name != "stdio"
+
+    def _open(self, key: Key, exchange: Exchange, catalog: UpstreamSession) -> _Held:
+        most = self._upstream.entry.max_sessions
+        if len(self._held) >= most:
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
+                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or go on without it.",
+            )
+        known = self._upstream.way
+        ways = ways_to(self._upstream.alias, self._upstream.entry, self._starter)
+        way = next((way for way in ways if known is None or way.name == known.name), ways[0])
+        held = self._held[key] = _Held(last_used=anyio.current_time())
+        standing = exchange.standing()
+        options = SessionOptions(
+            self._upstream.alias,
+            self._wanted(exchange, catalog),
+            exchange.capabilities,
+            self._audience.question_seconds,
+            standing=standing,
+        )
+        self._tasks.start_soon(self._own, key, held, way, options, name=f"session with {self._upstream.alias}")
+        exchange.at_end(held.closing.set)
+        return held
+
+    def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
+        """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
+        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
+            return Wanted(is_modern=False)
+        return Wanted(catalog.era.is_modern, is_only=True)
+
+    async def _own(self, key: Key, held: _Held, way: Way, options: SessionOptions) -> None:
+        """Hold one session until it is lost, idle, or not wanted any more."""
+        try:
+            deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
+            with anyio.CancelScope(deadline=deadline) as scope:
+                async with open_session(way.reach, options, self._upstream) as session:
+                    scope.deadline = float("inf")
+                    self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
+                    held.session = session
+                    held.ready.set()
+                    await self._until_unused(held, session)
+            if held.session is None:
+                held.problem = "it did not connect in time"
+        except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
+            _, held.problem = failure_of(error)
+            logger.warning("a session with upstream %s failed: %s", self._upstream.alias, held.problem)
+        finally:
+            if self._held.get(key) is held:
+                del self._held[key]
+            held.ready.set()
+
+    async def _until_unused(self, held: _Held, session: UpstreamSession) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def end_with(event: anyio.Event) -> None:
+                await event.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(end_with, session.lost)
+            group.start_soon(end_with, held.closing)
+            while True:
+                await anyio.sleep(max(held.last_used + IDLE_SECONDS - anyio.current_time(), 1.0))
+                is_idle = anyio.current_time() >= held.last_used + IDLE_SECONDS
+                if is_idle and not session.legs and not self._is_parked(session):
+                    break
+            group.cancel_scope.cancel()
+
+    async def _close(self, key: Key) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.closing.set()
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone."""
+        for key, held in tuple(self._held.items()):
+            if key[0] == client_key:
+                held.closing.set()
+
+    def end(self) -> None:
+        """The upstream is not used any more."""
+        for held in self._held.values():
+            held.closing.set()
+
+    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
+        """Those that a client uses: its own, or the one that lists where it is the only client."""
+        own = [held.session for key, held in self._held.items() if key == _key(exchange)]
+        one = [self._upstream.session] if self._audience.is_one else []
+        return [session for session in (*own, *one) if session is not None]
+
+
+def _key(exchange: Exchange) -> Key:
+    """A client with one connection and one set of capabilities: both were told to the upstream."""
+    return exchange.client_key, id(exchange.connection), _canonical(exchange.capabilities)
+
+
+def _canonical(capabilities: Json) -> str:
+    return json.dumps(capabilities, sort_keys=True)

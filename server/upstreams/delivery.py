@@ -1,0 +1,185 @@
+"""A client's request, delivered to the right session of an upstream; and calls of tools, as tools of ours run them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+
+from server.exchange import Exchange
+from server.upstreams.connection import Upstream
+from server.upstreams.peer import ConnectionLostError, Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.pool import UpstreamPool
+from server.upstreams.relay import Relay, Request, StaleStateError
+from server.upstreams.relayed import CONNECTION_CODES, to_protocol_error, told_to_models
+from server.upstreams.session import UpstreamSession
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.result import ToolResult
+
+logger = logging.getLogger(__name__)
+
+LEVEL_SECONDS = 5.0
+"""How long an upstream may take to note a log level."""
+
+
+@dataclass(slots=True)
+class ProtocolError:
+    """Keeps the error that an upstream answered a call with, so that the client gets it whole."""
+
+    error: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext(ToolContext):
+    """What a call of an upstream's tool acts in.
+
+    Args:
+        exchange: The client's request.
+        protocol_error: Takes the error that the upstream answers with.
+    """
+
+    exchange: Exchange | None = None
+    protocol_error: ProtocolError = field(default_factory=ProtocolError)
+
+
+class Delivery:
+    """Delivers requests.
+
+    Args:
+        pool: The upstreams.
+        relay: Brings a request to a session.
+    """
+
+    def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
+        self.pool = pool
+        self._relay = relay
+
+    def resumed(self, method: str, exchange: Exchange) -> Exchange:
+        """The exchange as one that goes on with an earlier round, if its state says so.
+
+        Raises:
+            MCPError: The state is forged, late, used already, or belongs to something else.
+        """
+        try:
+            return self._relay.resumed(method, exchange)
+        except StaleStateError:
+            message = (
+                "The requestState is not valid: it is forged, too old, used already, or belongs to another request. "
+                "Send the request again without it."
+            )
+            raise MCPError(types.INVALID_PARAMS, message) from None
+
+    async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
+        """The session in which a client's requests are brought to an upstream.
+
+        Raises:
+            ToolError: There is no connection.
+        """
+        sessions = self.pool.sessions_with(upstream)
+        if sessions is None:
+            raise upstream.unavailable()
+        return await sessions.of(exchange)
+
+    async def bring(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
+        """Bring a request to an upstream.
+
+        Args:
+            upstream: Whose it is.
+            method: The method.
+            named: Parameters in the upstream's own names, in place of those that the client sent.
+            exchange: The client's request.
+
+        Raises:
+            MCPError: It failed.
+        """
+        try:
+            return await self._brought(upstream, Request(method, _own(exchange, named), _patience(upstream)), exchange)
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise to_protocol_error(error, upstream.alias) from None
+
+    async def call(
+        self, upstream: Upstream, definition: Mapping[str, Any], arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult:
+        """Call a tool.
+
+        Args:
+            upstream: Whose it is.
+            definition: The tool as the upstream lists it.
+            arguments: As they came.
+            context: Of the call.
+
+        Raises:
+            ToolError: It failed on the way; or the upstream answered with an error, which the context keeps.
+        """
+        if not isinstance(context, CallContext) or context.exchange is None:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
+        exchange, name = context.exchange, definition["name"]
+        named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
+        headers = _headers(definition, arguments)
+        request = Request("tools/call", _own(exchange, named), _patience(upstream), headers)
+        try:
+            result = await self._brought(upstream, request, exchange)
+        except (RelayError, TimeoutError) as error:
+            if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+                context.protocol_error.error = error.error
+            raise told_to_models(error, upstream.alias, f"the call of {name}") from None
+        return ToolResult(verbatim=result)
+
+    async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
+        session = await self.session_of(upstream, exchange)
+        async with _place(upstream):
+            return await self._relay.bring(session, request, exchange)
+
+    async def set_level(self, level: str, exchange: Exchange) -> None:
+        """Tell the upstreams which log messages a client wants. Those that have no such thing are passed over."""
+        for upstream in self.pool.upstreams:
+            if upstream.session is None or not upstream.session.era.announces("logging"):
+                continue
+            try:
+                session = await self.session_of(upstream, exchange)
+                if not session.era.is_modern:
+                    await session.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
+            except (ToolError, UpstreamError, ConnectionLostError, TimeoutError):
+                logger.info("upstream %s did not take a log level", upstream.alias)
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone: its sessions are closed and its parked calls cancelled."""
+        self._relay.parked.forget(client_key)
+        self.pool.forget(client_key)
+
+    def is_parked(self, session: UpstreamSession) -> bool:
+        """Whether a call of this session waits for an answer of its client."""
+        return self._relay.parked.is_used(session)
+
+
+@asynccontextmanager
+async def _place(upstream: Upstream) -> AsyncGenerator[None]:
+    """One of the places that an upstream has for calls, where they are limited."""
+    if upstream.places is None:
+        yield
+        return
+    async with upstream.places:
+        yield
+
+
+def _patience(upstream: Upstream) -> float:
+    return upstream.entry.timeout / 1000
+
+
+def _own(exchange: Exchange, named: Json) -> Json:
+    """The parameters as they came, but for names of ours and what belongs to rounds."""
+    kept = {key: exchange.params[key] for key in exchange.params if key not in ("requestState", "inputResponses")}
+    return {**kept, **named}
+
+
+def _headers(definition: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """HTTP headers that the tool wants some of its arguments in (`x-mcp-header`, 2026-07-28)."""
+    headers = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
+    return mcp_param_headers(headers, arguments) if headers else {}

@@ -1,0 +1,237 @@
+"""Resources, prompts, completion, log levels of upstreams: answered before the SDK's models see them.
+
+A middleware. What it answers goes out as it is, so that nothing that those models do not know is lost; what is ours,
+and what nobody behind us has, goes on to our own handlers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.server.context import CallNext
+from mcp.shared.exceptions import MCPError
+
+from server.clients import RequestContext
+from server.core_server import is_open
+from server.exchange import LEVELS, Exchange, exchange_of
+from server.upstreams.catalog import Listed, NameMap, Origin, name_map
+from server.upstreams.connection import Upstream
+from server.upstreams.delivery import Delivery
+from server.upstreams.listing import PROMPTS
+from server.upstreams.peer import Json, RelayError, as_mapping
+from server.upstreams.relayed import LISTS, finished, to_protocol_error
+from server.upstreams.routes import ResourceRoutes, Route, resource_routes, with_origin
+from server.upstreams.watching import TooManyWatchedError, Watching
+from tools.contract.errors import ToolError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[RequestContext, CallNext], Awaitable[Any]]
+
+OWN_SCHEMES = ("file:", "memory:", "todo:", "coretools:")
+"""URIs of our own resources begin so."""
+
+
+class UpstreamFeatures:
+    """Answers what belongs to upstreams.
+
+    Args:
+        delivery: Brings requests to upstreams.
+        key_of: Whose request it is, as `ClientState.key`.
+        own_prompts: The names of our own prompts.
+        budget: The most characters of a published name.
+        before: Called before each request: starts what is started by the first one.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        key_of: Callable[[RequestContext], str],
+        own_prompts: Callable[[], frozenset[str]],
+        budget: int,
+        before: Callable[[RequestContext], Awaitable[None]],
+    ) -> None:
+        self._delivery = delivery
+        self._key_of = key_of
+        self._own_prompts = own_prompts
+        self._budget = budget
+        self._before = before
+        self.watching = Watching(delivery.session_of)
+        self._routes: ResourceRoutes | None = None
+        self._prompts: NameMap | None = None
+        self._handlers: Mapping[str, Handler] = {
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self._listen,
+        }
+        self._handshake_handlers: Mapping[str, Handler] = {
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "logging/setLevel": self._set_level,
+        }
+
+    def forget(self) -> None:
+        """What upstreams offer has changed."""
+        self._routes = self._prompts = None
+
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """Answer a request, or let it go on."""
+        handler = self._handlers.get(ctx.method) or self._handshake_handlers.get(ctx.method)
+        if handler is None or not self._delivery.pool.upstreams or not is_open(ctx):
+            return await call_next(ctx)
+        if ctx.method in self._handshake_handlers and exchange_of(ctx, "").is_modern:
+            return await call_next(ctx)
+        await self._before(ctx)
+        return await handler(ctx, call_next)
+
+    def _exchange(self, ctx: RequestContext) -> Exchange:
+        return self._delivery.resumed(ctx.method, exchange_of(ctx, self._key_of(ctx)))
+
+    async def _list_resources(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        await self._delivery.pool.wait_for_first_list()
+        return await self._with_ours(ctx, call_next, "resources", self.routes.resources)
+
+    async def _list_templates(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        await self._delivery.pool.wait_for_first_list()
+        return await self._with_ours(ctx, call_next, "resourceTemplates", self.routes.templates)
+
+    async def _list_prompts(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        await self._delivery.pool.wait_for_first_list()
+        offered = {
+            Origin(upstream.alias, prompt["name"]): prompt
+            for upstream in self._delivery.pool.upstreams
+            for prompt in upstream.offer.of(PROMPTS)
+        }
+        listed = [
+            with_origin({**offered[origin], "name": name}, origin.alias)
+            for name, origin in self.prompts.published.items()
+            if origin in offered
+        ]
+        return await self._with_ours(ctx, call_next, "prompts", listed)
+
+    async def _with_ours(self, ctx: RequestContext, call_next: CallNext, field: str, theirs: list[Json]) -> Json:
+        ours: list[Json] = []
+        try:
+            ours = as_mapping(await call_next(ctx)).get(field, [])
+        except MCPError as error:
+            if error.error.code != types.METHOD_NOT_FOUND:
+                raise
+        return finished(ctx.method, {field: [*ours, *theirs], **LISTS}, ctx.protocol_version)
+
+    async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        uri = as_mapping(ctx.params).get("uri")
+        route = self._route(uri) if isinstance(uri, str) else None
+        if route is None:
+            return await self._or_not_found(ctx, call_next, uri)
+        return await self._bring(ctx, route.upstream, {"uri": route.uri})
+
+    async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
+        try:
+            return await call_next(ctx)
+        except MCPError as error:
+            if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
+                raise
+        message = (
+            "Nobody here has a resource with this URI; resources/list and resources/templates/list tell what there is."
+        )
+        raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
+
+    async def _get_prompt(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        name = as_mapping(ctx.params).get("name")
+        found = self._prompt(name)
+        if found is None:
+            return await call_next(ctx)
+        return await self._bring(ctx, found[0], {"name": found[1]})
+
+    async def _complete(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        ref = as_mapping(as_mapping(ctx.params).get("ref"))
+        if isinstance(uri := ref.get("uri"), str):
+            route = self._route(uri)
+            if route is not None:
+                return await self._bring(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
+        elif (found := self._prompt(ref.get("name"))) is not None:
+            return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
+        return await call_next(ctx)
+
+    async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
+        """Bring a request to an upstream, in its own names."""
+        exchange = self._exchange(ctx)
+        result = await self._delivery.bring(upstream, ctx.method, named, exchange)
+        return finished(ctx.method, result, ctx.protocol_version)
+
+    async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        return await self._watch(ctx, call_next, self.watching.subscribe)
+
+    async def _unsubscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        return await self._watch(ctx, call_next, self.watching.unsubscribe)
+
+    async def _watch(
+        self, ctx: RequestContext, call_next: CallNext, change: Callable[[Route, Exchange], Awaitable[None]]
+    ) -> Json:
+        uri = as_mapping(ctx.params).get("uri")
+        route = self._route(uri) if isinstance(uri, str) else None
+        if route is None:
+            return await self._or_not_found(ctx, call_next, uri)
+        try:
+            await change(route, self._exchange(ctx))
+        except TooManyWatchedError:
+            raise MCPError(types.INVALID_PARAMS, "You watch as many resources as one client may.") from None
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise to_protocol_error(error, route.upstream.alias) from None
+        return {}
+
+    async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
+        uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
+        routes = [route for uri in uris if isinstance(uri, str) and (route := self._route(uri)) is not None]
+        async with self.watching.watched(routes, self._exchange(ctx)):
+            return await call_next(ctx)
+
+    async def _set_level(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        del call_next
+        level = as_mapping(ctx.params).get("level")
+        if level not in LEVELS:
+            raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
+        await self._delivery.set_level(str(level), self._exchange(ctx))
+        return {}
+
+    def _route(self, uri: str) -> Route | None:
+        if uri.startswith(OWN_SCHEMES) and uri not in self.routes:
+            return None
+        return self.routes.find(uri, self._delivery.pool.upstreams)
+
+    def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
+        origin = self.prompts.find(name) if isinstance(name, str) else None
+        if origin is None:
+            return None
+        upstream = self._delivery.pool.by_alias(origin.alias)
+        return None if upstream is None else (upstream, origin.name)
+
+    @property
+    def routes(self) -> ResourceRoutes:
+        """Where every resource is."""
+        if self._routes is None:
+            self._routes = resource_routes(self._delivery.pool.upstreams, ())
+        return self._routes
+
+    @property
+    def prompts(self) -> NameMap:
+        """What every name of a prompt means."""
+        if self._prompts is None:
+            listed = [
+                Listed(
+                    upstream.alias,
+                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS)),
+                    upstream.entry.prefix == "alias",
+                )
+                for upstream in self._delivery.pool.upstreams
+            ]
+            self._prompts = name_map(listed, self._own_prompts(), self._budget)
+        return self._prompts

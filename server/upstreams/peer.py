@@ -1,0 +1,340 @@
+"""Raw JSON-RPC with an upstream: what it says is passed on as it came, and in the order in which it came.
+
+No model of the SDK stands between, since models drop what they do not know. A request is a `Conversation`: whatever
+the upstream says of it, up to its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+RequestId = str | int
+
+MOST_EVENTS = 1_000
+"""Events of one request that wait for whoever relays them; of more the newest progress replaces the one before."""
+
+CANCEL_SECONDS = 1.0
+"""How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
+
+NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
+"""The specification forbids to cancel them."""
+
+
+def as_mapping(value: Any) -> Json:
+    """What a peer sent where the protocol has an object; anything else counts as an empty one."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+class RelayError(Exception):
+    """A request to an upstream failed."""
+
+
+class UpstreamError(RelayError):
+    """The upstream answered with an error.
+
+    Args:
+        error: As it came: `code`, `message` and perhaps `data`.
+    """
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.error = dict(error)
+
+    @property
+    def code(self) -> int:
+        """The JSON-RPC code."""
+        code = self.error.get("code")
+        return code if isinstance(code, int) else types.INTERNAL_ERROR
+
+
+class ConnectionLostError(RelayError):
+    """The connection has ended, so there will be no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a request, as it came."""
+
+    params: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Another notification that came while a request was at work."""
+
+    method: str
+    params: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a request: its result, or why there is none."""
+
+    result: Json | None
+    problem: UpstreamError | ConnectionLostError | None = None
+
+
+Event = Progress | Remark | Answer
+
+
+class Conversation:
+    """One request to an upstream, until it is answered or given up. Left by `with`, it is cancelled if still open.
+
+    Args:
+        peer: Where it was sent.
+        identity: Its id there.
+        method: What was asked for.
+    """
+
+    def __init__(self, peer: Peer, identity: RequestId, method: str) -> None:
+        self.identity = identity
+        self.is_answered = False
+        self._peer = peer
+        self._method = method
+        self._events: deque[Any] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self, event: Any) -> None:
+        """Take in an event; whoever waits for one is woken."""
+        if len(self._events) >= MOST_EVENTS and not isinstance(event, Answer):
+            if isinstance(event, Progress):
+                self._events[-1] = event
+            return
+        if isinstance(event, Answer):
+            self.is_answered = True
+        self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody would take an event at once."""
+        return self._waiter is not None and not self._waiter.done()
+
+    async def next(self) -> Any:
+        """The next event; after the answer there is none."""
+        while not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._events.popleft()
+
+    async def result(self) -> Json:
+        """The result, passing over everything else.
+
+        Raises:
+            UpstreamError: The answer is an error.
+            ConnectionLostError: There will be none.
+        """
+        while True:
+            event = await self.next()
+            if isinstance(event, Answer):
+                return outcome(event)
+
+    async def close(self) -> None:
+        """Wait for no answer any more; the upstream is told, if it has not answered."""
+        self._peer.forget(self.identity)
+        if not self.is_answered and self._method not in NEVER_CANCELLED:
+            params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
+            await self._peer.notify_briefly("notifications/cancelled", params)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def outcome(answer: Answer) -> Json:
+    """The result of a request.
+
+    Raises:
+        UpstreamError: The answer is an error.
+        ConnectionLostError: There will be none.
+    """
+    if answer.problem is not None:
+        raise answer.problem
+    return answer.result if answer.result is not None else {}
+
+
+class Peer:
+    """Sends to an upstream, and sorts what comes from it.
+
+    Args:
+        write_stream: Where messages go.
+        on_request: Told of requests of the upstream; answers them by `answer` and `refuse`.
+        on_notification: Told of notifications that are not progress of an open request.
+    """
+
+    def __init__(
+        self,
+        write_stream: WriteStream[SessionMessage],
+        on_request: Callable[[RequestId, str, Json], None],
+        on_notification: Callable[[str, Json], None],
+    ) -> None:
+        self._write_stream = write_stream
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._next_id = 0
+        self._open: dict[RequestId, Conversation] = {}
+        self._is_lost = False
+
+    async def read(self, read_stream: ReadStream[SessionMessage | Exception]) -> None:
+        """Take in what comes until the connection ends; then every open request ends too."""
+        try:
+            async for item in read_stream:
+                if isinstance(item, SessionMessage):
+                    self._take(item.message)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """The connection is gone."""
+        self._is_lost = True
+        for conversation in tuple(self._open.values()):
+            conversation.tell(Answer(None, ConnectionLostError()))
+        self._open.clear()
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests of ours are not answered."""
+        return len(self._open)
+
+    async def start(self, method: str, params: Json, headers: Mapping[str, str] | None = None) -> Conversation:
+        """Send a request.
+
+        Args:
+            method: What is asked for.
+            params: Sent as they are, but for a progress token, which is the request's id.
+            headers: HTTP headers, where the transport has such.
+
+        Raises:
+            ConnectionLostError: There is no connection.
+        """
+        self._next_id += 1
+        identity = self._next_id
+        meta = params.get("_meta")
+        if isinstance(meta, dict) and "progressToken" in meta:
+            params = {**params, "_meta": {**cast("Json", meta), "progressToken": identity}}
+        conversation = self._open[identity] = Conversation(self, identity, method)
+        try:
+            await self._send(types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=params), headers)
+        except BaseException:
+            await conversation.close()
+            raise
+        return conversation
+
+    async def request(self, method: str, params: Json, headers: Mapping[str, str] | None = None) -> Json:
+        """Send a request and wait for its result.
+
+        Raises:
+            UpstreamError: The answer is an error.
+            ConnectionLostError: There is no connection any more.
+        """
+        async with await self.start(method, params, headers) as conversation:
+            return await conversation.result()
+
+    async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
+        """Send a notification.
+
+        Raises:
+            ConnectionLostError: There is no connection.
+        """
+        await self._send(types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params), headers)
+
+    async def notify_briefly(self, method: str, params: Json) -> None:
+        """Send a notification if that is possible at once, also while being cancelled."""
+        if self._is_lost:
+            return
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+            try:
+                await self.notify(method, params)
+            except ConnectionLostError:
+                return
+
+    async def answer(self, identity: RequestId, result: Json) -> None:
+        """Answer a request of the upstream."""
+        await self._send_quietly(types.JSONRPCResponse(jsonrpc="2.0", id=identity, result=result))
+
+    async def refuse(self, identity: RequestId, code: int, message: str) -> None:
+        """Answer a request of the upstream with an error."""
+        error = types.ErrorData(code=code, message=message)
+        await self._send_quietly(types.JSONRPCError(jsonrpc="2.0", id=identity, error=error))
+
+    def forget(self, identity: RequestId) -> None:
+        """Take no more of a request."""
+        self._open.pop(identity, None)
+
+    def tell_open(self, event: Remark) -> bool:
+        """Tell an event to the open requests that somebody waits for; whether there is one."""
+        waiting = [conversation for conversation in self._open.values() if conversation.is_waited_for]
+        for conversation in waiting[:1]:
+            conversation.tell(event)
+        return bool(waiting)
+
+    async def _send_quietly(self, message: types.JSONRPCMessage) -> None:
+        try:
+            await self._send(message, None)
+        except ConnectionLostError:
+            logger.debug("an answer to an upstream came after the end of its connection")
+
+    async def _send(self, message: types.JSONRPCMessage, headers: Mapping[str, str] | None) -> None:
+        if self._is_lost:
+            raise ConnectionLostError
+        metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
+        try:
+            await self._write_stream.send(SessionMessage(message, metadata))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise ConnectionLostError from None
+
+    def _take(self, message: types.JSONRPCMessage) -> None:
+        match message:
+            case types.JSONRPCResponse():
+                self._finish(message.id, Answer(message.result))
+            case types.JSONRPCError():
+                error = message.error.model_dump(mode="json", exclude_unset=True)
+                self._finish(message.id, Answer(None, UpstreamError(error)))
+            case types.JSONRPCRequest():
+                self._on_request(message.id, message.method, dict(message.params or {}))
+            case types.JSONRPCNotification():
+                self._take_notification(message.method, dict(message.params or {}))
+
+    def _take_notification(self, method: str, params: Json) -> None:
+        if method == "notifications/progress":
+            conversation = self._of(params.get("progressToken"))
+            if conversation is not None:
+                conversation.tell(Progress(params))
+            return
+        self._on_notification(method, params)
+
+    def _finish(self, identity: Any, answer: Answer) -> None:
+        conversation = self._of(identity)
+        if conversation is None:
+            logger.debug("an upstream answered what nobody asked")
+            return
+        self.forget(conversation.identity)
+        conversation.tell(answer)
+
+    def _of(self, identity: Any) -> Conversation | None:
+        """The open request of an id; some servers give a number back as a text."""
+        if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:  # noqa: PLR2004
+            identity = int(identity)
+        return self._open.get(identity) if isinstance(identity, int) and not isinstance(identity, bool) else None

@@ -1,0 +1,135 @@
+"""The proxy half of the server: the upstreams, and what brings requests of clients to them, wired together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.subscriptions import SubscriptionBus
+from mcp.shared.subscriptions import ResourceUpdated
+
+from server.announcements import ListKind
+from server.clients import RequestContext
+from server.exchange import Exchange, Json, exchange_of
+from server.settings import SettingsReport
+from server.upstreams.connection import Audience, Upstream
+from server.upstreams.delivery import Delivery
+from server.upstreams.features import UpstreamFeatures
+from server.upstreams.listing import Kind
+from server.upstreams.peer import ConnectionLostError
+from server.upstreams.pool import UpstreamPool
+from server.upstreams.relay import Relay
+from tools.registry import ToolRegistry
+
+logger = logging.getLogger(__name__)
+
+EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
+"""What is announced in a session that only lists, since some servers list less to clients that can do less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the proxy needs of the server around it.
+
+    Args:
+        registry: Where tools are published.
+        served_over: Whether there is one client or many.
+        key_of: Whose request it is, as `ClientState.key`.
+        own_prompts: The names of our own prompts.
+        before: Called before each request: starts what is started by the first one.
+        bus: Reaches the clients of the 2026-07-28 revision that listen.
+        changed: Told that a list is another one, or is said to be.
+    """
+
+    registry: ToolRegistry
+    served_over: Literal["stdio", "network"]
+    key_of: Callable[[RequestContext], str]
+    own_prompts: Callable[[], frozenset[str]]
+    before: Callable[[RequestContext], Awaitable[None]]
+    bus: SubscriptionBus
+    changed: Callable[[ListKind], None]
+
+
+class Proxy:
+    """The servers behind us.
+
+    Args:
+        report: The merged settings, and which upstreams are to be used.
+        around: The server around.
+    """
+
+    def __init__(self, report: SettingsReport, around: Surroundings) -> None:
+        settings = report.settings
+        self._question_seconds = settings.confirmation.timeout / 1000
+        self._around = around
+        self._tasks: TaskGroup | None = None
+        self.relay = Relay(self._question_seconds)
+        self.pool = UpstreamPool(
+            report.upstreams,
+            around.registry,
+            settings.proxy.first_list_wait / 1000,
+            settings.proxy.name_budget,
+            lambda upstream: partial(self.delivery.call, upstream),
+        )
+        self.delivery = Delivery(self.pool, self.relay)
+        self.features = UpstreamFeatures(
+            self.delivery, around.key_of, around.own_prompts, settings.proxy.name_budget, around.before
+        )
+        self.pool.is_parked = self.delivery.is_parked
+        self.pool.on_offer = self._on_offer
+        self.pool.on_updated = self._on_updated
+
+    def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
+        """Start the upstreams, once.
+
+        Args:
+            tasks: Runs their owner tasks.
+            ctx: The request that makes us start them, where there is one.
+        """
+        self._tasks = tasks
+        client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
+        is_one = self._around.served_over == "stdio"
+        self.pool.start(
+            tasks,
+            Audience(
+                announced=client.capabilities if is_one and client is not None else EVERYTHING,
+                standing=client.standing() if is_one and client is not None else None,
+                is_one=is_one,
+                is_modern=client is None or not is_one or client.is_modern,
+                question_seconds=self._question_seconds,
+            ),
+        )
+
+    async def roots_changed(self, exchange: Exchange) -> None:
+        """Tell the sessions of a client that its roots are other ones."""
+        for upstream in self.pool.upstreams:
+            sessions = self.pool.sessions_with(upstream)
+            for session in sessions.opened_by(exchange) if sessions is not None else ():
+                if not session.era.is_modern:
+                    try:
+                        await session.peer.notify("notifications/roots/list_changed")
+                    except ConnectionLostError:
+                        continue
+
+    def _on_offer(self, kind: Kind, is_said: bool) -> None:
+        self.features.forget()
+        if is_said:
+            name: ListKind = "resources" if kind.capability == "resources" else kind.capability  # pyright: ignore[reportAssignmentType]
+            self._around.changed(name)
+
+    def _on_updated(self, upstream: Upstream, uri: str) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(self._tell_updated, upstream, uri)
+
+    async def _tell_updated(self, upstream: Upstream, uri: str) -> None:
+        """A resource has changed: tell who watches it."""
+        published = self.features.routes.published(upstream, uri)
+        await self._around.bus.publish(ResourceUpdated(published))
+        async with anyio.create_task_group() as tasks:
+            for watcher in self.features.watching.watchers(upstream, uri):
+                tasks.start_soon(watcher.notify, "notifications/resources/updated", {"uri": published})

@@ -1,0 +1,180 @@
+"""Questions of an upstream of the handshake era: who is asked, and how its answer finds the way back.
+
+Such an upstream does not say which call made it ask. So a question belongs to the session, and goes to a client whose
+call is open there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the question as
+the result of its call, and answers with the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from server.upstreams.peer import Json, Peer, RequestId, as_mapping
+from tools.display import visible
+
+UPSTREAM_KEY = "coretools-mcp/upstream"
+"""Under this `_meta` key stands which server something came from."""
+
+ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+"""What an upstream may ask of a client."""
+
+METHOD_NOT_FOUND = -32601
+
+MOST_OPEN = 64
+"""Questions of one session that may be open; more are refused."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question that waits for its answer.
+
+    Args:
+        key: Its name towards a client of the 2026-07-28 revision.
+        identity: The id of the upstream's request.
+        method: What is asked.
+        params: As they are shown to the client.
+        is_handed_out: Whether some client has it.
+    """
+
+    key: str
+    identity: RequestId
+    method: str
+    params: Json
+    is_handed_out: bool = False
+    answered: asyncio.Future[Json] = field(
+        repr=False, default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def as_input_request(self) -> Json:
+        """The question as `inputRequests` carries it."""
+        params = {name: value for name, value in self.params.items() if name != "elicitationId"}
+        return {"method": self.method, "params": params}
+
+
+@dataclass(slots=True)
+class Questions:
+    """The open questions of one session with an upstream.
+
+    Args:
+        peer: The session's connection.
+        seconds: How long one may stay open.
+    """
+
+    peer: Peer
+    seconds: float
+    _open: dict[str, Asked] = field(default_factory=dict[str, Asked])
+
+    def add(self, identity: RequestId, method: str, params: Json) -> Asked | None:
+        """Take in a question; `None` if there are too many already."""
+        if len(self._open) >= MOST_OPEN:
+            return None
+        asked = Asked(f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params)
+        self._open[asked.key] = asked
+        return asked
+
+    def hand_out(self) -> list[Asked]:
+        """The questions that no client has yet; whoever takes them answers for them."""
+        waiting = [asked for asked in self._open.values() if not asked.is_handed_out]
+        for asked in waiting:
+            asked.is_handed_out = True
+        return waiting
+
+    def answer(self, responses: Mapping[str, Any]) -> None:
+        """Take answers by the names of their questions; others are passed over."""
+        for key, response in responses.items():
+            asked = self._open.get(key)
+            if asked is not None and isinstance(response, dict) and not asked.answered.done():
+                asked.answered.set_result(as_mapping(response))
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Those of these questions that are still open may be handed out again."""
+        for key in keys:
+            asked = self._open.get(key)
+            if asked is not None and not asked.answered.done():
+                asked.is_handed_out = False
+
+    def refuse(self, keys: Iterable[str]) -> None:
+        """Nobody will answer these any more: the upstream is told so."""
+        for key in keys:
+            asked = self._open.get(key)
+            if asked is not None and not asked.answered.done():
+                asked.answered.set_result(refusal_of(asked.method))
+
+    def cancel(self, identity: Any) -> None:
+        """The upstream does not want to know any more."""
+        for asked in tuple(self._open.values()):
+            if asked.identity == identity:
+                asked.answered.cancel()
+                del self._open[asked.key]
+
+    async def settle(self, asked: Asked) -> None:
+        """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled."""
+        try:
+            async with asyncio.timeout(self.seconds):
+                response = await asyncio.shield(asked.answered)
+        except TimeoutError:
+            response = refusal_of(asked.method)
+        except asyncio.CancelledError:
+            if asked.answered.cancelled():
+                return
+            raise
+        finally:
+            self._open.pop(asked.key, None)
+        await reply(self.peer, asked.identity, response)
+
+
+async def reply(peer: Peer, identity: RequestId, response: Json) -> None:
+    """Answer an upstream's question; a refusal that has no form of its own is an error."""
+    if response is NO_ANSWER:
+        await peer.refuse(identity, METHOD_NOT_FOUND, "The client takes no such requests.")
+        return
+    await peer.answer(identity, response)
+
+
+NO_ANSWER: Json = {}
+"""Stands for a refusal where the protocol has none but an error."""
+
+
+def refusal_of(method: str) -> Json:
+    """What is answered where nobody can be asked."""
+    match method:
+        case "elicitation/create":
+            return {"action": "cancel"}
+        case "roots/list":
+            return {"roots": []}
+        case _:
+            return NO_ANSWER
+
+
+def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
+    """A question with the name of the server that asks, so that none can pass for us or for another one.
+
+    Args:
+        alias: The server's name in our configuration.
+        method: What is asked.
+        params: As the upstream gave them.
+    """
+    shown = dict(params)
+    shown["_meta"] = {**as_mapping(shown.get("_meta")), UPSTREAM_KEY: {"server": alias}}
+    if method == "elicitation/create":
+        shown["message"] = f"[{alias}] {visible(str(params.get('message', '')))}"
+    return shown
+
+
+def labelled_requests(alias: str, requests: Any) -> Json:
+    """Questions of a 2026-07-28 upstream, labelled; what is no question is left out.
+
+    Args:
+        alias: The server's name in our configuration.
+        requests: `inputRequests` as they came.
+    """
+    found: Json = {}
+    for key, request in as_mapping(requests).items():
+        asked = as_mapping(request)
+        if isinstance(method := asked.get("method"), str):
+            found[key] = {**asked, "params": labelled(alias, method, as_mapping(asked.get("params")))}
+    return found

@@ -1,0 +1,235 @@
+"""One request of a client, brought to an upstream and back, whichever revision either of them speaks.
+
+| client | upstream | its questions |
+| --- | --- | --- |
+| handshake | handshake | are sent on to the client while its call waits |
+| handshake | 2026-07-28 | the rounds are driven here, and the client is asked in between |
+| 2026-07-28 | 2026-07-28 | are passed through, with the upstream's state sealed in ours |
+| 2026-07-28 | handshake | the call is parked, and goes on when the client calls again with the answers |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from server.consent.sealing import SealedStates
+from server.exchange import Exchange, NotAskedError
+from server.upstreams.chain import check_hops
+from server.upstreams.parked import ParkedCall, ParkedCalls
+from server.upstreams.peer import Answer, Conversation, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.questions import labelled_requests, refusal_of
+from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
+
+logger = logging.getLogger(__name__)
+
+MOST_ROUNDS = 10
+"""Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
+
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")
+"""The parameters that say what is asked for."""
+
+
+STATE_MARK = "relay."
+"""States of rounds with an upstream begin so, which tells them from those of our own questions."""
+
+
+class StaleStateError(Exception):
+    """The state that the client sent cannot be gone on with."""
+
+
+class NoAnswerError(RelayError):
+    """The upstream sent neither a result nor progress in time; the call was cancelled."""
+
+
+class TooManyRoundsError(RelayError):
+    """The upstream asks on and on."""
+
+
+class ParkedCallGoneError(RelayError):
+    """The call that the client wants to go on with is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an upstream is asked for a client.
+
+    Args:
+        method: The method.
+        params: Its parameters, in the upstream's own names.
+        patience: Seconds without progress after which it is cancelled.
+        headers: HTTP headers that the parameters ask for.
+    """
+
+    method: str
+    params: Json
+    patience: float
+    headers: Mapping[str, str] | None = None
+
+
+class Relay:
+    """Brings requests to upstreams.
+
+    Args:
+        question_seconds: How long a question may stay open, and a call may be parked.
+    """
+
+    def __init__(self, question_seconds: float) -> None:
+        self._seconds = question_seconds
+        self._states = SealedStates(question_seconds)
+        self.parked = ParkedCalls(question_seconds)
+
+    def resumed(self, method: str, exchange: Exchange) -> Exchange:
+        """The exchange as one that goes on with an earlier round, if its state says so.
+
+        Raises:
+            StaleStateError: The state is forged, late, used already, or belongs to something else.
+        """
+        state = exchange.params.get("requestState")
+        if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
+            return exchange
+        sealed = state.removeprefix(STATE_MARK)
+        carried = self._states.open(sealed, _digest(method, exchange.params), exchange.client_key)
+        if carried is None:
+            raise StaleStateError
+        return replace(exchange, carried=carried, is_resumed=True)
+
+    async def bring(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
+        """Bring a request to its upstream, and give back the result, or one that carries questions.
+
+        Raises:
+            UpstreamError: The answer is an error.
+            ConnectionLostError: There is no connection any more.
+            NoAnswerError: There was no answer in time.
+            TooManyRoundsError: The upstream asks on and on.
+            ParkedCallGoneError: The call that goes on is not there any more.
+            ToolError: The request goes in a ring.
+        """
+        check_hops(exchange.meta, session.alias)
+        if session.era.is_modern:
+            return await self._in_rounds(session, request, exchange)
+        if (name := exchange.carried.get("parked")) is not None:
+            return await self._go_on(str(name), request, exchange)
+        conversation = await session.start(request.method, request.params, exchange, request.headers)
+        return await self._until_answer(session, conversation, request, exchange)
+
+    async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
+        """Ask an upstream that returns its questions."""
+        params = request.params
+        if exchange.is_modern and exchange.input_responses:
+            params = _next_round(params, exchange.input_responses, exchange.carried)
+        for _ in range(MOST_ROUNDS):
+            conversation = await session.start(request.method, params, exchange, request.headers)
+            result = await self._until_answer(session, conversation, request, exchange)
+            if result.get("resultType") != "input_required":
+                return result
+            asked = labelled_requests(session.alias, result.get("inputRequests"))
+            if exchange.is_modern:
+                kept = {"state": result["requestState"]} if "requestState" in result else {}
+                return {**result, "inputRequests": asked, "requestState": self._seal(request, exchange, kept)}
+            answers = {key: await self._answer(question, exchange) for key, question in asked.items()}
+            state = {"state": result["requestState"]} if "requestState" in result else {}
+            params = _next_round(request.params, answers, state)
+        raise TooManyRoundsError
+
+    async def _answer(self, question: Json, exchange: Exchange) -> Json:
+        """Ask a client of the handshake era what an upstream wants to know."""
+        method, params = str(question["method"]), question["params"]
+        if not exchange.can_be_asked(method, params):
+            return refusal_of(method)
+        try:
+            return await exchange.ask(method, params, self._seconds)
+        except NotAskedError:
+            return refusal_of(method)
+
+    async def _until_answer(
+        self, session: UpstreamSession, conversation: Conversation, request: Request, exchange: Exchange
+    ) -> Json:
+        with session.leg(conversation, exchange) as leg:
+            return await self._hold(session, leg, request, exchange)
+
+    async def _go_on(self, name: str, request: Request, exchange: Exchange) -> Json:
+        """Go on with a parked call."""
+        call = self.parked.take(name, exchange.client_key)
+        if call is None:
+            raise ParkedCallGoneError
+        session, leg = call.session, call.leg
+        leg.exchange = exchange
+        session.questions.answer(exchange.input_responses)
+        session.questions.give_back(call.handed_out)
+        try:
+            return await self._hold(session, leg, request, exchange)
+        finally:
+            if not leg.is_parked and leg in session.legs:
+                session.legs.remove(leg)
+
+    async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
+        """Pass on what the upstream says until it answers, or until the call is parked with a question."""
+        conversation = leg.conversation
+        try:
+            with anyio.move_on_after(request.patience) as scope:
+                while True:
+                    if (
+                        exchange.is_modern
+                        and not session.era.is_modern
+                        and (parked := self._park(session, leg, request))
+                    ):
+                        return parked
+                    match await conversation.next():
+                        case Answer() as answer:
+                            return outcome(answer)
+                        case Progress(params):
+                            scope.deadline = anyio.current_time() + request.patience
+                            await exchange.progress(params)
+                        case Remark(method, params):
+                            await (
+                                exchange.log(params)
+                                if method == "notifications/message"
+                                else exchange.notify(method, params)
+                            )
+                        case Asking(is_open):
+                            scope.deadline = math.inf if is_open else anyio.current_time() + request.patience
+                        case QuestionWaits() | _:
+                            continue
+            raise NoAnswerError
+        finally:
+            if not leg.is_parked:
+                await conversation.close()
+
+    def _park(self, session: UpstreamSession, leg: Leg, request: Request) -> Json | None:
+        """Give the questions that wait to the client, if there are any; the call waits for the answers."""
+        exchange = leg.exchange
+        if exchange is None or self.parked.is_full:
+            return None
+        asked = session.questions.hand_out()
+        if not asked:
+            return None
+        keys = [question.key for question in asked]
+        name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
+        return {
+            "resultType": "input_required",
+            "inputRequests": {question.key: question.as_input_request() for question in asked},
+            "requestState": self._seal(request, exchange, {"parked": name}),
+        }
+
+    def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
+        return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+
+def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
+    state = {"requestState": carried["state"]} if "state" in carried else {}
+    return {**params, "inputResponses": dict(answers), **state}
+
+
+def _digest(method: str, params: Mapping[str, Any]) -> str:
+    """What a request asks for, in a form that tells apart what differs."""
+    asked = {name: params[name] for name in _THE_CALL if name in params}
+    text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

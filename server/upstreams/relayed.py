@@ -1,0 +1,96 @@
+"""Results and errors of upstreams as our clients get them: as they came, in the shape that their revision asks for."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
+from tools.contract.errors import ToolError, ToolErrorType
+
+LISTS: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Lists may change at any time, and depend on what the operator configured."""
+
+_CACHEABLE = frozenset({"resources/read"})
+
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
+"""What results of the handshake era do not have."""
+
+CONNECTION_CODES = frozenset({-32000, -32001})
+"""The SDK's own codes for a closed connection and a timeout; they are never passed on as the upstream's."""
+
+
+def finished(method: str, result: Json, version: str) -> Json:
+    """A result in the shape of the client's revision; nothing of it is lost.
+
+    Args:
+        method: What was asked for.
+        result: As the upstream gave it.
+        version: The client's revision.
+    """
+    meta = {key: value for key, value in as_mapping(result.get("_meta")).items() if key != SERVER_INFO_META_KEY}
+    if version not in MODERN_PROTOCOL_VERSIONS:
+        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+        return {**kept, "_meta": meta} if meta else kept
+    meta[SERVER_INFO_META_KEY] = {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
+    base: Json = {"resultType": "complete"}
+    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+        base |= LISTS
+    return {**base, **result, "_meta": meta}
+
+
+def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+    """What a client is told of a request that failed; an upstream's own error is passed on whole.
+
+    Args:
+        error: Why it failed.
+        alias: The upstream.
+    """
+    if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+        return as_protocol_error(error.error)
+    told = told_to_models(error, alias, "the request")
+    return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
+
+
+def as_protocol_error(error: Json) -> MCPError:
+    """An error of an upstream, as the SDK sends it: with its code, its message and its data."""
+    code, message = error.get("code"), error.get("message")
+    code = code if isinstance(code, int) else types.INTERNAL_ERROR
+    return MCPError(code, message if isinstance(message, str) else "", error.get("data"))
+
+
+def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
+    """What a model is told of a call that failed.
+
+    Args:
+        error: Why it failed.
+        alias: The upstream.
+        what: What was asked for.
+    """
+    unknown = "Whether it had an effect is not known."
+    match error:
+        case ToolError():
+            return error
+        case UpstreamError() if error.code not in CONNECTION_CODES:
+            said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
+            return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
+        case NoAnswerError() | TimeoutError():
+            told = (
+                f"The server {alias} sent neither a result nor progress for {what} in its time "
+                f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+            )
+        case TooManyRoundsError():
+            told = f"The server {alias} asked on and on before {what} was done, so it was given up. {unknown}"
+        case ParkedCallGoneError():
+            told = (
+                f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "
+                f"too late, or the server was started anew. {unknown} Call again if that is safe."
+            )
+        case _:
+            told = f"The connection to the server {alias} was lost during {what}. {unknown} It comes back by itself."
+    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

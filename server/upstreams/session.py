@@ -1,0 +1,281 @@
+"""One session with an upstream: greeted, stamped, and with its questions and remarks brought to whoever caused them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.exchange import Exchange, NotAskedError
+from server.upstreams.chain import chained
+from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
+from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, as_mapping
+from server.upstreams.questions import ASKING, Questions, labelled, refusal_of, reply
+from server.upstreams.reach import Reach
+
+logger = logging.getLogger(__name__)
+
+LIST_CHANGES: Mapping[str, str] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionWaits:
+    """A question waits for a client that takes it as the result of its call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whether a person is being asked now; the call's time stands still meanwhile."""
+
+    is_open: bool
+
+
+@dataclass(slots=True)
+class Leg:
+    """A call that is open in a session.
+
+    Args:
+        conversation: With the upstream.
+        exchange: With the client; `None` while the client has a question and its call is parked.
+    """
+
+    conversation: Conversation
+    exchange: Exchange | None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether nobody waits for the call now."""
+        return self.exchange is None
+
+
+class Listener(Protocol):
+    """Is told what an upstream says of its own accord."""
+
+    def list_changed(self, kind: str) -> None:
+        """One of its lists is another one now: `tools`, `prompts` or `resources`."""
+        ...
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource that was subscribed to has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How a session is opened.
+
+    Args:
+        alias: The server's name in our configuration.
+        wanted: What is spoken with it, if it can.
+        announced: The capabilities of whoever is behind us.
+        question_seconds: How long a question may stay open.
+        is_shared: Whether several clients use it that cannot be told apart.
+        standing: The client that the session belongs to, where it can be reached outside of its requests.
+    """
+
+    alias: str
+    wanted: Wanted
+    announced: Json
+    question_seconds: float
+    is_shared: bool = False
+    standing: Exchange | None = None
+
+
+@dataclass(slots=True)
+class UpstreamSession:
+    """An open session. Made by `open_session`."""
+
+    options: SessionOptions
+    era: Era
+    peer: Peer
+    questions: Questions
+    lost: anyio.Event
+    tasks: TaskGroup
+    legs: list[Leg] = field(default_factory=list[Leg])
+    _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+
+    @property
+    def alias(self) -> str:
+        """The server's name in our configuration."""
+        return self.options.alias
+
+    async def start(
+        self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
+    ) -> Conversation:
+        """Send a request.
+
+        Args:
+            method: What is asked for.
+            params: The upstream's own, with `_meta` of the client's where it has one.
+            exchange: The client's request that makes us ask.
+            headers: More HTTP headers.
+
+        Raises:
+            ConnectionLostError: There is no connection any more.
+        """
+        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in ENVELOPE_KEYS}
+        if exchange is not None:
+            meta["progressToken"] = 0
+            meta |= chained(exchange.meta)
+        if self.era.is_modern:
+            announced = exchange.capabilities if exchange is not None else self.options.announced
+            meta |= envelope(self.era.version, announced)
+            level = exchange.log_level if exchange is not None and exchange.is_modern else "info"
+            if exchange is not None and level is not None:
+                meta["io.modelcontextprotocol/logLevel"] = level
+        stamped = {**params, "_meta": meta} if meta else {key: params[key] for key in params if key != "_meta"}
+        return await self.peer.start(method, stamped, {**headers_of(self.era, method, params), **(headers or {})})
+
+    async def request(self, method: str, params: Json, seconds: float | None = None) -> Json:
+        """Ask for something of our own and wait for the result.
+
+        Raises:
+            TimeoutError: It took too long.
+            UpstreamError: The answer is an error.
+            ConnectionLostError: There is no connection any more.
+        """
+        with anyio.fail_after(seconds):
+            async with await self.start(method, params) as conversation:
+                return await conversation.result()
+
+    @contextmanager
+    def leg(self, conversation: Conversation, exchange: Exchange) -> Generator[Leg]:
+        """A call is open as long as this lasts, and may be asked about."""
+        leg = Leg(conversation, exchange)
+        self.legs.append(leg)
+        try:
+            yield leg
+        finally:
+            if not leg.is_parked:
+                self.legs.remove(leg)
+
+    def on_request(self, identity: RequestId, method: str, params: Json) -> None:
+        """The upstream asks for something."""
+        if method in ASKING:
+            self._take_question(identity, method, params)
+        elif method == "ping":
+            self.tasks.start_soon(self.peer.answer, identity, dict[str, Any]())
+        else:
+            self.tasks.start_soon(self.peer.refuse, identity, -32601, "Method not found")
+
+    def _take_question(self, identity: RequestId, method: str, params: Json) -> None:
+        shown = labelled(self.alias, method, params)
+        # Whose question it is cannot be told where calls of several people are open.
+        legs = self.legs if not self.options.is_shared or len(self.legs) == 1 else []
+        able = [leg for leg in legs if leg.exchange is None or leg.exchange.can_be_asked(method, params)]
+        live = next((leg for leg in able if leg.exchange is not None and not leg.exchange.is_modern), None)
+        if live is not None and live.exchange is not None:
+            self.tasks.start_soon(self._ask, identity, method, shown, live.exchange, live.conversation)
+        elif able:
+            self._keep_question(identity, method, shown, able)
+        elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
+            self.tasks.start_soon(self._ask, identity, method, shown, standing, None)
+        else:
+            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+
+    def _keep_question(self, identity: RequestId, method: str, shown: Json, able: list[Leg]) -> None:
+        asked = self.questions.add(identity, method, shown)
+        if asked is None:
+            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+            return
+        self.tasks.start_soon(self.questions.settle, asked)
+        waiting = next((leg for leg in able if leg.exchange is not None), None)
+        if waiting is not None:
+            waiting.conversation.tell(QuestionWaits())
+
+    async def _ask(
+        self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
+    ) -> None:
+        """Ask a client that waits for its call, and pass the answer on."""
+        response = refusal_of(method)
+        if conversation is not None:
+            conversation.tell(Asking(is_open=True))
+        with anyio.CancelScope() as scope:
+            self._asking[identity] = scope
+            try:
+                response = await exchange.ask(method, shown, self.options.question_seconds)
+            except NotAskedError:
+                logger.info("a question of upstream %s was not answered", self.alias)
+            finally:
+                self._asking.pop(identity, None)
+                if conversation is not None:
+                    conversation.tell(Asking(is_open=False))
+        if not scope.cancelled_caught:
+            await reply(self.peer, identity, response)
+
+    def take_notification(self, method: str, params: Json, listener: Listener) -> None:
+        """The upstream says something that belongs to no request of ours alone."""
+        if (kind := LIST_CHANGES.get(method)) is not None:
+            listener.list_changed(kind)
+        elif method == "notifications/resources/updated":
+            listener.resource_updated(str(params.get("uri", "")))
+        elif method == "notifications/cancelled":
+            self.questions.cancel(params.get("requestId"))
+            if (scope := self._asking.get(params.get("requestId", 0))) is not None:
+                scope.cancel()
+        elif not self.peer.tell_open(Remark(method, params)):
+            standing = self.options.standing
+            if standing is not None and method != "notifications/initialized":
+                self.tasks.start_soon(standing.notify, method, params)
+
+
+@asynccontextmanager
+async def open_session(reach: Reach, options: SessionOptions, listener: Listener) -> AsyncGenerator[UpstreamSession]:
+    """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
+
+    Args:
+        reach: Opens the streams.
+        options: How it is opened.
+        listener: Is told what the upstream says of its own accord.
+
+    Raises:
+        UpstreamError: The upstream refuses.
+        IncompatibleError: It speaks no revision that we do.
+        ConnectionLostError: It has gone.
+    """
+    lost = anyio.Event()
+    opened: list[UpstreamSession] = []
+
+    def on_doubt() -> None:
+        # A request that fails alone proves nothing about the others.
+        if opened and opened[0].peer.open_requests <= 1:
+            lost.set()
+
+    async with reach(on_doubt) as (read_stream, write_stream):
+
+        def on_request(identity: RequestId, method: str, params: Json) -> None:
+            if opened:
+                opened[0].on_request(identity, method, params)
+            else:
+                tasks.start_soon(peer.refuse, identity, -32601, "Not before the session is initialized.")
+
+        def on_notification(method: str, params: Json) -> None:
+            if opened:
+                opened[0].take_notification(method, params, listener)
+
+        async def read() -> None:
+            try:
+                await peer.read(read_stream)
+            finally:
+                lost.set()
+
+        async with anyio.create_task_group() as tasks:
+            peer = Peer(write_stream, on_request, on_notification)
+            tasks.start_soon(read)
+            try:
+                era = await greet(peer, options.wanted, options.announced, chained({}))
+                questions = Questions(peer, options.question_seconds)
+                session = UpstreamSession(options, era, peer, questions, lost, tasks)
+                opened.append(session)
+                yield session
+            finally:
+                tasks.cancel_scope.cancel()

@@ -1,0 +1,70 @@
+"""What a 2026-07-28 upstream tells of changes: one stream for its lists and for the resources that clients watch."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+
+from server.upstreams.peer import ConnectionLostError, Json, UpstreamError
+from server.upstreams.session import UpstreamSession
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 1.0
+"""Before a stream that has ended is opened again."""
+
+_FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+
+class Subscriptions:
+    """Keeps a `subscriptions/listen` stream open.
+
+    Args:
+        session: With the upstream.
+    """
+
+    def __init__(self, session: UpstreamSession) -> None:
+        self._session = session
+        self._uris: dict[str, int] = {}
+        self._scope = anyio.CancelScope()
+
+    def watch(self, uri: str) -> None:
+        """Hear of changes of a resource too."""
+        self._uris[uri] = self._uris.get(uri, 0) + 1
+        if self._uris[uri] == 1:
+            self._scope.cancel()
+
+    def unwatch(self, uri: str) -> None:
+        """One watcher less."""
+        left = self._uris.pop(uri, 0) - 1
+        if left > 0:
+            self._uris[uri] = left
+        else:
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        """Listen until cancelled, or until the upstream does not offer it."""
+        while True:
+            wanted = self._wanted()
+            if not wanted:
+                with anyio.CancelScope() as self._scope:
+                    await anyio.sleep_forever()
+                continue
+            with anyio.CancelScope() as self._scope:
+                try:
+                    await self._session.request("subscriptions/listen", {"notifications": wanted})
+                except UpstreamError as error:
+                    logger.info("upstream %s has no stream of changes (error %s)", self._session.alias, error.code)
+                    return
+                except ConnectionLostError:
+                    return
+            if not self._scope.cancelled_caught:
+                await anyio.sleep(PAUSE_SECONDS)
+
+    def _wanted(self) -> Json:
+        era = self._session.era
+        wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+        if self._uris and era.announces("resources", "subscribe"):
+            wanted["resourceSubscriptions"] = sorted(self._uris)
+        return wanted
