@@ -1,0 +1,85 @@
+"""The official conformance suite, run against its own fixture behind our endpoint."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.fetch import SERVER_FOLDER, is_fetched
+from tests.conformance.suite import failures, listening, scored_scenarios
+from tests.harness import PEERS, server_arguments, write_config
+
+pytestmark = [
+    pytest.mark.skipif(
+        not is_fetched(),
+        reason="not run: the conformance suite is not here; `python -P tests/conformance/fetch.py` brings it",
+    ),
+    pytest.mark.timeout(300),
+]
+
+EXPECTED = Path(__file__).with_name("expected_failures.txt")
+
+SCORED = {"2025-11-25": 30, "2026-07-28": 37}
+
+FIXTURE = [sys.executable, str(PEERS / "everything_server.py"), str(SERVER_FOLDER)]
+
+
+@contextmanager
+def _fixture_over_http() -> Generator[str]:
+    with listening([*FIXTURE, "http"], r"Uvicorn running on (http://\S+)") as url:
+        yield f"{url}/mcp"
+
+
+@contextmanager
+def _proxy(root: Path, folder: Path, upstream: dict[str, Any]) -> Generator[str]:
+    """Our endpoint with nothing behind it but this upstream, whose names stay as they are."""
+    config = write_config(folder, {"mcpServers": {"fixture": {**upstream, "trust": True}}})
+    options = ("--transport", "http", "--port", "0", "--no-builtin-tools", "--no-prefix")
+    command = [sys.executable, *server_arguments(root, config, *options)]
+    with listening(command, r"serving MCP at (http://\S+?),") as url:
+        yield f"{url}/mcp"
+
+
+def _expected(upstream: str, revision: str) -> set[str]:
+    lines = EXPECTED.read_text(encoding="utf-8").splitlines()
+    entries = [line.split() for line in lines if line and not line.startswith("#")]
+    return {scenario for over, at, scenario in entries if (over, at) == (upstream, revision)}
+
+
+def _told(found: dict[str, list[str]]) -> str:
+    return "\n".join(f"{scenario}: {reason}" for scenario, reasons in found.items() for reason in reasons)
+
+
+@pytest.mark.requirement("proxy.conformance")
+@pytest.mark.parametrize("revision", SCORED)
+def test_the_fixture_alone_passes_every_scored_scenario(revision: str, tmp_path: Path) -> None:
+    with _fixture_over_http() as url:
+        found = failures(url, revision, tmp_path / "results")
+    assert set(found) == set(), _told(found)
+    assert len(scored_scenarios(revision)) == SCORED[revision]
+
+
+@pytest.mark.requirement("proxy.conformance")
+@pytest.mark.parametrize("revision", SCORED)
+def test_an_upstream_over_http_passes_behind_the_proxy_what_it_passes_alone(
+    revision: str, root: Path, tmp_path: Path
+) -> None:
+    with _fixture_over_http() as behind, _proxy(root, tmp_path, {"httpUrl": behind}) as url:
+        found = failures(url, revision, tmp_path / "results")
+    assert set(found) == _expected("http", revision), _told(found)
+
+
+@pytest.mark.requirement("proxy.conformance")
+@pytest.mark.parametrize("revision", SCORED)
+def test_an_upstream_over_stdio_passes_behind_the_proxy_what_it_passes_alone(
+    revision: str, root: Path, tmp_path: Path
+) -> None:
+    upstream = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"]}
+    with _proxy(root, tmp_path, upstream) as url:
+        found = failures(url, revision, tmp_path / "results")
+    assert set(found) == _expected("stdio", revision), _told(found)
