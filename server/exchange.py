@@ -73,10 +73,10 @@ class Exchange:
 
     @property
     def input_responses(self) -> Json:
-        """Answers to questions of an earlier round, without those to questions of our own."""
+        """Answers to questions of an earlier round; in the first one without those to questions of our own."""
         responses = self.params.get("inputResponses")
         given = cast("Json", responses) if isinstance(responses, dict) else {}
-        return {key: response for key, response in given.items() if key != QUESTION_KEY}
+        return given if self.is_resumed else {key: given[key] for key in given if key != QUESTION_KEY}
 
     @property
     def log_level(self) -> str | None:

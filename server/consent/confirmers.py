@@ -33,7 +33,7 @@ from tools.display import render_question
 
 logger = logging.getLogger(__name__)
 
-QUESTION_KEY = "confirm"
+QUESTION_KEY = "coretools-mcp/confirm"
 """Under this key the question travels in `inputRequests` and the answer in `inputResponses`."""
 
 

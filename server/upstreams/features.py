@@ -89,21 +89,19 @@ class UpstreamFeatures:
         if ctx.method in self._handshake_handlers and exchange_of(ctx, "").is_modern:
             return await call_next(ctx)
         await self._before(ctx)
+        await self._delivery.pool.wait_for_first_list()
         return await handler(ctx, call_next)
 
     def _exchange(self, ctx: RequestContext) -> Exchange:
         return self._delivery.resumed(ctx.method, exchange_of(ctx, self._key_of(ctx)))
 
     async def _list_resources(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        await self._delivery.pool.wait_for_first_list()
         return await self._with_ours(ctx, call_next, "resources", self.routes.resources)
 
     async def _list_templates(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        await self._delivery.pool.wait_for_first_list()
         return await self._with_ours(ctx, call_next, "resourceTemplates", self.routes.templates)
 
     async def _list_prompts(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        await self._delivery.pool.wait_for_first_list()
         offered = {
             Origin(upstream.alias, prompt["name"]): prompt
             for upstream in self._delivery.pool.upstreams

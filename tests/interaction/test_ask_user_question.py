@@ -13,6 +13,7 @@ import pytest
 from mcp.client import Client
 
 from server.app import App
+from server.consent.confirmers import QUESTION_KEY
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, MODERN, write_config
 from tests.interaction.raw_clients import http_server, introduced, reach
@@ -170,7 +171,7 @@ async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(
 
         async def call(arguments: dict[str, Any], state: str | None = None) -> Any:
             answer = types.ElicitResult(action="accept", content=dict(ANSWER))
-            responses: Any = {"confirm": answer} if state is not None else None
+            responses: Any = {QUESTION_KEY: answer} if state is not None else None
             return await client.session.call_tool(
                 TOOL, arguments, input_responses=responses, request_state=state, allow_input_required=True
             )

@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
+from server.consent.confirmers import QUESTION_KEY
 from server.consent.sealing import SealedStates
 from tests.harness import MODERN, connected, write_config
 
@@ -30,7 +31,7 @@ async def leg(
     tool: str = "edit",
 ) -> types.CallToolResult | types.InputRequiredResult:
     """One request of a call in the 2026-07-28 era."""
-    responses: Any = None if answer is None else {"confirm": types.ElicitResult.model_validate(answer)}
+    responses: Any = None if answer is None else {QUESTION_KEY: types.ElicitResult.model_validate(answer)}
     return await client.session.call_tool(
         tool, dict(arguments), input_responses=responses, request_state=state, allow_input_required=True
     )
