@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import metadata
+from itertools import chain
 from typing import Any, Literal
 
 import anyio
@@ -89,7 +90,7 @@ class App:
         self._commands = Commands(report)
         self._services = Services(commands=self._commands.runner)
         web, memory, self._todos = UrlAccess(settings.web), settings.memory.for_tools(report.own_folder), TodoLists()
-        for tool in builtin_tools(
+        built_in = builtin_tools(
             fetcher=web.fetcher,
             search=settings.web.search.for_tools(),
             opener=web.opener,
@@ -97,10 +98,12 @@ class App:
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self._commands.programs,
-        ):
+        )
+        for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
         self.registry.on_change(self._tools_changed)
-        self.custom_tools = CustomTools(settings, self._commands, self.registry)
+        reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
+        self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
             settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
         )
@@ -122,7 +125,9 @@ class App:
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        self.pool = UpstreamPool(report.upstreams, self.registry, settings.proxy.first_list_wait / 1000)
+        self.pool = UpstreamPool(
+            report.upstreams, self.registry, settings.proxy.first_list_wait / 1000, settings.proxy.name_budget
+        )
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
@@ -239,7 +244,9 @@ class App:
         """
         of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
-        tools = (tool for tool in self.registry.get_all_tools() if tool.name not in hidden)
+        tools = self.registry.get_all_tools()
+        if self._settings.tools.built_in:  # else these are names of others
+            tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self._policy.why_not_offered(tool) is None]
 
     async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
@@ -275,7 +282,8 @@ class App:
         except ToolNotRegisteredError as error:
             if owner is None or owner.is_connected:
                 data = {"nearest": list(error.nearest)}
-                message = NO_AGENTS if params.name == DELEGATING else error.message
+                is_of_agents = params.name == DELEGATING and self._settings.tools.built_in
+                message = NO_AGENTS if is_of_agents else error.message
                 raise MCPError(code=types.INVALID_PARAMS, message=message, data=data) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(owner.unavailable())

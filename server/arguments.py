@@ -50,7 +50,7 @@ def _parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
     serve.set_defaults(run=commands["serve"])
     tools = _command(names, "tools", "list what a client would see", parents=[shared])
-    tools.add_argument("--json", action="store_true", help="as a JSON array")
+    tools.add_argument("--json", action="store_true", help="as JSON")
     tools.set_defaults(run=commands["tools"])
     call = _command(names, "call", "make one call and show the result", parents=[shared])
     call.add_argument("tool", help="the tool's name")
@@ -110,6 +110,16 @@ def _shared_options() -> argparse.ArgumentParser:
     shared.add_argument(
         "--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked"
     )
+    shared.add_argument(
+        "--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones"
+    )
+    for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
+        shared.add_argument(
+            option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)"
+        )
+    shared.add_argument(
+        "--no-prefix", action="store_true", help="publish the tools of other servers under their own names"
+    )
     return shared
 
 
@@ -150,6 +160,13 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         overrides["workspace"] = {"roots": [os.path.abspath(folder) for folder in arguments.workspace]}
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
+    included, excluded = (_names(arguments, kind) for kind in ("include_tools", "exclude_tools"))
+    tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
+    tools |= {key: listed for key, listed in (("include", included), ("exclude", excluded)) if listed}
+    if tools:
+        overrides["tools"] = tools
+    if arguments.no_prefix:
+        overrides["proxy"] = {"prefix": "none"}
     names = {"host": "host", "port": "port", "tls_cert": "tlsCert", "tls_key": "tlsKey"}
     given = {key: getattr(arguments, name, None) for name, key in names.items()}
     http = {key: value for key, value in given.items() if value is not None}
@@ -158,12 +175,25 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return overrides
 
 
+def _names(arguments: argparse.Namespace, option: str) -> list[str]:
+    """The names that an option lists, however often it is given.
+
+    Raises:
+        SettingsError: It lists nothing; to offer all or nothing because of that would be a guess.
+    """
+    given: list[str] = getattr(arguments, option)
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if given and not names:
+        raise SettingsError([f"--{option.replace('_', '-')} names no tool. Give names with commas between them."])
+    return names
+
+
 def server_options(arguments: argparse.Namespace) -> list[str]:
     """The options of this command as options of `serve`."""
     options: list[str] = []
-    for name in ("workspace", "config"):
-        for value in getattr(arguments, name):
-            options += [f"--{name}", value]
+    for name in ("workspace", "config", "include_tools", "exclude_tools"):
+        options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
+    options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
     for option, value in (("--approval-mode", arguments.approval_mode), ("--settings", arguments.settings)):
         options += [option, value] if value else []
     return options

@@ -52,7 +52,12 @@ class CoreServer(Server[dict[str, Any]]):
         return capabilities
 
 
-def instructions(report: SettingsReport) -> str:
-    """Our own text, and for each server behind us what the operator says it is for."""
-    lines = [f"{alias}__*: {entry.description}" for alias, entry in report.upstreams.items() if entry.description]
-    return "\n".join([INSTRUCTIONS, *(["Tools of other servers:", *lines] if lines else [])])
+def instructions(report: SettingsReport) -> str | None:
+    """Our own text, and for each server behind us what the operator says it is for; `None` for nothing at all."""
+    own = [INSTRUCTIONS] if report.settings.tools.built_in else []
+    lines = [
+        f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
+        for alias, entry in report.upstreams.items()
+        if entry.description
+    ]
+    return "\n".join([*own, *(["Tools of other servers:", *lines] if lines else [])]) or None

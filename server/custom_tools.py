@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
@@ -26,13 +26,16 @@ class CustomTools:
         settings: With the commands, and where they run.
         commands: Runs them.
         registry: Holds the built-in tools already, whose names are theirs, offered or not.
+        reserved: Further names of built-in tools, where those are switched off: rules still know them.
     """
 
-    def __init__(self, settings: Settings, commands: Commands, registry: ToolRegistry) -> None:
+    def __init__(
+        self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved: Iterable[str] = ()
+    ) -> None:
         self._settings = settings
         self._commands = commands
         self._registry = registry
-        self._reserved = frozenset((*registry.names(), *GROUPS))
+        self._reserved = frozenset((*registry.names(), *reserved, *GROUPS))
         self._folder = working_folder() or os.sep
         self._environment: dict[str, str] = {}
         self._discovery = self._made(settings) if settings.tools.discovery_command is not None else None

@@ -24,7 +24,7 @@ from tools.registry import ToolRegistry
 logger = logging.getLogger(__name__)
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once; of `shell`, `env` does too."""
+"""The sections that take effect at once, but for `tools.builtIn`; of `shell`, `env` does too, of `proxy`, `prefix`."""
 
 OnChange = Callable[[SettingsReport, SettingsReport], Awaitable[None]]
 """Is told of the settings until now and from now on."""
@@ -116,13 +116,16 @@ def has_other_rules(before: Settings, now: Settings) -> bool:
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     """The sections that differ and do not take effect at once, by their keys."""
-    before = before.model_copy(update={"shell": before.shell.model_copy(update={"env": now.shell.env})})
+    shell = before.shell.model_copy(update={"env": now.shell.env})
+    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # stands in each entry as well
+    before = before.model_copy(update={"shell": shell, "proxy": proxy})
     fields = type(now).model_fields
-    return [
+    waiting = [
         field.alias or name
         for name, field in fields.items()
         if name not in LIVE and getattr(before, name) != getattr(now, name)
     ]
+    return waiting if before.tools.built_in == now.tools.built_in else [*waiting, "tools.builtIn"]
 
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:

@@ -23,6 +23,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
             "permissions.allow": permissions.allow,
             "permissions.ask": permissions.ask,
             "permissions.deny": permissions.deny,
+            "tools.include": tools.include,
             "tools.core": tools.core,
             "tools.allowed": tools.allowed,
             "tools.exclude": tools.exclude,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,19 +17,16 @@ from mcp.shared.exceptions import MCPError
 
 from server.app import App
 from server.console.filling import fill_in
+from server.console.tool_listing import listing_as_json, listing_as_text
 from server.exit_codes import EXIT_FAILED
-from server.exposure import DISPLAY_KEY, tool_to_wire
+from server.exposure import DISPLAY_KEY
 from server.serving import until_signal
 from server.settings import SettingsReport
-from tools.contract.base import BaseTool
 from tools.contract.context import ApprovalMode
 from tools.display import visible, visible_line
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "coretools_mcp.py"
 """Stands beside the packages, in a checkout and in an installation alike."""
-
-SENTENCE_CHARS = 160
-"""Characters of what a tool says of itself in the table; those of other servers may be long (ours)."""
 
 RED, GREEN, CYAN, RESET = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
 
@@ -53,10 +48,8 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
         settings = report.settings
         plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
         tools = app.offered_tools(plans=plans, shows_forms=shows_forms)
-        if as_json:
-            _print(json.dumps([tool_to_wire(tool) for tool in tools], indent=2))
-        else:
-            _print_table(tools)
+        names = app.pool.catalog.names
+        _print(listing_as_json(tools, names) if as_json else listing_as_text(tools, names))
         missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
         for upstream in missing:
             sys.stderr.write(
@@ -67,19 +60,6 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
         if problem:
             sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
     return EXIT_FAILED if missing or problem else 0
-
-
-def _print_table(tools: Sequence[BaseTool[Any]]) -> None:
-    width = max((len(tool.name) for tool in tools), default=0)
-    for tool in tools:
-        mark = "  " if tool.behaviour.read_only else "* "
-        _print(f"{mark}{tool.name:<{width}}  {_first_sentence(tool.description)}")
-    _print("\n* may change something; coretools-mcp permissions explain tells what would be asked before a call")
-
-
-def _first_sentence(description: str) -> str:
-    sentence = re.split(r"(?<=[.:])\s", description.strip(), maxsplit=1)[0].rstrip(".:")
-    return textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:

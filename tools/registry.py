@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from tools.contract.base import BaseTool
@@ -11,6 +13,14 @@ from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.result import FunctionDeclaration
 
 AnyTool = BaseTool[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The tools of one source: those that are listed, by name, and those that only calls reach."""
+
+    listed: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
+    unlisted: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
 
 
 class ToolRegistry:
@@ -23,8 +33,10 @@ class ToolRegistry:
     def __init__(self) -> None:
         self._builtin: dict[str, AnyTool] = {}
         self._aliases: dict[str, str] = {}
-        self._sources: dict[str, dict[str, AnyTool]] = {}
+        self._sources: dict[str, _Source] = {}
         self._visible: dict[str, AnyTool] = {}
+        self._others: dict[str, AnyTool] = {}
+        """By the further names of what sources hold."""
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: list[Callable[[], Awaitable[None]]] = []
 
@@ -48,14 +60,20 @@ class ToolRegistry:
             source: Its name.
             discover: Finds its tools; run by `discover_all_tools`.
         """
-        self._sources.setdefault(source, {})
+        self._sources.setdefault(source, _Source())
         if discover is not None:
             self._discoveries.append(discover)
 
-    def replace_source(self, source: str, tools: Iterable[AnyTool]) -> None:
-        """Set the tools of one source; an empty set removes them. Tells the listeners if anything changed."""
-        fresh = {tool.name: tool for tool in tools}
-        if fresh == self._sources.get(source, {}):
+    def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
+        """Set the tools of one source; an empty set removes them. Tells the listeners if anything changed.
+
+        Args:
+            source: Its name.
+            tools: Those that are listed. Their aliases reach them too, where those are nobody's name.
+            unlisted: Those that are not listed, and found by name and alias where those are nobody else's.
+        """
+        fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
+        if fresh == self._sources.get(source, _Source()):
             return
         self._sources[source] = fresh
         self._changed()
@@ -75,7 +93,7 @@ class ToolRegistry:
         Raises:
             ToolNotRegisteredError: Nobody has this name; it proposes the nearest three.
         """
-        tool = self._visible.get(name) or self._builtin.get(self._aliases.get(name, ""))
+        tool = self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
         if tool is not None:
             return tool
         nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
@@ -87,11 +105,16 @@ class ToolRegistry:
 
     def knows(self, name: str) -> bool:
         """Whether some tool has this name or alias now."""
-        return name in self._visible or name in self._aliases
+        return name in self._visible or name in self._aliases or name in self._others
 
     def names(self) -> set[str]:
         """Every name that a call may use now, aliases included."""
-        return {*self._visible, *self._aliases}
+        return {*self._visible, *self._aliases, *self._others}
+
+    def names_beside(self, sources: Container[str]) -> set[str]:
+        """The names of all listed tools and of their aliases, but for those that come from some sources."""
+        others = (source.listed for name, source in self._sources.items() if name not in sources)
+        return {*self._builtin, *self._aliases, *chain.from_iterable(others)}
 
     def get_all_tools(self) -> list[AnyTool]:
         """All tools in the order of listing."""
@@ -103,8 +126,12 @@ class ToolRegistry:
 
     def _changed(self) -> None:
         self._visible = dict(self._builtin)
-        for tools in self._sources.values():
-            for name, tool in tools.items():
+        self._others = {}
+        for source in self._sources.values():
+            for name, tool in source.listed.items():
                 self._visible.setdefault(name, tool)
+            for tool in (*source.listed.values(), *source.unlisted.values()):
+                for name in (tool.name, *tool.aliases):
+                    self._others.setdefault(name, tool)
         for listener in self._listeners:
             listener()

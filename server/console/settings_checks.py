@@ -141,7 +141,9 @@ async def check_files(report: SettingsReport) -> Sequence[Finding]:
 async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
     """The servers behind this one, each connected."""
     registry = ToolRegistry()
-    pool = UpstreamPool(report.upstreams, registry, 0)
+    for tool in builtin_tools() if report.settings.tools.built_in else ():
+        registry.register_tool(tool)  # their names are taken
+    pool = UpstreamPool(report.upstreams, registry, 0, report.settings.proxy.name_budget)
     left_out = [
         Finding(f"server {entry.alias}", Health.BROKEN, f"left out: {entry.left_out}", HINT)
         if entry.lacks_variable
@@ -158,7 +160,7 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
         took = f"{anyio.current_time() - begun:.1f} s"
         subject = f"server {upstream.alias}"
         if upstream.is_connected:
-            count = sum(tool.name.startswith(f"{upstream.alias}__") for tool in registry.get_all_tools())
+            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
             found[upstream.alias] = Finding(subject, Health.OK, f"connected in {took}, {count} tools")
         else:
             why = upstream.problem or "it did not answer"
@@ -171,4 +173,5 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
             for upstream in pool.upstreams:
                 waiting.start_soon(wait, upstream)
         group.cancel_scope.cancel()
-    return [*(found[upstream.alias] for upstream in pool.upstreams), *left_out]
+    hidden = [Finding(f"server {entry.origin.alias}", Health.ABSENT, str(entry)) for entry in pool.catalog.names.hidden]
+    return [*(found[upstream.alias] for upstream in pool.upstreams), *hidden, *left_out]

@@ -40,7 +40,7 @@ class Rank(IntEnum):
     @property
     def joins(self) -> bool:
         """Whether its lists of rules are put to those below, which they never take back."""
-        return Rank.CLI_USER <= self <= Rank.SYSTEM_OVERRIDES
+        return Rank.CLI_USER <= self <= Rank.SYSTEM_OVERRIDES or self is Rank.COMMAND_LINE
 
 
 @dataclass(slots=True)

@@ -50,10 +50,11 @@ class UpstreamSettings(Section):
     """Whether its tools run without a question and its annotations are published as they are."""
 
     include_tools: tuple[str, ...] | None = None
-    """The only tools taken from the server, by their own names; null takes all."""
+    """The only tools taken from the server, by their own names, also as name(...), or as alias__name; null takes \
+all."""
 
     exclude_tools: tuple[str, ...] = ()
-    """Tools not taken from the server; wins over includeTools."""
+    """Tools not taken from the server, named likewise; wins over includeTools."""
 
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """The protocol era spoken with the server: tried out, the initialize handshake, or the 2026-07-28 revision."""
@@ -76,11 +77,12 @@ class UpstreamSettings(Section):
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000), NOT_USED] = None
     """The most calls in flight at once; null is no limit."""
 
-    prefix: Annotated[Literal["alias", "none"], NOT_USED] = "alias"
-    """Whether tools are published as alias__tool or under their own names."""
+    prefix: Literal["alias", "none"] = "alias"
+    """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \
+hides the tool."""
 
-    rename: Annotated[Mapping[str, str], NOT_USED] = Field(default_factory=dict[str, str])
-    """Other names for tools: the server's own name as the key, the published one as the value."""
+    rename: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
@@ -124,5 +126,9 @@ class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 1_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
 
-    name_budget: Annotated[int, Field(ge=16, le=128), NOT_USED] = 48
-    """The most characters of a published tool name."""
+    name_budget: Annotated[int, Field(ge=16, le=128)] = 48
+    """The most characters of the published name of a server's tool; longer ones are shortened. Clients may take 64, \
+with what they put before it."""
+
+    prefix: Literal["alias", "none"] = "alias"
+    """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""

@@ -47,6 +47,12 @@ No shell reads it. Variables are expanded."""
     strict: bool = False
     """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
 
+    built_in: bool = True
+    """Whether there are built-in tools at all, and prompts and resources that come with them."""
+
+    include: tuple[str, ...] = ()
+    """The only tools offered, built-in ones, custom ones and those of other servers; empty offers all."""
+
     core: tuple[str, ...] = ()
     """The only built-in tools offered; empty offers all."""
 

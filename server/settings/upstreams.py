@@ -25,6 +25,7 @@ MAX_ABOVE = 3
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A token of RFC 9110, 5.6.2."""
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
@@ -90,6 +91,9 @@ def resolve_entries(
             left_out = _missing_variable(expansion, alias, source, findings)
             lacks_variable = left_out is not None
         if left_out is None:
+            if settings.proxy.prefix == "none":
+                entry = entry.model_copy(update={"prefix": "none"})
+            _check_names(entry, path, source, settings.proxy.name_budget, findings)
             _check_transport(entry, path, source, findings)
             _check_texts(entry, path, source, findings)
         else:
@@ -191,6 +195,22 @@ def _is_address(text: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return False
+
+
+def _check_names(entry: UpstreamSettings, path: KeyPath, source: str, budget: int, findings: Findings) -> None:
+    """Refuse new names that no client takes, that would be shortened, or that two tools would have."""
+    room = budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0)
+    takers: dict[str, str] = {}
+    for name, new in entry.rename.items():
+        here = f"{dotted((*path, 'rename'))}: the new name of {json.dumps(name)}"
+        if not _TOOL_NAME.fullmatch(new):
+            findings.refuse(source, f"{here} has to be of letters, digits and _ . - only, and not empty.")
+        elif len(new) > room:
+            long = f"has {len(new)} characters, and proxy.nameBudget leaves room for {max(room, 0)}"
+            findings.refuse(source, f"{here} {long}; give a shorter one, or a larger budget.")
+        elif new in takers:
+            findings.refuse(source, f"{here} is that of {json.dumps(takers[new])} too; give each its own.")
+        takers.setdefault(new, name)
 
 
 def _check_texts(entry: UpstreamSettings, path: KeyPath, source: str, findings: Findings) -> None:

@@ -37,11 +37,13 @@ OPERATORS = (
     ("web", "search"),
     ("web", "allowPrivateHosts"),
     ("web", "allowedPorts"),
+    ("tools", "builtIn"),
+    ("tools", "include"),
     ("memory", "globalFolder"),
     ("memory", "section"),
 )
-"""Keys that only the operator gives: what may be touched and reached, where keys are sent, who is asked, and what is
-remembered for all projects."""
+"""Keys that only the operator gives: what there is at all, what may be touched and reached, where keys are sent, who is
+asked, and what is remembered for all projects."""
 
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"

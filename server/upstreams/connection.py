@@ -23,8 +23,6 @@ from mcp_types import SERVER_INFO_META_KEY
 from pydantic import RootModel
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import exposed_names, is_included
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.reach import Way, watched, ways_to
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -65,11 +63,11 @@ class Upstream:
     Args:
         alias: Its name in our configuration, part of every published name.
         entry: How to reach it and what of it to publish.
-        publish: Receives its tools whenever they are known anew.
+        publish: Receives what it lists whenever that is known anew.
     """
 
     def __init__(
-        self, alias: str, entry: UpstreamSettings, publish: Callable[[str, Iterable[DiscoveredMCPTool]], None]
+        self, alias: str, entry: UpstreamSettings, publish: Callable[[str, Iterable[Mapping[str, Any]]], None]
     ) -> None:
         self.alias = alias
         self.state = UpstreamState.WAITING
@@ -162,17 +160,14 @@ class Upstream:
             if not following or following == cursor:
                 break
             cursor = following
-        include, exclude = self._entry.include_tools, self._entry.exclude_tools
-        wanted = [tool for tool in listed if is_included(tool["name"], include, exclude)]
-        self._publish(
-            self.alias,
-            [
-                DiscoveredMCPTool(self.alias, name, tool, trusted=self._entry.trust, call=self._call)
-                for name, tool in exposed_names(self.alias, wanted).items()
-            ],
-        )
+        self._publish(self.alias, listed)
 
-    async def _call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Send a call of one of its tools, by its own name.
+
+        Raises:
+            ToolError: There is no connection, or what came back is no result.
+        """
         session = self._session
         if session is None or not self.is_connected:
             raise self.unavailable()

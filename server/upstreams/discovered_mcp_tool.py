@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from server.upstreams.spelling import full_name, rule_name
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.result import ToolResult
-from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
+from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
@@ -41,6 +42,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.alias = alias
         self.upstream_name: str = definition["name"]
         self.name = exposed_name
+        full = full_name(alias, self.upstream_name)
+        self.aliases = () if full == exposed_name else (full,)
         self.display_name = definition.get("title") or f"{self.upstream_name} ({alias})"
         self.description = definition.get("description") or f"Tool {self.upstream_name} of the server {alias}."
         self._definition = definition
@@ -67,9 +70,17 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Our name, and how the CLIs call it in their rules."""
-        by_server = names_of_upstream_tool(self.alias, self.upstream_name)
-        return (self.name, *by_server, *names_of_server(self.alias))
+        """The full name, what it is published as with the alias before it, and how the CLIs call both."""
+        names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
+        prefix = f"{self.alias}{BETWEEN}"
+        if self.name.startswith(prefix):
+            names += names_of_upstream_tool(self.alias, self.name.removeprefix(prefix))
+        return tuple(dict.fromkeys((*names, *names_of_server(self.alias))))
+
+    @property
+    def loose_rule_names(self) -> tuple[str, ...]:
+        """What it is published as without the alias: whose name that is changes with what is listed."""
+        return () if self.name in self.rule_names else (self.name,)
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:

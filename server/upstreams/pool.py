@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from server.settings import UpstreamSettings
 from server.upstreams.connection import Upstream
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.tool_catalog import ToolCatalog
 from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -24,11 +24,17 @@ class UpstreamPool:
         entries: Alias to entry, in the order of the configuration.
         registry: Where their tools are published.
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
+        name_budget: The most characters of a published name.
     """
 
     def __init__(
-        self, entries: Mapping[str, UpstreamSettings], registry: ToolRegistry, first_list_wait_seconds: float
+        self,
+        entries: Mapping[str, UpstreamSettings],
+        registry: ToolRegistry,
+        first_list_wait_seconds: float,
+        name_budget: int = 48,
     ) -> None:
+        self.catalog = ToolCatalog(registry, name_budget)
         self._registry = registry
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
@@ -38,6 +44,7 @@ class UpstreamPool:
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
+        self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup) -> None:
         """Start every upstream's owner task, once; later calls do nothing."""
@@ -57,10 +64,10 @@ class UpstreamPool:
             if upstream.alias in self._owners:
                 self._owners.pop(upstream.alias).cancel()
             upstream.known.set()  # nobody waits for it any more
-            self._registry.replace_source(upstream.alias, ())
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
+        self.catalog.configure(entries)
         if self._wait_until is not None:
             self._start(fresh.values(), tasks)
 
@@ -104,8 +111,20 @@ class UpstreamPool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
-        """The upstream that a published name belongs to, whether or not the tool is known now."""
-        return next((each for each in self.upstreams if tool_name.startswith(f"{each.alias}__")), None)
+        """The upstream that a name belongs to, whether or not the tool is known now.
 
-    def _publish(self, alias: str, tools: Iterable[DiscoveredMCPTool]) -> None:
-        self._registry.replace_source(alias, tools)
+        A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
+        """
+        alias = self.catalog.owner_of(tool_name)
+        if alias is not None:
+            return next((each for each in self.upstreams if each.alias == alias), None)
+        if self._registry.knows(tool_name):
+            return None
+        return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def _is_unlisted(self, alias: str) -> bool:
+        return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
+
+    def _publish(self, alias: str, tools: Iterable[Mapping[str, Any]]) -> None:
+        upstream = next(each for each in self.upstreams if each.alias == alias)
+        self.catalog.set_listed(alias, tools, upstream.call)

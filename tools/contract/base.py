@@ -102,8 +102,16 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The names that permission rules may call it by, beside those for groups of built-in tools."""
+        """The names that permission rules may call it by, beside those for groups of built-in tools.
+
+        The first one is nobody else's, now and later: what a person allows for good is written with it.
+        """
         return (self.name,)
+
+    @property
+    def loose_rule_names(self) -> tuple[str, ...]:
+        """Names that may be another tool's tomorrow: only rules that ask or refuse count them."""
+        return ()
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.

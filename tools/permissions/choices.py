@@ -63,7 +63,7 @@ def grants_for(
         rules = (
             [f"Task({name})" for name in agents]
             or [f"WebFetch(domain:{host})" for host in hosts]
-            or [rule_for(tool.name)]
+            or [rule_for(tool.rule_names[0])]
         )
         found = tuple(Grant(rule, rule) for rule in rules)
     return found if len(found) <= MAX_GRANTS else ()

@@ -22,7 +22,7 @@ from tools.permissions.command_policy import CommandPolicy
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.rule import SESSION, Rule, parse_rule
-from tools.permissions.rules import CORE, Rules
+from tools.permissions.rules import CORE, INCLUDE, Rules
 from tools.permissions.steering_files import why_protected
 
 _PLAN_MODE = Permission(
@@ -61,10 +61,13 @@ class PermissionPolicy:
 
     def why_not_offered(self, tool: BaseTool[Any]) -> Permission | None:
         """The verdict on a tool that is not there at all, or `None` if it is."""
-        core = self.rules.core
-        if core and isinstance(tool, BuiltinTool) and not any(rule.names(tool.rule_names) for rule in core):
+        core, included = self.rules.core, self.rules.included
+        if included is not None and not any(rule.names_tool(tool) for rule in included):
+            reason = f"{tool.name} is switched off, since {INCLUDE} does not name it"
+            return Permission(Verdict.DENY, reason, setting=INCLUDE)
+        if core and isinstance(tool, BuiltinTool) and not any(rule.names_tool(tool) for rule in core):
             return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
-        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(tool.rule_names)), None)
+        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
         if rule is None:
             return None
         return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
@@ -80,7 +83,7 @@ class PermissionPolicy:
         """Whether `judge_subjects`, or what an answer would cover, needs to know what a call touches."""
         if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH):
             return True
-        return any(rule.names(tool.rule_names) for rule in self._rules_for(client).of_calls)
+        return any(rule.names_tool(tool) for rule in self._rules_for(client).of_calls)
 
     def judge_subjects(
         self, tool: BaseTool[Any], subjects: Sequence[Subject], client: ClientState, workspace: Workspace
@@ -108,7 +111,7 @@ class PermissionPolicy:
         workspace: Workspace,
     ) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
-        named = [rule for rule in (*rules.deny, *rules.ask) if rule.names(tool.rule_names)]
+        named = [rule for rule in (*rules.deny, *rules.ask) if rule.names_tool(tool)]
         about = [rule for rule in named if _is_about_any(rule, subjects, workspace)]
         yield from (_by_rule(rule) for rule in about if rule.verdict is Verdict.DENY)
         if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
@@ -120,7 +123,7 @@ class PermissionPolicy:
         if tool.kind is Kind.COMMUNICATE:
             return  # no rule and no mode answers in a person's place
         for rule in rules.allow:
-            if rule.names(tool.rule_names) and _is_about_all(rule, subjects, workspace):
+            if rule.names_tool(tool) and _is_about_all(rule, subjects, workspace):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")

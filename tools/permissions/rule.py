@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from tools.contract.base import BaseTool
 from tools.contract.subject import Access
 from tools.permissions.permission import Verdict
 from tools.permissions.specifiers import (
@@ -63,15 +65,20 @@ class Rule:
         """How the rule is named in a reason."""
         return f"{self.source} rule {self.text}"
 
-    def names(self, names: Sequence[str]) -> bool:
+    def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
         """Whether it names a tool. Where it allows, it names no tool that its author may not have meant.
 
         Args:
-            names: All names of the tool, the published one first.
+            names: The names of the tool, the one that is nobody else's first.
+            loose: Names that may be another tool's tomorrow.
         """
         if self.verdict is Verdict.ALLOW:
             return self._surely_names(names_to_allow(names))
-        return any(name in self.tools or fits_wildcards(self.name, name) for name in names)
+        return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
+
+    def names_tool(self, tool: BaseTool[Any]) -> bool:
+        """Whether it names this tool."""
+        return self.names(tool.rule_names, tool.loose_rule_names)
 
     def _surely_names(self, names: Sequence[str]) -> bool:
         meant = one_meaning(self.name)

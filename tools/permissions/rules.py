@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tools.permissions.permission import Verdict
 from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
 from tools.permissions.specifiers import ANYTHING, CommandSpecifier
 
 CORE = "tools.core"
+INCLUDE = "tools.include"
 
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
@@ -33,16 +34,18 @@ class Rules:
         allow: What runs without one.
         core: The only built-in tools there are, or empty for all of them; the specifiers of a shell tool among them
             are the only commands.
+        included: The only tools there are, wherever they come from; `None` for all of them.
     """
 
     deny: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     allow: tuple[Rule, ...] = ()
     core: tuple[Rule, ...] = ()
+    included: tuple[Rule, ...] | None = None
 
     def with_allowed(self, rules: Sequence[Rule]) -> Rules:
         """These rules and some more that allow."""
-        return Rules(self.deny, self.ask, (*self.allow, *rules), self.core)
+        return replace(self, allow=(*self.allow, *rules))
 
     @property
     def of_calls(self) -> Iterator[Rule]:
@@ -86,7 +89,20 @@ class RuleReader:
             for verdict in Verdict
         }
         core = tuple(rule for rule in found if rule.source == CORE)
-        return Rules(said[Verdict.DENY], said[Verdict.ASK], said[Verdict.ALLOW], core)
+        included = tuple(self._included(lists[INCLUDE])) if lists.get(INCLUDE) else None
+        return Rules(said[Verdict.DENY], said[Verdict.ASK], said[Verdict.ALLOW], core, included)
+
+    def _included(self, texts: Sequence[str]) -> Iterator[Rule]:
+        """What `tools.include` names: tools, so nothing is said of single calls."""
+        for text in texts:
+            name, parenthesis, _ = text.partition("(")
+            if parenthesis:
+                self.warnings.append(f"{INCLUDE}: '{text}' counts as '{name}': it names tools, not calls.")
+            try:
+                # Nothing is allowed by it, so each name that could be meant counts, as where a rule asks.
+                yield parse_rule(name, Verdict.ASK, INCLUDE, self.canonical, self.home)
+            except MalformedRuleError as error:
+                self.warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")
 
     def _read(self, key: str, texts: Sequence[str]) -> Iterator[Rule]:
         verdict = VERDICTS[key]

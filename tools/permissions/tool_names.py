@@ -99,6 +99,6 @@ def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
     """The names of a tool that `one_meaning` gives: its own, and none that could be another tool's.
 
     Args:
-        names: All of them, the published one first.
+        names: All of them, the one that is nobody else's first.
     """
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

@@ -39,6 +39,8 @@ DEFAULTS: Mapping[str, Any] = {
         "discoveryTimeout": 60000,
         "callTimeout": 600000,
         "strict": False,
+        "builtIn": True,
+        "include": [],
         "core": [],
         "allowed": [],
         "exclude": [],
@@ -80,7 +82,7 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedOrigins": [],
         "sessionIdle": 1800000,
     },
-    "proxy": {"firstListWait": 1000, "nameBudget": 48},
+    "proxy": {"firstListWait": 1000, "nameBudget": 48, "prefix": "alias"},
     "log": {"level": "warning", "audit": None},
 }
 

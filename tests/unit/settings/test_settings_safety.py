@@ -75,9 +75,6 @@ NOT_USED: Mapping[str, Any] = {
     "mcpServers.NAME.isolation": "per-client",
     "mcpServers.NAME.maxSessions": 2,
     "mcpServers.NAME.maxConcurrent": 1,
-    "mcpServers.NAME.prefix": "none",
-    "mcpServers.NAME.rename": {"a": "b"},
-    "proxy.nameBudget": 60,
 }
 
 KEY_OF = {key.path: key for key in KEYS}

@@ -1,0 +1,160 @@
+"""The tools of upstreams in the registry: found by every name they have, hidden and shown as others come and go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.tool_catalog import MOST_TOLD, ToolCatalog
+from tools.builtins import builtin_tools
+from tools.contract.context import ToolContext
+from tools.contract.errors import ToolNotRegisteredError
+from tools.contract.result import ToolResult
+from tools.registry import ToolRegistry
+
+LONG = "create_pull_request_review_comment_of_a_thread"
+
+
+async def unreachable(_name: str, _arguments: object, _context: ToolContext) -> ToolResult:
+    raise AssertionError
+
+
+def entry(**more: Any) -> UpstreamSettings:
+    return UpstreamSettings.model_validate({"command": "x", **more})
+
+
+def catalog_of(entries: Mapping[str, UpstreamSettings], *, built_in: bool = True) -> tuple[ToolCatalog, ToolRegistry]:
+    registry = ToolRegistry()
+    for tool in builtin_tools() if built_in else ():
+        registry.register_tool(tool)
+    catalog = ToolCatalog(registry, 48)
+    for alias in entries:
+        registry.declare_source(alias)
+    catalog.configure(entries)
+    return catalog, registry
+
+
+def lists(catalog: ToolCatalog, alias: str, *names: str) -> None:
+    catalog.set_listed(alias, [{"name": name} for name in names], unreachable)
+
+
+def meant(registry: ToolRegistry, name: str) -> tuple[str, str] | None:
+    tool = registry.get_tool(name)
+    return (tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else None
+
+
+def listed(registry: ToolRegistry) -> list[str]:
+    return [tool.name for tool in registry.get_all_tools() if isinstance(tool, DiscoveredMCPTool)]
+
+
+@pytest.mark.requirement("proxy.names.full")
+def test_a_call_by_the_full_name_reaches_a_tool_that_is_published_under_another() -> None:
+    catalog, registry = catalog_of({"a": entry(rename={"old": "new"}), "b": entry(prefix="none")})
+    lists(catalog, "a", LONG, "old", "odd name!")
+    lists(catalog, "b", "search", "read_file")
+    assert len(listed(registry)) == 4
+    for alias, name in (("a", LONG), ("a", "old"), ("a", "odd name!"), ("b", "search"), ("b", "read_file")):
+        assert meant(registry, f"{alias}__{name}") == (alias, name)
+        assert registry.knows(f"{alias}__{name}")
+        assert catalog.owner_of(f"{alias}__{name}") == alias
+    assert meant(registry, "read_file") is None
+    assert not {f"a__{LONG}", "a__old", "b__search", "b__read_file"} & set(listed(registry))
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+def test_an_older_name_of_a_built_in_tool_stays_its_own() -> None:
+    catalog, registry = catalog_of({"b": entry(prefix="none")})
+    lists(catalog, "b", "replace", "ShellTool", "mine")
+    assert listed(registry) == ["mine"]
+    assert registry.get_tool("replace").name == "edit"
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+def test_a_hidden_tool_comes_back_when_the_name_is_free_again() -> None:
+    catalog, registry = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
+    lists(catalog, "b", "search")
+    assert meant(registry, "search") == ("b", "search")
+    lists(catalog, "a", "search")
+    assert meant(registry, "search") == ("a", "search")
+    assert meant(registry, "b__search") == ("b", "search")
+    lists(catalog, "a")
+    assert meant(registry, "search") == ("b", "search")
+    assert not catalog.names.hidden
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+def test_a_custom_tool_that_comes_later_takes_its_name_and_leaves_it_again() -> None:
+    catalog, registry = catalog_of({"b": entry(prefix="none")})
+    registry.declare_source("custom")
+    lists(catalog, "b", "search")
+    custom = DiscoveredMCPTool("x", "search", {"name": "search"}, trusted=False, call=unreachable)
+    registry.replace_source("custom", [custom])
+    assert registry.get_tool("search") is custom
+    assert meant(registry, "b__search") == ("b", "search")
+    assert [hidden.holder for hidden in catalog.names.hidden] == ["this server itself"]
+    registry.replace_source("custom", ())
+    assert meant(registry, "search") == ("b", "search")
+
+
+@pytest.mark.requirement("proxy.names.hidden_told")
+def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    catalog, _ = catalog_of({"b": entry(prefix="none")})
+    with caplog.at_level(logging.WARNING):
+        lists(catalog, "b", "read_file")
+        lists(catalog, "b", "read_file", "more")
+    (record,) = caplog.records
+    assert "'read_file' of the server b is not listed" in record.getMessage()
+    caplog.clear()
+    catalog, _ = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
+    many = [f"tool{number}" for number in range(MOST_TOLD + 5)]
+    with caplog.at_level(logging.WARNING):
+        lists(catalog, "a", *many)
+        lists(catalog, "b", *many)
+    assert len(caplog.records) == MOST_TOLD + 1
+    assert caplog.records[-1].getMessage().startswith("5 more names are taken")
+
+
+@pytest.mark.requirement("upstream.filters")
+@pytest.mark.parametrize("name", ["old", "a__old", "new", "old(x)"])
+def test_filters_take_the_own_the_full_and_the_new_name(name: str) -> None:
+    catalog, registry = catalog_of({"a": entry(rename={"old": "new"}, excludeTools=(name,))})
+    lists(catalog, "a", "old", "other")
+    assert listed(registry) == ["a__other"]
+    with pytest.raises(ToolNotRegisteredError):
+        registry.get_tool("a__old")
+
+
+@pytest.mark.requirement("proxy.names.stable")
+def test_a_changed_entry_forgets_what_was_listed_and_leaves_the_others_alone() -> None:
+    before = {"a": entry(), "b": entry(prefix="none")}
+    catalog, registry = catalog_of(before)
+    lists(catalog, "a", "x")
+    lists(catalog, "b", "y")
+    kept = registry.get_tool("a__x")
+    catalog.configure({"a": before["a"], "b": entry()})
+    assert listed(registry) == ["a__x"]
+    assert registry.get_tool("a__x") is kept
+    lists(catalog, "b", "y")
+    catalog.configure({})
+    assert listed(registry) == []
+    assert catalog.owner_of("a__x") is None
+
+
+def names_of(tools: Iterable[str], registry: ToolRegistry) -> list[tuple[str, ...]]:
+    return [registry.get_tool(tool).rule_names for tool in tools]
+
+
+@pytest.mark.requirement("proxy.names.rules")
+def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() -> None:
+    catalog, registry = catalog_of({"b": entry(prefix="none", rename={"z": "git__push"})})
+    lists(catalog, "b", "search", "a b")
+    first = [names[0] for names in names_of(["search", "b__a b"], registry)]
+    assert first[0] == "b__search"
+    assert first[1].startswith("b__a-b-")
+    assert registry.get_tool("search").loose_rule_names == ("search",)
+    assert "search" not in registry.get_tool("search").rule_names
