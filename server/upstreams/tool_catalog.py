@@ -59,6 +59,7 @@ class ToolCatalog:
         self._entries = dict(entries)
         for alias in gone:
             self._offers.pop(alias, None)
+        for alias in gone:
             self._registry.replace_source(alias, ())
         self._publish()
 

@@ -29,10 +29,61 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 def test_tools_lists_what_a_client_would_see_upstreams_included(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream()}})
     done = run("tools", "--json", "--workspace", str(root), "--config", str(config))
-    names = [tool["name"] for tool in json.loads(done.stdout)]
+    names = [tool["name"] for tool in json.loads(done.stdout)["tools"]]
     assert done.returncode == 0
     assert names[0] == "list_directory"
     assert "demo__echo" in names
+
+
+@pytest.mark.requirement("cli.tools.names")
+def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path, tmp_path: Path) -> None:
+    servers = {
+        "one": stdio_upstream(prefix="none", includeTools=["echo", "fail"]),
+        "two": stdio_upstream(prefix="none", includeTools=["echo", "steps"], rename={"steps": "walk"}),
+        "three": stdio_upstream(includeTools=["odd name!", "echo"]),
+    }
+    config = write_config(tmp_path, {"mcpServers": servers})
+    options = ["--workspace", str(root), "--config", str(config), "--no-builtin-tools"]
+    shown, as_json = run("tools", *options), run("tools", "--json", *options)
+    assert (shown.returncode, as_json.returncode) == (0, 0)
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["=", "echo", "of", "the", "server", "one"] in lines
+    assert ["=", "steps", "of", "the", "server", "two;", "renamed"] in lines
+    assert "= odd name! of the server three; changed, since clients take" in shown.stdout
+    assert "of the server three\n" not in shown.stdout
+    hidden = "'echo' of the server two is not listed, since the name 'echo' belongs to 'echo' of the server one."
+    assert f"Not listed:\n  {hidden} Calls reach it as 'two__echo'" in shown.stdout
+    told = json.loads(as_json.stdout)
+    assert [tool["name"] for tool in told["tools"]][:3] == ["echo", "fail", "walk"]
+    assert told["hidden"] == [
+        {
+            "name": "echo",
+            "server": "two",
+            "tool": "echo",
+            "fullName": "two__echo",
+            "holder": "'echo' of the server one",
+            "reachedAs": "two__echo",
+        }
+    ]
+    assert [(entry["tool"], entry["change"].split(",")[0]) for entry in told["changed"]] == [
+        ("steps", "renamed"),
+        ("odd name!", "changed"),
+    ]
+
+
+@pytest.mark.requirement("cli.tool-options")
+def test_tools_are_chosen_on_the_command_line_and_calls_go_by_the_same_choice(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
+    options = ["--workspace", str(root), "--config", str(config)]
+    chosen = ["--include-tools", "read_file,demo__*", "--exclude-tools", "demo__fail", "--no-prefix"]
+    told = json.loads(run("tools", "--json", *options, *chosen).stdout)
+    names = {tool["name"] for tool in told["tools"]}
+    assert {"read_file", "echo"} <= names
+    assert not {"edit", "glob", "fail", "demo__echo"} & names
+    assert "hi" in run("call", *options, *chosen, "echo", "text=hi").stdout
+    refused = run("call", *options, *chosen, "fail")
+    assert refused.returncode == 1
+    assert "it went wrong" not in refused.stdout
 
 
 @pytest.mark.requirement("cli.tools")

@@ -18,7 +18,7 @@ def mapped(*upstreams: Listed, taken: Sequence[str] = (), budget: int = 48) -> N
 
 
 def published(names: NameMap) -> dict[str, tuple[str, str]]:
-    return {name: tuple(origin) for name, origin in names.published.items()}
+    return {name: (origin.alias, origin.name) for name, origin in names.published.items()}
 
 
 @pytest.mark.requirement("proxy.names.prefix")

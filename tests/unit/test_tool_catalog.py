@@ -139,6 +139,7 @@ def test_a_changed_entry_forgets_what_was_listed_and_leaves_the_others_alone() -
     catalog.configure({"a": before["a"], "b": entry()})
     assert listed(registry) == ["a__x"]
     assert registry.get_tool("a__x") is kept
+    lists(catalog, "b", "y")
     catalog.configure({})
     assert listed(registry) == []
     assert catalog.owner_of("a__x") is None

@@ -1,0 +1,124 @@
+"""Names as clients see them: without our own tools and without prefixes, this server looks like the one behind it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, stdio_upstream, write_config
+
+pytestmark = pytest.mark.anyio
+
+CEILING = 50
+
+ALONE: Mapping[str, Any] = {"tools": {"builtIn": False}, "proxy": {"prefix": "none", "firstListWait": 30_000}}
+
+
+def text_of(result: types.CallToolResult) -> str:
+    assert isinstance(result.content[0], types.TextContent)
+    return result.content[0].text
+
+
+@pytest.mark.requirement("proxy.names.alone")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_without_our_tools_and_prefixes_a_client_sees_the_server_behind(mode: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"up": stdio_upstream(trust=True)}})
+    peer = StdioServerParameters(command=sys.executable, args=[str(PEERS / "upstream.py")])
+    options = server_arguments(None, config, "--no-builtin-tools", "--no-prefix")
+    ours = StdioServerParameters(command=sys.executable, args=options)
+    with anyio.fail_after(CEILING):
+        async with Client(peer, mode=HANDSHAKE, cache=None) as direct, Client(ours, mode=mode, cache=None) as client:
+            there = {tool.name: tool for tool in (await direct.list_tools()).tools}
+            here = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert text_of(await client.call_tool("echo", {"text": "hi"})) == "hi"
+            assert text_of(await client.call_tool("up__echo", {"text": "ho"})) == "ho"
+            with pytest.raises(MCPError):
+                await client.call_tool("read_file", {"file_path": str(config)})
+            capabilities = client.server_capabilities
+            assert client.instructions is None
+    assert {name for name in here if "odd" not in name} == there.keys() - {"odd name!"}
+    assert len(here) == len(there)
+    assert here["echo"].input_schema == there["echo"].input_schema
+    assert (here["echo"].meta or {})["coretools-mcp/upstream"] == {"server": "up", "tool": "echo"}
+    assert (capabilities.prompts, capabilities.resources, capabilities.completions) == (None, None, None)
+
+
+@pytest.mark.requirement("proxy.names.full")
+async def test_a_client_that_knows_a_tool_from_before_calls_it_before_anything_was_listed(
+    root: Path, tmp_path: Path
+) -> None:
+    servers = {"up": stdio_upstream(trust=True, prefix="none"), "two": stdio_upstream(trust=True)}
+    config = write_config(tmp_path, {"mcpServers": servers, "proxy": {"firstListWait": 0}})
+    for name in ("echo", "up__echo", "two__echo"):
+        with anyio.fail_after(CEILING):
+            async with in_memory(HANDSHAKE, root, config) as client:
+                assert text_of(await client.call_tool(name, {"text": "hi"})) == "hi"
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+async def test_a_call_of_an_unknown_name_tells_of_a_server_without_prefix_that_is_away(
+    root: Path, tmp_path: Path
+) -> None:
+    servers = {"up": {"command": "no-such-program-anywhere", "prefix": "none"}}
+    config = write_config(tmp_path, {"mcpServers": servers})
+    with anyio.fail_after(CEILING):
+        async with in_memory(HANDSHAKE, root, config) as client:
+            result = await client.call_tool("search", {})
+    assert result.is_error
+    assert "The server up is not available now" in text_of(result)
+
+
+@pytest.mark.requirement("proxy.names.rename")
+async def test_a_renamed_and_a_shortened_tool_are_called_by_their_new_and_their_full_names(
+    root: Path, tmp_path: Path
+) -> None:
+    alias = "a-rather-long-alias"
+    servers = {alias: stdio_upstream(trust=True, rename={"echo": "say"}, includeTools=["echo", "protocol_error"])}
+    config = write_config(tmp_path, {"mcpServers": servers, "proxy": {"nameBudget": 30, "firstListWait": 30_000}})
+    with anyio.fail_after(CEILING):
+        async with in_memory(HANDSHAKE, root, config) as client:
+            tools = [tool for tool in (await client.list_tools()).tools if tool.name.startswith("a-rather")]
+            said = [text_of(await client.call_tool(f"{alias}__{name}", {"text": "hi"})) for name in ("say", "echo")]
+            origins = {tool.name: (tool.meta or {})["coretools-mcp/upstream"]["tool"] for tool in tools}
+            shortened = next(name for name, own in origins.items() if own == "protocol_error")
+            failed = [text_of(await client.call_tool(name)) for name in (shortened, f"{alias}__protocol_error")]
+    assert said == ["hi", "hi"]
+    assert sorted(origins.values()) == ["echo", "protocol_error"]
+    assert len(shortened) == 30
+    assert failed[0] == failed[1]
+    assert "-32050" in failed[0]
+
+
+@pytest.mark.requirement("proxy.names.reserved")
+async def test_custom_tools_never_take_the_names_of_built_in_tools_that_are_switched_off(
+    root: Path, tmp_path: Path
+) -> None:
+    declarations = json.dumps([{"name": name} for name in ("read_file", "replace", "mine")])
+    discovery = [sys.executable, "-I", "-c", f"print({declarations!r})"]
+    tools = {"builtIn": False, "discoveryCommand": discovery, "callCommand": [sys.executable, "-I", "-c", "print(1)"]}
+    config = write_config(tmp_path, {**ALONE, "tools": tools, "permissions": {"allow": ["Read"]}})
+    with anyio.fail_after(CEILING):
+        async with in_memory(HANDSHAKE, root, config) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["mine"]
+
+
+@pytest.mark.requirement("proxy.names.reserved")
+async def test_a_tool_named_like_one_that_is_listed_only_at_times_is_listed_without_ours(
+    root: Path, tmp_path: Path
+) -> None:
+    rename = {"echo": "exit_plan_mode", "fail": "ask_user_question", "steps": "task"}
+    config = write_config(tmp_path, {**ALONE, "mcpServers": {"up": stdio_upstream(trust=True, rename=rename)}})
+    with anyio.fail_after(CEILING):
+        async with in_memory(HANDSHAKE, root, config) as client:
+            assert {*rename.values()} <= {tool.name for tool in (await client.list_tools()).tools}
+            assert text_of(await client.call_tool("task", {})) == "done"

@@ -1,0 +1,138 @@
+"""The settings about names: new names that cannot work are refused, and what the command line says becomes settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.arguments import Command, overrides_of, parse, server_options
+from server.live_settings import waiting_for_restart
+from server.settings import SettingsError, load_settings
+from server.settings.trust import digest, trust_file, trust_folder
+from tests.settings_cases import load, refusal, write
+
+
+def nothing(_arguments: argparse.Namespace) -> int:
+    return 0
+
+
+WORDS = ("serve", "tools", "call", "permissions explain", "trust", "doctor", "config check", "config show")
+COMMANDS: Mapping[str, Command] = dict.fromkeys((*WORDS, "config import"), nothing)
+
+
+def entry(**more: Any) -> dict[str, Any]:
+    return {"mcpServers": {"hub": {"command": "run", **more}}}
+
+
+@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.parametrize(
+    ("rename", "more", "said"),
+    [
+        ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" has to be of letters, digits and _ . - only'),
+        ({"a": "b c"}, {}, "has to be of letters, digits and _ . - only"),
+        ({"a": "größe"}, {}, "has to be of letters, digits and _ . - only"),
+        ({"a": "x" * 44}, {}, "has 44 characters, and proxy.nameBudget leaves room for 43"),
+        ({"a": "x" * 49}, {"prefix": "none"}, "has 49 characters, and proxy.nameBudget leaves room for 48"),
+        ({"a": "c", "b": "c"}, {}, 'the new name of "b" is that of "a" too'),
+    ],
+)
+def test_a_new_name_that_cannot_work_is_refused(
+    environ: dict[str, str], file: Path, rename: dict[str, str], more: dict[str, str], said: str
+) -> None:
+    assert said in refusal(file, entry(rename=rename, **more), environ)
+
+
+@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.parametrize(
+    ("rename", "more"),
+    [({"a": "x" * 43}, {}), ({"a": "x" * 48}, {"prefix": "none"}), ({"a": "b", "b": "a"}, {}), ({"": "Z.9_-"}, {})],
+)
+def test_a_new_name_that_can_work_is_taken(
+    environ: dict[str, str], file: Path, rename: dict[str, str], more: dict[str, str]
+) -> None:
+    report = load(file, entry(rename=rename, **more), environ)
+    assert (dict(report.upstreams["hub"].rename), report.warnings) == (rename, ())
+
+
+@pytest.mark.requirement("proxy.names.rename")
+def test_new_names_of_a_server_that_is_not_used_are_not_looked_at(environ: dict[str, str], file: Path) -> None:
+    assert load(file, entry(rename={"a": "b c"}, enabled=False), environ).upstreams == {}
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+def test_the_setting_for_all_servers_takes_every_prefix_away(environ: dict[str, str], file: Path) -> None:
+    servers = {"a": {"command": "run", "prefix": "alias"}, "b": {"command": "run"}}
+    report = load(file, {"mcpServers": servers, "proxy": {"prefix": "none"}}, environ)
+    assert [upstream.prefix for upstream in report.upstreams.values()] == ["none", "none"]
+    kept = load(file, {"mcpServers": servers}, environ)
+    assert [upstream.prefix for upstream in kept.upstreams.values()] == ["alias", "alias"]
+    # The entries differ, and with them the names change at once.
+    assert waiting_for_restart(kept.settings, report.settings) == []
+
+
+def overrides(*options: str) -> Any:
+    return overrides_of(parse(["tools", *options], COMMANDS))
+
+
+@pytest.mark.requirement("cli.tool-options")
+def test_the_options_about_tools_are_settings() -> None:
+    given = [
+        "--no-builtin-tools",
+        "--no-prefix",
+        "--include-tools",
+        "a, b",
+        "--include-tools=c",
+        "--exclude-tools",
+        "d",
+    ]
+    assert overrides(*given) == {
+        "tools": {"builtIn": False, "include": ["a", "b", "c"], "exclude": ["d"]},
+        "proxy": {"prefix": "none"},
+    }
+    assert overrides() == {}
+
+
+@pytest.mark.requirement("cli.tool-options")
+def test_another_server_is_started_with_the_same_options() -> None:
+    given = ["--no-builtin-tools", "--no-prefix", "--include-tools=-x,y", "--exclude-tools", "d", "--config", "f"]
+    arguments = parse(["call", *given, "tool"], COMMANDS)
+    again = parse(["tools", *server_options(arguments)], COMMANDS)
+    assert overrides_of(again) == overrides_of(arguments)
+    assert again.config == ["f"]
+
+
+@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.parametrize("option", ["--include-tools", "--exclude-tools"])
+def test_a_list_of_no_tools_is_refused(option: str) -> None:
+    with pytest.raises(SettingsError, match=f"{option} names no tool"):
+        overrides(option, " ,")
+
+
+@pytest.mark.requirement("cli.tool-options")
+def test_tools_excluded_on_the_command_line_come_to_those_of_the_files(environ: dict[str, str], file: Path) -> None:
+    report = load(file, {"tools": {"exclude": ["edit"]}}, environ, tools={"exclude": ["glob"]})
+    assert report.settings.tools.exclude == ("edit", "glob")
+
+
+@pytest.mark.requirement("settings.workspace.operators")
+def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path.resolve() / "project"
+    own = Path(write(folder / ".coretools" / "settings.json", {"tools": {"builtIn": False, "include": ["glob"]}}))
+    store = trust_file(environ)
+    assert store is not None
+    trust_folder(store, str(folder), {".coretools/settings.json": digest(own.read_bytes())})
+    report = load_settings([], {}, environ, folder=str(folder))
+    assert (report.settings.tools.built_in, report.settings.tools.include) == (True, ())
+    assert len(report.warnings) == 2
+
+
+@pytest.mark.requirement("settings.live.restart")
+def test_switching_built_in_tools_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
+    before, now = load(file, {}, environ).settings, load(file, {"tools": {"builtIn": False}}, environ).settings
+    assert waiting_for_restart(before, now) == ["tools.builtIn"]
