@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from server.transports.connections import ClientConnection
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
+from server.transports.refusals import ForKnown, leads_nowhere
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +77,10 @@ async def serve_http(
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
-    # Said whatever the log level is: a person who starts a server has to know where it is.
-    sys.stderr.write(f"coretools-mcp: serving MCP at {options.origin}:{listener.getsockname()[1]}, paths {paths}\n")
+    address = f"{options.origin}:{listener.getsockname()[1]}"
+    # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
+    whom = "clients that show a token" if options.tokens else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     _warn(options)
     web = _WebServer(config)
@@ -104,7 +107,7 @@ def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], b
     routes: list[Route | Mount] = [
         Route("/healthz", endpoint=_healthz, methods=["GET"]),
         Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
-        Route("/sse", endpoint=_for_known(_SseEndpoint(server, sse), options), methods=["GET"]),
+        *_routes("/sse", _for_known(_SseEndpoint(server, sse), options), ["GET"]),
         Mount("/messages", app=_for_known(sse.handle_post_message, options)),
     ]
     middleware: list[Middleware] = []
@@ -113,21 +116,29 @@ def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], b
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(options.tokens)),
             Middleware(AuthContextMiddleware),
         ]
+    answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
-        return Starlette(routes=routes, middleware=middleware)
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=answers)
     sessions = StreamableHTTPSessionManager(
         server,
         security_settings=_security(options),
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
     )
-    routes.append(Route("/mcp", endpoint=_for_known(StreamableHTTPASGIApp(sessions), options)))
-    return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: sessions.run())
+    routes += _routes("/mcp", _for_known(StreamableHTTPASGIApp(sessions), options))
+    return Starlette(
+        routes=routes, middleware=middleware, exception_handlers=answers, lifespan=lambda _: sessions.run()
+    )
+
+
+def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[Route]:
+    """A path with and without a slash at its end: a redirect is not followed by all, or leads past a proxy's TLS."""
+    return [Route(way, endpoint=app, methods=methods) for way in (path, f"{path}/")]
 
 
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
     """An application for those alone who show a token, where there are tokens."""
-    return RequireAuthMiddleware(app, []) if options.tokens else app
+    return ForKnown(app) if options.tokens else app
 
 
 def _security(options: HttpOptions) -> TransportSecuritySettings:

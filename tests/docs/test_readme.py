@@ -11,7 +11,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import anyio
+import httpx2
 import pytest
+from mcp.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from server.settings import load_settings
+from tests.harness import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,9 +54,71 @@ def test_every_snippet_is_valid_and_starts_our_command_or_names_our_address() ->
     stdio = [entry for entry in entries if "command" in entry]
     assert len(stdio) >= 3
     assert {entry["command"] for entry in stdio} == {"coretools-mcp"}
-    remote = [entry for entry in entries if entry not in stdio]
-    assert len(remote) >= 3
-    assert {entry.get("url") or entry.get("httpUrl") for entry in remote} == {"http://127.0.0.1:8808/mcp"}
+    assert len(remote_entries()) == len(entries) - len(stdio) == 3
+
+
+def remote_entries() -> list[dict[str, Any]]:
+    """What the clients over the network are told, as they read it."""
+    parsed = [tomllib.loads(text) if language == "toml" else json.loads(text) for language, text in FENCES]
+    entries: list[dict[str, Any]] = [
+        entry for table in parsed for servers in table.values() for entry in servers.values()
+    ]
+    return [entry for entry in entries if "command" not in entry]
+
+
+def sent_header(entry: dict[str, Any], token: str) -> str:
+    """The header that a client sends which reads this entry, and has the token in its environment."""
+    if "bearer_token_env_var" in entry:
+        assert entry["bearer_token_env_var"] == "CORETOOLS_MCP_TOKEN"
+        return f"Bearer {token}"
+    return str(entry["headers"]["Authorization"]).replace("${CORETOOLS_MCP_TOKEN}", token)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("project.readme")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="not run: openssl is not installed")
+async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_path: Path) -> None:
+    found = re.search(
+        r"^## Over the network\n\n    (.*?) +#.*\n    coretools-mcp (.*?) +# (\S+), SSE: (\S+)$", README, re.MULTILINE
+    )
+    assert found is not None
+    export, options, address, sse = found.groups()
+    made = await anyio.run_process(["sh", "-c", f'{export}; printf %s "$CORETOOLS_MCP_TOKEN"'])
+    token = made.stdout.decode()
+    words = options.replace("/path/to/project", str(tmp_path)).split()
+    command = ["env", f"CORETOOLS_MCP_TOKEN={token}", sys.executable, "-P", str(ROOT / "coretools_mcp.py")]
+    # The port is another one, because that of the paper may be in use.
+    async with listening([*command, *words, "--port", "0"], r"serving MCP at (http://\S+?),") as url:
+        paths = [(sse, sent_header(remote_entries()[0], token))]
+        for entry in remote_entries():
+            assert entry.get("url", entry.get("httpUrl")) == address
+            paths.append((address.partition(":8808")[2], sent_header(entry, token)))
+        bridged = re.search(r"`npx mcp-remote (\S+) --header 'Authorization: (.*)'`", README)
+        assert bridged is not None
+        assert bridged[1] == address
+        paths.append((address.partition(":8808")[2], bridged[2].replace("TOKEN", token)))
+        for path, header in paths:
+            headers = {"Authorization": header}
+            async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+                reach: Any = (
+                    sse_client(url + path, headers=headers)
+                    if path == sse
+                    else streamable_http_client(url + path, http_client=http)
+                )
+                async with Client(reach, cache=None) as client:
+                    assert "read_file" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.requirement("project.readme")
+def test_the_settings_in_the_guide_are_settings(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```json\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"^`(\{.*?\})`", guide, flags=re.MULTILINE)
+    assert len(blocks) == len(inline) == 1
+    for number, text in enumerate([*blocks, *inline]):
+        path = tmp_path / f"{number}.json"
+        path.write_text(text)
+        assert load_settings([str(path)], {}, {}).warnings == ()
 
 
 @pytest.mark.requirement("project.readme")

@@ -1,0 +1,121 @@
+"""What somebody reads who has the wrong path, the wrong method or the wrong token."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.harness import HANDSHAKE, MODERN, listening, our_http_server, server_arguments
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a-token-of-a-test-0123456789"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+ADDRESS = r"serving MCP at (http://\S+?),"
+WAYS = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
+ACCEPT = {"accept": "application/json, text/event-stream"}
+HEADER = "the header 'Authorization: Bearer TOKEN'"
+
+
+def guarded(root: Path, *, shown: str = ADDRESS) -> Any:
+    """A server whose token stands in the variable; the pattern is found in what it says at the start."""
+    arguments = server_arguments(root, None, "--transport", "http", "--port", "0")
+    return listening(["env", f"CORETOOLS_MCP_TOKEN={TOKEN}", sys.executable, *arguments], shown)
+
+
+def sentence(answer: httpx2.Response) -> str:
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert (body["jsonrpc"], body["id"]) == ("2.0", None)
+    return str(body["error"]["message"])
+
+
+@pytest.mark.requirement("network.refusals")
+async def test_an_address_that_leads_nowhere_tells_which_ones_lead_here(root: Path) -> None:
+    async with our_http_server(root, None) as url, httpx2.AsyncClient(timeout=10) as client:
+        for method, path in (("GET", "/"), ("POST", "/"), ("GET", "/mpc"), ("POST", "/register")):
+            answer = await client.request(method, url + path)
+            assert answer.status_code == 404, path
+            assert sentence(answer) == f"There is no MCP server at '{path}': {WAYS}."
+        wrong = await client.post(f"{url}/sse", json={})
+        assert wrong.status_code == 405
+        assert "GET" in wrong.headers["allow"]
+        assert sentence(wrong) == f"There is no POST at '/sse': {WAYS}."
+        strange = await client.get(f"{url}/%E2%80%AE%0a" + "x" * 1000)
+        assert sentence(strange).isascii()
+        assert len(sentence(strange)) < 400
+
+
+@pytest.mark.requirement("network.refusals")
+async def test_a_server_of_sse_alone_names_no_other_way(root: Path) -> None:
+    async with our_http_server(root, None, "sse") as url, httpx2.AsyncClient(timeout=10) as client:
+        told = sentence(await client.post(f"{url}/mcp", json={}))
+    assert "clients connect to /sse (SSE); only --transport http serves /mcp" in told
+
+
+@pytest.mark.requirement("network.refusals")
+async def test_without_its_token_a_client_is_told_which_header_to_send_and_not_the_token(root: Path) -> None:
+    async with guarded(root) as url, httpx2.AsyncClient(timeout=10) as client:
+        cases: list[tuple[dict[str, str], str]] = [
+            ({}, "A token is needed: "),
+            ({"authorization": "Bearer wrong"}, "The token is not known here: "),
+        ]
+        for headers, begin in cases:
+            for method, path in (("POST", "/mcp"), ("GET", "/mcp/"), ("GET", "/sse"), ("POST", "/messages/")):
+                answer = await client.request(method, url + path, headers=headers)
+                assert answer.status_code == 401, path
+                told = sentence(answer)
+                assert told.startswith(begin)
+                assert HEADER in told
+                # Codex shows the challenge and not the body.
+                assert answer.headers["www-authenticate"] == f'Bearer error="invalid_token", error_description="{told}"'
+        # What clients ask that take a refusal for an invitation to log in.
+        told = sentence(await client.post(f"{url}/register", json={}))
+        assert told.startswith(f"There is no MCP server at '/register': {WAYS}. There, send {HEADER}")
+        assert "no login (OAuth)" in told
+
+
+@pytest.mark.requirement("network.refusals")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_a_client_shows_why_it_was_refused(root: Path, mode: str) -> None:
+    async with guarded(root) as url:
+        for path, headers, why in (("/mcp", {}, "A token is needed"), ("/wrong", BEARER, "There is no MCP server")):
+            with pytest.RaisesGroup(
+                pytest.RaisesExc(MCPError, match=why), allow_unwrapped=True, flatten_subgroups=True
+            ):
+                async with (
+                    httpx2.AsyncClient(headers=headers, timeout=10) as http,
+                    Client(streamable_http_client(url + path, http_client=http), mode=mode, cache=None) as client,
+                ):
+                    await client.list_tools()
+
+
+@pytest.mark.requirement("network.refusals")
+async def test_a_slash_at_the_end_of_a_path_leads_to_the_same_server_without_a_redirect(root: Path) -> None:
+    async with our_http_server(root, None) as url:
+        async with httpx2.AsyncClient(timeout=10) as client:
+            # Behind a proxy that ends TLS, the address of a redirect would be another one.
+            assert (await client.post(f"{url}/mcp/", json={}, headers=ACCEPT)).status_code == 400
+            async with client.stream("GET", f"{url}/sse/", headers=ACCEPT) as answer:
+                assert answer.status_code == 200
+        async with Client(f"{url}/mcp/", mode=HANDSHAKE, cache=None) as client:
+            assert (await client.list_tools()).tools
+        async with Client(sse_client(f"{url}/sse/"), mode=HANDSHAKE, cache=None) as client:
+            assert (await client.list_tools()).tools
+
+
+@pytest.mark.requirement("network.refusals")
+async def test_the_start_tells_whether_a_token_is_needed(root: Path) -> None:
+    async with guarded(root, shown=r"serving MCP at .* paths /mcp and /sse, to (.*)\n") as whom:
+        assert whom == "clients that show a token"
+    arguments = server_arguments(root, None, "--transport", "sse", "--port", "0")
+    async with listening([sys.executable, *arguments], r"serving MCP at .* paths /sse, to (.*)\n") as whom:
+        assert whom == "every client, without a token"
