@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.context import CallNext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning
 
 from server.announcements import Announcements
 from server.audit import AuditLog
-from server.clients import STDIO_KEY, Client, ClientRoots, ClientTable, RequestContext, client_key
+from server.clients import STDIO_KEY, ClientTable, RequestContext, client_key
 from server.commands import Commands
-from server.consent.confirmers import QUESTION_KEY, AlreadyConsented, ConfirmationOptions, Confirmers
+from server.consent.confirmers import ConfirmationOptions, Confirmers
 from server.consent.malformed_answers import let_malformed_answers_pass
-from server.core_server import CoreServer, instructions, is_open
+from server.contexts import Contexts
+from server.core_server import CoreServer, instructions
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
-from server.exposure import complete, result_to_wire, tool_to_wire
 from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
@@ -37,40 +36,20 @@ from server.permissions import permission_policy, rule_keeper
 from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
-from server.upstreams.connection import Upstream
-from server.upstreams.delivery import CallContext
-from server.upstreams.peer import as_mapping
+from server.tool_requests import ToolRequests
 from server.upstreams.proxy import Proxy, Surroundings
-from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
 from tools.consent import Judgement
-from tools.contract.base import BaseTool
-from tools.contract.confirmation import Question
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
-from tools.contract.errors import ToolError, ToolNotRegisteredError
-from tools.contract.result import FunctionCall, ToolResult
+from tools.contract.context import ClientState
+from tools.contract.result import FunctionCall
 from tools.contract.services import Services
-from tools.filesystem.workspace import Workspace
 from tools.flow import Flow
 from tools.permissions.hidden import hidden_paths
-from tools.permissions.tool_names import DELEGATING
 from tools.planning.todo_lists import TodoLists
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
-
-EXIT_PLAN_MODE = "exit_plan_mode"
-"""Listed for clients in plan mode only."""
-
-ASK_USER_QUESTION = "ask_user_question"
-"""Listed for clients that can show a person a form."""
-
-NO_AGENTS = (
-    f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
-    "programs that take tasks with the setting agents."
-)
-"""Who knows the tool from elsewhere calls it."""
 
 ServedOver = Literal["stdio", "network"]
 
@@ -88,10 +67,8 @@ class App:
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
         self._report = report
         self._settings = settings = report.settings
-        self._limits = settings.limits.for_tools()
         self.registry = ToolRegistry()
         self._commands = Commands(report)
-        self._services = Services(commands=self._commands.runner)
         web, memory, self._todos = UrlAccess(settings.web), settings.memory.for_tools(report.own_folder), TodoLists()
         built_in = builtin_tools(
             fetcher=web.fetcher,
@@ -104,7 +81,6 @@ class App:
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
-        self.registry.on_change(self._tools_changed)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
@@ -146,9 +122,28 @@ class App:
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
-        self._listings: dict[tuple[bool, bool], dict[str, Any]] = {}
+        self._contexts = Contexts(
+            clients=self.clients,
+            workspaces=self._workspaces,
+            limits=settings.limits.for_tools(),
+            services=Services(commands=self._commands.runner),
+            media=settings.media,
+            before=self.start_upstreams,
+        )
+        self.tools = ToolRequests(
+            registry=self.registry,
+            flow=self._flow,
+            contexts=self._contexts,
+            confirmers=self._confirmers,
+            delivery=self.proxy.delivery,
+            custom_tools=self.custom_tools,
+            is_built_in=settings.tools.built_in,
+            display=settings.results.display,
+            modes_changed=lambda sessions: self._announcements.tell("tools", sessions),
+        )
         self._remembered = MemoryResources(memory, self._todos)
         self.server = self._build_server()
+        self.registry.on_change(self._tools_changed)
 
     def _build_server(self) -> CoreServer:
         with warnings.catch_warnings():
@@ -159,17 +154,17 @@ class App:
                 version=metadata.version("coretools-mcp"),
                 title="Core tools",
                 instructions=instructions(self._report),
-                on_list_tools=self._on_list_tools,  # pyright: ignore[reportArgumentType] - wire mappings are accepted
-                on_call_tool=self._on_call_tool,  # pyright: ignore[reportArgumentType]
+                on_list_tools=self.tools.on_list,  # pyright: ignore[reportArgumentType] - wire mappings are accepted
+                on_call_tool=self.tools.on_call,  # pyright: ignore[reportArgumentType]
                 on_subscriptions_listen=ListenHandler(self._bus),
                 on_roots_list_changed=self._on_roots_list_changed,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
         server.has_upstreams = bool(self._report.upstreams)
-        FileFeatures(self._flow, self._context_of, self._confirmers, self._remembered).register(server)
+        FileFeatures(self._flow, self._contexts.of, self._confirmers, self._remembered).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
-        server.middleware += [let_malformed_answers_pass, self.proxy.features, self._answer_as_it_is]
+        server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
         return server
 
     @asynccontextmanager
@@ -215,7 +210,7 @@ class App:
             self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 
     def _tools_changed(self) -> None:
-        self._listings.clear()
+        self.tools.forget_listings()
         self._announcements.note("tools", self._tasks)
 
     async def _before(self, ctx: RequestContext) -> None:
@@ -238,120 +233,6 @@ class App:
         await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
         await ask_roots(client, ctx, related=False)
 
-    async def _on_list_tools(
-        self, ctx: RequestContext, params: types.PaginatedRequestParams | None
-    ) -> Mapping[str, Any]:
-        del params
-        self.start_upstreams(ctx)
-        await self.pool.wait_for_first_list()
-        await self.custom_tools.wait_for_first_list()
-        plans, shows_forms = _is_planning(self.clients.of(ctx)), self._confirmers.shows_forms(ctx)
-        listing = self._listings.get((plans, shows_forms))
-        if listing is None:
-            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
-            # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": tools, **LISTS}
-        return complete(listing, ctx.protocol_version)
-
-    def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
-        """The tools that a client would see.
-
-        Args:
-            plans: Whether it is in plan mode.
-            shows_forms: Whether it can show a person a form.
-        """
-        of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
-        hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
-        tools = self.registry.get_all_tools()
-        if self._settings.tools.built_in:  # else these are names of others
-            tools = [tool for tool in tools if tool.name not in hidden]
-        return [tool for tool in tools if self._policy.why_not_offered(tool) is None]
-
-    async def _answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware: lists of tools, and calls of tools of upstreams, go out as they are.
-
-        The SDK's models would drop what they do not know.
-        """
-        params = ctx.params or {}
-        if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
-            return finished(ctx.method, dict(await self._on_list_tools(ctx, None)), ctx.protocol_version)
-        name, arguments = params.get("name"), params.get("arguments")
-        if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
-            owner = self.pool.owner_of(name)
-            if owner is not None:
-                call = FunctionCall(name, as_mapping(arguments))
-                result = await self._call_upstream(ctx, call, owner)
-                return finished(ctx.method, dict(result), ctx.protocol_version)
-        return await call_next(ctx)
-
-    async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
-        """A call of a tool of an upstream, which may be one round of several.
-
-        Raises:
-            MCPError: The upstream answered with an error, or nobody has this tool.
-        """
-        self.start_upstreams(ctx)
-        client = self.clients.of(ctx)
-        exchange = self.proxy.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
-        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-        await owner.known.wait()
-        workspace = self._workspaces.workspace(client.roots, client.readable)
-        context = CallContext(**self._context_fields(ctx, client, workspace), exchange=exchange)
-        confirmer = self._confirmers.of(ctx, answered(ctx), client.state.key)
-        if exchange.is_resumed:
-            confirmer = AlreadyConsented()
-        try:
-            with client.at_work():
-                outcome = await self._flow.run(call, context, confirmer)
-        except ToolNotRegisteredError as error:
-            if owner.is_connected:
-                raise _unknown(error, error.message) from None
-            # A tool of an upstream that is down is not unknown, only not available.
-            owner.retry_now()
-            outcome = ToolResult.failed(owner.unavailable())
-        except ToolError as error:
-            outcome = ToolResult.failed(error)
-        if (said := context.protocol_error.error) is not None:
-            raise as_protocol_error(said)
-        return self._wire(ctx, call.name, outcome, client)
-
-    async def _on_call_tool(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-        """A call of a tool of ours."""
-        self.start_upstreams(ctx)
-        client = self.clients.of(ctx)
-        try:
-            with client.at_work():
-                outcome = await self._outcome(ctx, params, client)
-        except ToolError as error:
-            outcome = ToolResult.failed(error)
-        return self._wire(ctx, params.name, outcome, client)
-
-    def _wire(
-        self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client
-    ) -> Mapping[str, Any]:
-        if isinstance(outcome, Question):
-            return self._confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
-        return result_to_wire(name, outcome, self._settings.results.display, ctx.protocol_version)
-
-    async def _outcome(
-        self, ctx: RequestContext, params: types.CallToolRequestParams, client: Client
-    ) -> ToolResult | Question:
-        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-        if not self.registry.knows(params.name):
-            await self.custom_tools.wait_until_known()
-        context = self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
-        mode = client.state.approval_mode
-        call = FunctionCall(params.name, params.arguments or {})
-        confirmer = self._confirmers.of(ctx, params, client.state.key)
-        try:
-            outcome = await self._flow.run(call, context, confirmer)
-        except ToolNotRegisteredError as error:
-            is_of_agents = params.name == DELEGATING and self._settings.tools.built_in
-            raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
-        if client.state.approval_mode is not mode:
-            await self._announcements.tell("tools", list(client.sessions))
-        return outcome
-
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run.
 
@@ -359,49 +240,5 @@ class App:
             ToolError: The call cannot succeed, or nobody has a tool of this name.
         """
         state = ClientState(STDIO_KEY, self._settings.approval_mode)
-        context = ToolContext(self._workspaces.workspace(ClientRoots()), self._limits, state)
+        context = self._contexts.bare(state)
         return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)
-
-    async def _context_of(self, ctx: RequestContext) -> ToolContext:
-        """What a request for files acts in; the client's roots are waited for as for a call."""
-        self.start_upstreams(ctx)
-        client = self.clients.of(ctx)
-        return self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
-
-    def _context(self, ctx: RequestContext, client: Client, workspace: Workspace) -> ToolContext:
-        return ToolContext(**self._context_fields(ctx, client, workspace))
-
-    def _context_fields(self, ctx: RequestContext, client: Client, workspace: Workspace) -> dict[str, Any]:
-        return {
-            "workspace": workspace,
-            "limits": self._limits,
-            "client": client.state,
-            "services": self._services,
-            "media": self._settings.media,
-            "progress": _progress_of(ctx),
-        }
-
-
-def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:
-    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(error.nearest)})
-
-
-def _is_planning(client: Client) -> bool:
-    """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
-    return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-
-
-def answered(ctx: RequestContext) -> types.InputResponseRequestParams:
-    """The answer to a question of ours that a request carries, if there is one."""
-    params = ctx.params or {}
-    responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
-    given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
-    fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}
-    return types.InputResponseRequestParams.model_validate(fields, by_name=False)
-
-
-def _progress_of(ctx: RequestContext) -> Any:
-    async def progress(done: float, total: float | None, message: str) -> None:
-        await ctx.session.report_progress(done, total, message)
-
-    return progress

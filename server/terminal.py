@@ -47,7 +47,7 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
         await app.registry.discover_all_tools()
         settings = report.settings
         plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-        tools = app.offered_tools(plans=plans, shows_forms=shows_forms)
+        tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
         names = app.pool.catalog.names
         _print(listing_as_json(tools, names) if as_json else listing_as_text(tools, names))
         missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]

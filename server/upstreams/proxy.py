@@ -91,6 +91,8 @@ class Proxy:
             tasks: Runs their owner tasks.
             ctx: The request that makes us start them, where there is one.
         """
+        if self._tasks is tasks:
+            return
         self._tasks = tasks
         client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
         is_one = self._around.served_over == "stdio"

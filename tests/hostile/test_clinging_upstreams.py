@@ -16,10 +16,9 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.pool import UpstreamPool
 from tests.harness import PEERS, server_arguments, write_config
+from tests.pools import ONE_CLIENT, quiet_pool
 from tests.processes import CEILING, brokers_of, carrying, needs_proc, until_ended, until_none_carries
-from tools.registry import ToolRegistry
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
@@ -101,7 +100,7 @@ async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
 @pytest.mark.requirement("upstream.nothing-left")
 async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(mark: str) -> None:
     old, new = mark, mark[::-1]
-    pool = UpstreamPool({"demo": clinging(old)}, ToolRegistry(), 0)
+    pool = quiet_pool({"demo": clinging(old)})
 
     async def connected() -> None:
         with anyio.fail_after(CEILING):
@@ -109,7 +108,7 @@ async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(mar
         assert pool.upstreams[0].is_connected
 
     async with anyio.create_task_group() as tasks:
-        pool.start(tasks)
+        pool.start(tasks, ONE_CLIENT)
         await connected()
         assert len(carrying(old)) == 2
         pool.change({"demo": clinging(new)}, tasks)

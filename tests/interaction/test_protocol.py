@@ -134,10 +134,9 @@ async def test_results_of_an_upstream_arrive_as_they_were_sent(mode: str, root: 
         failed = await client.call_tool("demo__fail", {})
         assert failed.is_error
         assert text_of(failed) == "it went wrong"
-        error = await client.call_tool("demo__protocol_error", {})
-        assert error.is_error
-        assert "-32050" in text_of(error)
-        assert "[mcp_tool_error]" in text_of(error)
+        with pytest.raises(MCPError) as error:
+            await client.call_tool("demo__protocol_error", {})
+        assert (error.value.error.code, error.value.error.message) == (-32050, "the upstream's own error")
 
 
 @pytest.mark.requirement("upstream.names")

@@ -10,7 +10,7 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.pool import UpstreamPool
 from tests.harness import PEERS
-from tools.registry import ToolRegistry
+from tests.pools import ONE_CLIENT, quiet_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -18,14 +18,14 @@ HUNG = UpstreamSettings(command=sys.executable, args=(str(PEERS / "hung.py"),))
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
-    return UpstreamPool(dict.fromkeys(aliases, HUNG), ToolRegistry(), first_list_wait_seconds=0.3)
+    return quiet_pool(dict.fromkeys(aliases, HUNG), first_list_wait_seconds=0.3)
 
 
 @pytest.mark.requirement("upstream.first_list")
 async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
     pool = pool_of("hung")
     async with anyio.create_task_group() as tasks:
-        pool.start(tasks)
+        pool.start(tasks, ONE_CLIENT)
         await pool.wait_for_first_list()
         assert not pool.upstreams[0].known.is_set()
         with anyio.CancelScope() as scope:

@@ -1,0 +1,26 @@
+"""Upstreams without a server around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from server.settings import UpstreamSettings
+from server.upstreams.connection import Audience, Upstream
+from server.upstreams.discovered_mcp_tool import UpstreamCall
+from server.upstreams.pool import UpstreamPool
+from tools.contract.result import ToolResult
+from tools.registry import ToolRegistry
+
+ONE_CLIENT = Audience(announced={}, standing=None, is_one=True, is_modern=False, question_seconds=1)
+
+
+def quiet_pool(entries: Mapping[str, UpstreamSettings], first_list_wait_seconds: float = 0) -> UpstreamPool:
+    """A pool of upstreams that nobody calls."""
+    return UpstreamPool(entries, ToolRegistry(), first_list_wait_seconds, 48, _refusing)
+
+
+def _refusing(upstream: Upstream) -> UpstreamCall:
+    async def refuse(*_: object) -> ToolResult:
+        raise upstream.unavailable()
+
+    return refuse
