@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.harness import MODERN, Route
-from tests.interaction.serving import FORM_ROUTES, Connect, by_route
+from tests.interaction.serving import CHEAP_ROUTES, FORM_ROUTES, Connect, by_route
 from tests.processes import until_ended
 
 pytestmark = pytest.mark.anyio
@@ -156,6 +156,7 @@ async def test_a_change_happens_with_consent_and_without_it_does_not(
 
 
 @pytest.mark.requirement("mission.confirmation")
+@by_route(CHEAP_ROUTES)
 @pytest.mark.parametrize("setting", ["client", "deny", None])
 async def test_without_elicitation_the_setting_decides_and_its_default_is_by_transport(
     setting: str | None, connect: Connect, route: Route, place: Path

@@ -26,6 +26,7 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 @pytest.mark.requirement("protocol.annotations")
+@by_route(CHEAP_ROUTES)
 async def test_annotations_are_exact(connect: Connect) -> None:
     async with connect() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -57,6 +58,7 @@ async def test_annotations_are_exact(connect: Connect) -> None:
 
 
 @pytest.mark.requirement("protocol.aliases")
+@by_route(CHEAP_ROUTES)
 async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: Path) -> None:
     (place / "a.txt").write_text("needle\n")
     async with connect() as client:
@@ -67,6 +69,7 @@ async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: P
 
 
 @pytest.mark.requirement("protocol.progress")
+@by_route(CHEAP_ROUTES)
 async def test_the_first_progress_message_says_what_the_call_does(connect: Connect, place: Path) -> None:
     (place / "a.txt").write_text("x\n")
     messages: list[str | None] = []
@@ -255,6 +258,7 @@ async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root
 
 
 @pytest.mark.requirement("modes")
+@by_route(CHEAP_ROUTES)
 @pytest.mark.parametrize(("mode", "is_error"), [("plan", True), ("default", True), ("auto-edit", False)])
 async def test_the_approval_mode_decides_where_nobody_is_asked(
     mode: str, is_error: bool, connect: Connect, place: Path
