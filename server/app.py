@@ -32,6 +32,7 @@ from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
 from server.permissions import permission_policy, rule_keeper
+from server.progress import CallProgress
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.upstreams.pool import UpstreamPool
@@ -266,7 +267,8 @@ class App:
             workspace = self._workspaces.workspace(client.roots, client.readable)
         else:
             workspace = await self._workspaces.workspace_of(client, ctx)
-        context = self._context(ctx, client, workspace)
+        progress = CallProgress(ctx.session)
+        context = self._context(client, workspace, progress)
         mode = client.state.approval_mode
         call = FunctionCall(params.name, params.arguments or {})
         confirmer = self._confirmers.of(ctx, params, client.state.key)
@@ -279,6 +281,7 @@ class App:
                 raise MCPError(code=types.INVALID_PARAMS, message=message, data=data) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(owner.unavailable())
+        await progress.settle()
         if client.state.approval_mode is not mode:
             await self._tell_tools_changed(list(client.sessions))
         return outcome
@@ -297,16 +300,17 @@ class App:
         """What a request for files acts in; the client's roots are waited for as for a call."""
         self.start_upstreams()
         client = self.clients.of(ctx)
-        return self._context(ctx, client, await self._workspaces.workspace_of(client, ctx))
+        workspace = await self._workspaces.workspace_of(client, ctx)
+        return self._context(client, workspace, CallProgress(ctx.session))
 
-    def _context(self, ctx: RequestContext, client: Client, workspace: Workspace) -> ToolContext:
+    def _context(self, client: Client, workspace: Workspace, progress: CallProgress) -> ToolContext:
         return ToolContext(
             workspace=workspace,
             limits=self._limits,
             client=client.state,
             services=self._services,
             media=self._settings.media,
-            progress=_progress_of(ctx),
+            progress=progress,
         )
 
 
@@ -320,10 +324,3 @@ async def _tell_tools_changed(session: ServerSession) -> None:
     # One that has just ended needs no word either.
     with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await session.send_tool_list_changed()
-
-
-def _progress_of(ctx: RequestContext) -> Any:
-    async def progress(done: float, total: float | None, message: str) -> None:
-        await ctx.session.report_progress(done, total, message)
-
-    return progress

@@ -26,13 +26,17 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from server.transports.connections import ClientConnection
+from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.refusals import ForKnown, leads_nowhere
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3
-"""How long open responses may go on after SIGTERM; a stream that never ends is cut then."""
+"""How long open responses may go on after SIGTERM; a stream that never ends is ended then."""
+
+LAST_SECONDS = 2
+"""How long after that connections are kept whose clients take in nothing."""
 
 MOST_CONNECTIONS = 4_000
 """Requests beyond that are answered with 503."""
@@ -63,8 +67,9 @@ async def serve_http(
         stopping: Set to stop.
         is_ready: Whether all is there that clients may ask for.
     """
+    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
-        http_app(server, options, lambda: is_ready() and not stopping.is_set()),
+        app,
         http=ClientConnection,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
@@ -73,7 +78,7 @@ async def serve_http(
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS + LAST_SECONDS,
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
@@ -88,6 +93,8 @@ async def serve_http(
     async def stop() -> None:
         await stopping.wait()
         web.should_exit = True
+        await anyio.sleep(GRACE_SECONDS)
+        app.end()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
