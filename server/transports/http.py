@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from server.transports.connections import ClientConnection
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
+from server.transports.sessions import MOST_SESSIONS, BoundedSessions
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +93,16 @@ async def serve_http(
         tasks.cancel_scope.cancel()
 
 
-def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool]) -> Starlette:
+def http_app(
+    server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
+) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it.
 
     Args:
         server: Answers.
         options: How to listen.
         is_ready: What `/readyz` tells.
+        most_sessions: Of Streamable HTTP.
     """
     sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
     routes: list[Route | Mount] = [
@@ -120,8 +124,11 @@ def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], b
         security_settings=_security(options),
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
+        # Ours is the limit; each connection may be opening one more.
+        max_sessions=most_sessions + MOST_CONNECTIONS,
     )
-    routes.append(Route("/mcp", endpoint=_for_known(StreamableHTTPASGIApp(sessions), options)))
+    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
+    routes.append(Route("/mcp", endpoint=_for_known(bounded, options)))
     return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: sessions.run())
 
 
