@@ -31,6 +31,7 @@ from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
+from server.parameter_headers import ParameterHeaders
 from server.permissions import permission_policy, rule_keeper
 from server.progress import CallProgress
 from server.roots import WorkspacePolicy, ask_roots
@@ -101,6 +102,7 @@ class App:
         ):
             self.registry.register_tool(tool)
         self.registry.on_change(self._tools_changed)
+        self._parameter_headers = ParameterHeaders(self.registry)
         self.custom_tools = CustomTools(settings, self._commands, self.registry)
         self.clients = ClientTable(
             settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
@@ -223,6 +225,8 @@ class App:
         self.start_upstreams()
         await self.pool.wait_for_first_list()
         await self.custom_tools.wait_for_first_list()
+        # Until now the SDK came here before each call, so that none overtakes the first list.
+        self.server.get_tool_input_schema = self._parameter_headers.schema
         plans, shows_forms = _is_planning(self.clients.of(ctx)), self._confirmers.shows_forms(ctx)
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
