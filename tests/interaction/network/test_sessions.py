@@ -253,16 +253,6 @@ async def test_nothing_is_left_of_sse_connections_that_are_gone(root: Path) -> N
         await until(lambda: server.kept == 1 and len(all_tasks()) <= tasks)
 
 
-@pytest.mark.requirement("network.paths")
-async def test_a_client_that_writes_a_slash_too_many_is_sent_on(root: Path) -> None:
-    async with served(root) as server:
-        answer = await server.http.post("/mcp/", json=INITIALIZE, headers=ACCEPT)
-        assert (answer.status_code, answer.headers["location"]) == (307, f"{server.http.base_url}/mcp")
-        answer = await server.http.post("/mcp/", json=INITIALIZE, headers=ACCEPT, follow_redirects=True)
-        assert answer.status_code == 200
-        assert (await server.http.post("/elsewhere", json=INITIALIZE)).status_code == 404
-
-
 @pytest.mark.requirement("network.prompt")
 async def test_small_writes_of_a_connection_go_at_once() -> None:
     seen: list[int] = []
