@@ -32,6 +32,7 @@ from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
+from server.parameter_headers import ParameterHeaders
 from server.permissions import permission_policy, rule_keeper
 from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
@@ -81,6 +82,7 @@ class App:
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
+        self._parameter_headers = ParameterHeaders(self.registry)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
@@ -139,6 +141,7 @@ class App:
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
+            listed=self._tell_headers,
             modes_changed=lambda sessions: self._announcements.tell("tools", sessions),
         )
         self._remembered = MemoryResources(memory, self._todos)
@@ -212,6 +215,10 @@ class App:
     def _tools_changed(self) -> None:
         self.tools.forget_listings()
         self._announcements.note("tools", self._tasks)
+
+    def _tell_headers(self) -> None:
+        # Until now the SDK came to the list before each call, so that none overtakes the first one.
+        self.server.get_tool_input_schema = self._parameter_headers.schema
 
     async def _before(self, ctx: RequestContext) -> None:
         """Every request of a client that is really there begins with this."""

@@ -28,7 +28,7 @@ from tools.execution.jobs import JobTable
 RequestContext = ServerRequestContext[Any, Any]
 
 MAX_CLIENTS = 10_000
-"""Client states kept; the one that was silent longest goes first. The SDK keeps as many HTTP sessions."""
+"""Client states kept; the one that was silent longest goes first. More than there are sessions and tokens at once."""
 
 MOST_CALLS = 256
 """Calls that one client over the network may have at work at once: each holds its result until that is read. Over stdio
@@ -190,7 +190,8 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"token:{token.client_id}"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
-    if request.url.path.startswith("/messages"):
+    # Not of `request.url`, which is built anew for each request.
+    if request.scope["path"].startswith("/messages"):
         session = request.query_params.get("session_id")
         return f"{SESSION_KEYS[1]}{session}" if session else None
     session = request.headers.get("mcp-session-id")

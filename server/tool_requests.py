@@ -57,6 +57,7 @@ class ToolRequests:
         custom_tools: Those found by a command, which may still be looked for.
         is_built_in: Whether the built-in tools are there, else their names are for others.
         display: Where what people see of a result goes.
+        listed: Told that the tools are listed.
         modes_changed: Tells sessions whose approval mode is another one now.
     """
 
@@ -68,6 +69,7 @@ class ToolRequests:
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
+    listed: Callable[[], None]
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
     _listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
 
@@ -80,6 +82,7 @@ class ToolRequests:
         client = self.contexts.client(ctx)
         await self.delivery.pool.wait_for_first_list()
         await self.custom_tools.wait_for_first_list()
+        self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
         listing = self._listings.get((plans, shows_forms))
         if listing is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -14,7 +15,7 @@ BODY_SECONDS = 60.0
 """How long it has for the body after that."""
 
 UNREAD_SECONDS = 30.0
-"""How long a client may leave unread what is there for it, while more is waiting."""
+"""How long a client may leave unread what is there for it."""
 
 
 class ClientConnection(H11Protocol):
@@ -27,12 +28,14 @@ class ClientConnection(H11Protocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._latest: RequestResponseCycle | None = None
+        self._awaits_body = False
         self._slow_sender: asyncio.TimerHandle | None = None
         self._slow_reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        _give_up_unread(transport, self.unread_seconds)
         self._expect(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -43,18 +46,23 @@ class ClientConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in data. The head of a request begins with the first byte after an answer."""
+        super().data_received(data)
+        # Asked afterwards: most requests come as a whole, and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
-        super().data_received(data)
 
     def handle_events(self) -> None:
         """Begin requests, and take in their bodies."""
         super().handle_events()
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is not None and cycle is not self._latest:
+        if cycle is None:
+            return
+        if cycle is not self._latest:
             self._latest = cycle
-            self._expect(self.body_seconds)
-        if cycle is not None and not cycle.more_body:
+            self._awaits_body = cycle.more_body
+            self._expect(self.body_seconds if cycle.more_body else None)
+        elif self._awaits_body and not cycle.more_body:
+            self._awaits_body = False
             self._expect(None)
 
     def pause_writing(self) -> None:
@@ -82,3 +90,15 @@ class ClientConnection(H11Protocol):
         if self._slow_reader is not None:
             self._slow_reader.cancel()
             self._slow_reader = None
+
+
+def _give_up_unread(transport: asyncio.Transport, seconds: float) -> None:
+    """Have the system cut a connection whose other end takes nothing, or is gone without a word.
+
+    A little that waits in the system's own buffer is never seen by us. Elsewhere than on Linux the system's own limit
+    holds, which is some minutes.
+    """
+    # By name: type stubs know it on Linux only.
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))

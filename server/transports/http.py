@@ -18,21 +18,25 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.transports.connections import ClientConnection
+from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.refusals import ForKnown, leads_nowhere
+from server.transports.sessions import MOST_SESSIONS, BoundedSessions
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3
-"""How long open responses may go on after SIGTERM; a stream that never ends is cut then."""
+"""How long open responses may go on after SIGTERM; a stream that never ends is ended then."""
+
+LAST_SECONDS = 2
+"""How long after that connections are kept whose clients take in nothing."""
 
 MOST_CONNECTIONS = 4_000
 """Requests beyond that are answered with 503."""
@@ -63,8 +67,9 @@ async def serve_http(
         stopping: Set to stop.
         is_ready: Whether all is there that clients may ask for.
     """
+    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
-        http_app(server, options, lambda: is_ready() and not stopping.is_set()),
+        app,
         http=ClientConnection,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
@@ -73,7 +78,7 @@ async def serve_http(
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS + LAST_SECONDS,
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
@@ -88,6 +93,8 @@ async def serve_http(
     async def stop() -> None:
         await stopping.wait()
         web.should_exit = True
+        await anyio.sleep(GRACE_SECONDS)
+        app.end()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
@@ -95,13 +102,16 @@ async def serve_http(
         tasks.cancel_scope.cancel()
 
 
-def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool]) -> Starlette:
+def http_app(
+    server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
+) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it.
 
     Args:
         server: Answers.
         options: How to listen.
         is_ready: What `/readyz` tells.
+        most_sessions: Of Streamable HTTP.
     """
     sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
     routes: list[Route | Mount] = [
@@ -110,25 +120,21 @@ def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], b
         *_routes("/sse", _for_known(_SseEndpoint(server, sse), options), ["GET"]),
         Mount("/messages", app=_for_known(sse.handle_post_message, options)),
     ]
-    middleware: list[Middleware] = []
-    if options.tokens:
-        middleware = [
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(options.tokens)),
-            Middleware(AuthContextMiddleware),
-        ]
     answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
-        return Starlette(routes=routes, middleware=middleware, exception_handlers=answers)
+        return Starlette(routes=routes, exception_handlers=answers)
     sessions = StreamableHTTPSessionManager(
         server,
         security_settings=_security(options),
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
+        # Ours is the limit; each connection may be opening one more.
+        max_sessions=most_sessions + MOST_CONNECTIONS,
     )
-    routes += _routes("/mcp", _for_known(StreamableHTTPASGIApp(sessions), options))
-    return Starlette(
-        routes=routes, middleware=middleware, exception_handlers=answers, lifespan=lambda _: sessions.run()
-    )
+    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
+    mcp = _for_known(bounded, options)
+    routes += _routes("/mcp", mcp)
+    return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
 
 
 def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[Route]:
@@ -136,9 +142,25 @@ def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[R
     return [Route(way, endpoint=app, methods=methods) for way in (path, f"{path}/")]
 
 
+class _McpFirst(Starlette):
+    """Starlette with a short way to `/mcp`: finding the way there costs a thirtieth of a small call."""
+
+    def __init__(self, mcp: ASGIApp, sessions: StreamableHTTPSessionManager, **options: Any) -> None:
+        super().__init__(lifespan=lambda _: sessions.run(), **options)
+        self._mcp = mcp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/mcp":
+            await self._mcp(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
     """An application for those alone who show a token, where there are tokens."""
-    return ForKnown(app) if options.tokens else app
+    if not options.tokens:
+        return app
+    return AuthenticationMiddleware(AuthContextMiddleware(ForKnown(app)), BearerAuthBackend(options.tokens))
 
 
 def _security(options: HttpOptions) -> TransportSecuritySettings:
