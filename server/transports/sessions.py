@@ -26,8 +26,8 @@ MOST_SESSIONS = 1_000
 all of it: with 10,000 that would hold the event loop for seconds."""
 
 ENDED_AT_ONCE = 500
-"""After so many ended sessions garbage is looked for: each holds itself by references in a circle, and Python alone would
-let some thousands gather."""
+"""After so many ended sessions garbage is looked for: each holds itself by references in a circle, and by itself Python
+would let some thousands gather."""
 
 SESSION_HEADER = b"mcp-session-id"
 
