@@ -17,7 +17,7 @@ from bench.rows import PYTHON, SERVERS, NotRunError, Pair, Round, Row, Scene
 SDK = Start([PYTHON, str(SERVERS / "sdk_streamable_http.py")])
 GREETING = {"name": "x"}
 WARMING = 150
-CALLS = 600
+CALLS = 1_000
 
 CLIENTS = 200
 CALLS_OF_EACH = 20

@@ -7,6 +7,7 @@ protocol wants.
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections import Counter, OrderedDict
@@ -20,8 +21,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
-MOST_SESSIONS = 4_000
-"""Sessions kept; one costs 40 kB. As many as connections, so that one of them is always silent when another comes."""
+MOST_SESSIONS = 1_000
+"""Sessions kept, and beyond them only those that are not silent. One costs 40 kB, and each search for garbage looks at
+all of it: with 10,000 that would hold the event loop for seconds."""
+
+ENDED_AT_ONCE = 500
+"""After so many ended sessions garbage is looked for: each holds itself by references in a circle, and by itself Python
+would let some thousands gather."""
 
 SESSION_HEADER = b"mcp-session-id"
 
@@ -92,6 +98,7 @@ class BoundedSessions:
         self._idle_seconds = idle_seconds
         self._principals: dict[str, _Principal] = {}
         self._has_warned = False
+        self._ended = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -156,6 +163,9 @@ class BoundedSessions:
         if principal.user is not None:
             scope["user"] = principal.user
         await self._app(scope, _receive_nothing, _send_nowhere)
+        self._ended += 1
+        if self._ended % ENDED_AT_ONCE == 0:
+            gc.collect()
 
     def _warn(self) -> None:
         if not self._has_warned:

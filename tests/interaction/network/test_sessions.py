@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from asyncio import all_tasks
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +21,7 @@ from server.settings import load_settings
 from server.transports.connections import ClientConnection
 from server.transports.http import http_app
 from server.transports.listening import HttpOptions, open_socket
-from server.transports.sessions import BoundedSessions
+from server.transports.sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
@@ -221,23 +223,51 @@ async def test_silent_sessions_expire_and_nothing_is_left_of_them(root: Path) ->
         assert [await server.status(session) for session in sessions] == [404] * MOST
 
 
-@pytest.mark.requirement("network.sessions")
-@pytest.mark.parametrize(("idle_seconds", "ended"), [(0, 0), (600, 3)], ids=["expired", "not expired"])
-async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_seconds: float, ended: int) -> None:
-    methods: list[str] = []
+class Opening:
+    """Answers each request with a session of its own."""
 
-    async def opening(scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         del receive
-        methods.append(scope["method"])
-        headers = [(b"mcp-session-id", str(len(methods)).encode())]
+        self.methods.append(scope["method"])
+        headers = [(b"mcp-session-id", str(len(self.methods)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
+
+@pytest.mark.requirement("network.sessions")
+@pytest.mark.parametrize(("idle_seconds", "ended"), [(0, 0), (600, 3)], ids=["expired", "not expired"])
+async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_seconds: float, ended: int) -> None:
+    opening = Opening()
     web: Any = BoundedSessions(opening, MOST, idle_seconds)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
         for _ in range(MOST + 3):
             await http.post("/mcp")
-    assert methods.count("DELETE") == ended
+    assert opening.methods.count("DELETE") == ended
+
+
+class Circle:
+    """Holds itself, as what an ended session leaves does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_what_ended_sessions_leave_does_not_gather() -> None:
+    opening = Opening()
+    web: Any = BoundedSessions(opening, MOST, 600)
+    left = weakref.ref(Circle())
+    gc.disable()
+    try:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
+            for _ in range(MOST + ENDED_AT_ONCE):
+                await http.post("/mcp")
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.requirement("network.sessions")
