@@ -108,18 +108,7 @@ class App:
         self._audit.warn_of_roots(settings.workspace.roots)
         self._bus = InMemorySubscriptionBus()
         self._announcements = Announcements(self._bus, self.clients.sessions)
-        self.proxy = Proxy(
-            report,
-            Surroundings(
-                registry=self.registry,
-                served_over=served_over,
-                key_of=lambda ctx: client_key(ctx) or "",
-                own_prompts=lambda: frozenset({AT}) if settings.tools.built_in else frozenset(),
-                before=self._before,
-                bus=self._bus,
-                changed=lambda kind: self._announcements.note(kind, self._tasks),
-            ),
-        )
+        self.proxy = self._build_proxy(served_over)
         self.pool = self.proxy.pool
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
@@ -147,6 +136,20 @@ class App:
         self._remembered = MemoryResources(memory, self._todos)
         self.server = self._build_server()
         self.registry.on_change(self._tools_changed)
+
+    def _build_proxy(self, served_over: ServedOver) -> Proxy:
+        return Proxy(
+            self._report,
+            Surroundings(
+                registry=self.registry,
+                served_over=served_over,
+                key_of=lambda ctx: client_key(ctx) or "",
+                own_prompts=lambda: frozenset({AT}) if self._settings.tools.built_in else frozenset(),
+                before=self._before,
+                bus=self._bus,
+                changed=lambda kind: self._announcements.note(kind, self._tasks),
+            ),
+        )
 
     def _build_server(self) -> CoreServer:
         with warnings.catch_warnings():
