@@ -25,6 +25,9 @@ from tools.contract.result import ToolResult
 
 logger = logging.getLogger(__name__)
 
+MOST_REMEMBERED = 10_000
+"""Tools whose headers are remembered."""
+
 LEVEL_SECONDS = 5.0
 """How long an upstream may take to note a log level."""
 
@@ -60,6 +63,7 @@ class Delivery:
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
         self._relay = relay
+        self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
     def resumed(self, method: str, exchange: Exchange) -> Exchange:
         """The exchange as one that goes on with an earlier round, if its state says so.
@@ -122,7 +126,7 @@ class Delivery:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
         exchange, name = context.exchange, definition["name"]
         named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
-        headers = _headers(definition, arguments)
+        headers = mcp_param_headers(repeated, arguments) if (repeated := self._repeated(definition)) else None
         request = Request("tools/call", _own(exchange, named), _patience(upstream), headers)
         try:
             result = await self._brought(upstream, request, exchange)
@@ -131,6 +135,16 @@ class Delivery:
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=result)
+
+    def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+        """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""
+        known = self._headers.get(id(definition))
+        if known is None or known[0] is not definition:
+            if len(self._headers) >= MOST_REMEMBERED:
+                self._headers.clear()
+            found = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
+            known = self._headers[id(definition)] = (definition, found)
+        return known[1]
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
@@ -177,9 +191,3 @@ def _own(exchange: Exchange, named: Json) -> Json:
     """The parameters as they came, but for names of ours and what belongs to rounds."""
     kept = {key: exchange.params[key] for key in exchange.params if key not in ("requestState", "inputResponses")}
     return {**kept, **named}
-
-
-def _headers(definition: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """HTTP headers that the tool wants some of its arguments in (`x-mcp-header`, 2026-07-28)."""
-    headers = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
-    return mcp_param_headers(headers, arguments) if headers else {}

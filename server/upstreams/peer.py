@@ -244,7 +244,8 @@ class Peer:
             params = {**params, "_meta": {**cast("Json", meta), "progressToken": identity}}
         conversation = self._open[identity] = Conversation(self, identity, method)
         try:
-            await self._send(types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=params), headers)
+            request = types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+            await self._send(request, headers)
         except BaseException:
             await conversation.close()
             raise
