@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,7 +147,9 @@ class Delivery:
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
-        async with _place(upstream):
+        if upstream.places is None:
+            return await self._relay.bring(session, request, exchange)
+        async with upstream.places:
             return await self._relay.bring(session, request, exchange)
 
     async def set_level(self, level: str, exchange: Exchange) -> None:
@@ -171,16 +172,6 @@ class Delivery:
     def is_parked(self, session: UpstreamSession) -> bool:
         """Whether a call of this session waits for an answer of its client."""
         return self._relay.parked.is_used(session)
-
-
-@asynccontextmanager
-async def _place(upstream: Upstream) -> AsyncGenerator[None]:
-    """One of the places that an upstream has for calls, where they are limited."""
-    if upstream.places is None:
-        yield
-        return
-    async with upstream.places:
-        yield
 
 
 def _patience(upstream: Upstream) -> float:

@@ -90,6 +90,11 @@ class Answer:
     problem: UpstreamError | ConnectionLostError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Nothing was said in the time that was given."""
+
+
 Event = Progress | Remark | Answer
 
 
@@ -109,10 +114,18 @@ class Conversation:
         self._method = method
         self._events: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, seconds: float | None) -> None:
+        """Tell `Expired` after this time, unless another one is given before; `None` for never."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self.tell, Expired())
 
     def tell(self, event: Any) -> None:
         """Take in an event; whoever waits for one is woken."""
-        if len(self._events) >= MOST_EVENTS and not isinstance(event, Answer):
+        if len(self._events) >= MOST_EVENTS and not isinstance(event, Answer | Expired):
             if isinstance(event, Progress):
                 self._events[-1] = event
             return

@@ -13,20 +13,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-import anyio
 
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
 from server.upstreams.questions import labelled_requests, refusal_of
-from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
+from server.upstreams.session import Asking, Leg, UpstreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +149,11 @@ class Relay:
     async def _until_answer(
         self, session: UpstreamSession, conversation: Conversation, request: Request, exchange: Exchange
     ) -> Json:
-        with session.leg(conversation, exchange) as leg:
+        leg = session.begin(conversation, exchange)
+        try:
             return await self._hold(session, leg, request, exchange)
+        finally:
+            session.end(leg)
 
     async def _go_on(self, name: str, request: Request, exchange: Exchange) -> Json:
         """Go on with a parked call."""
@@ -167,39 +167,36 @@ class Relay:
         try:
             return await self._hold(session, leg, request, exchange)
         finally:
-            if not leg.is_parked and leg in session.legs:
-                session.legs.remove(leg)
+            session.end(leg)
 
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
+        asks_in_rounds = exchange.is_modern and not session.era.is_modern
+        conversation.expect(request.patience)
         try:
-            with anyio.move_on_after(request.patience) as scope:
-                while True:
-                    if (
-                        exchange.is_modern
-                        and not session.era.is_modern
-                        and (parked := self._park(session, leg, request))
-                    ):
-                        return parked
-                    match await conversation.next():
-                        case Answer() as answer:
-                            return outcome(answer)
-                        case Progress(params):
-                            scope.deadline = anyio.current_time() + request.patience
-                            await exchange.progress(params)
-                        case Remark(method, params):
-                            await (
-                                exchange.log(params)
-                                if method == "notifications/message"
-                                else exchange.notify(method, params)
-                            )
-                        case Asking(is_open):
-                            scope.deadline = math.inf if is_open else anyio.current_time() + request.patience
-                        case QuestionWaits() | _:
-                            continue
-            raise NoAnswerError
+            while True:
+                if asks_in_rounds and (parked := self._park(session, leg, request)):
+                    return parked
+                match await conversation.next():
+                    case Answer() as answer:
+                        return outcome(answer)
+                    case Expired():
+                        raise NoAnswerError
+                    case Progress(params):
+                        conversation.expect(request.patience)
+                        await exchange.progress(params)
+                    case Remark("notifications/message", params):
+                        await exchange.log(params)
+                    case Remark(method, params):
+                        await exchange.notify(method, params)
+                    case Asking(is_open):
+                        # A person's time is not the upstream's.
+                        conversation.expect(None if is_open else request.patience)
+                    case _:  # a question waits, and is looked for above
+                        continue
         finally:
+            conversation.expect(None)
             if not leg.is_parked:
                 await conversation.close()
 

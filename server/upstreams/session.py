@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -147,16 +147,16 @@ class UpstreamSession:
             async with await self.start(method, params) as conversation:
                 return await conversation.result()
 
-    @contextmanager
-    def leg(self, conversation: Conversation, exchange: Exchange) -> Generator[Leg]:
-        """A call is open as long as this lasts, and may be asked about."""
+    def begin(self, conversation: Conversation, exchange: Exchange) -> Leg:
+        """A call is open from now on, and may be asked about."""
         leg = Leg(conversation, exchange)
         self.legs.append(leg)
-        try:
-            yield leg
-        finally:
-            if not leg.is_parked:
-                self.legs.remove(leg)
+        return leg
+
+    def end(self, leg: Leg) -> None:
+        """Nobody waits for a call any more, unless it is parked."""
+        if not leg.is_parked and leg in self.legs:
+            self.legs.remove(leg)
 
     def on_request(self, identity: RequestId, method: str, params: Json) -> None:
         """The upstream asks for something."""
