@@ -16,7 +16,7 @@ from server.app import App
 from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.listening import HttpOptions, ListenError, open_socket
-from server.transports.stdio import stdio_transport
+from server.transports.stdio import serve_stdio
 from server.transports.tokens import read_tokens
 from tools.contract.base import Kind
 
@@ -67,8 +67,8 @@ async def _serve_stdio(report: SettingsReport) -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
-        async with app.running(), stdio_transport(max_message_bytes, runs_command) as (read_stream, write_stream):
-            await app.server.run(read_stream, write_stream, app.server.create_initialization_options())
+        async with app.running():
+            await serve_stdio(app.server, max_message_bytes, runs_command)
         group.cancel_scope.cancel()
 
 

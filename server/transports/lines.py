@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+from pydantic_core import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -145,16 +146,16 @@ def _tool_of(request: types.JSONRPCRequest) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _encoded(message: types.JSONRPCMessage) -> bytes:
+def encoded(message: Mapping[str, Any]) -> bytes:
     """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
     try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        return to_json(message, inf_nan_mode="null") + b"\n"
     except ValueError:
         logger.exception("a message could not be encoded")
-    if not isinstance(message, types.JSONRPCResponse):
+    if "result" not in message:
         return b""
     error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
-    return json.dumps({"jsonrpc": "2.0", "id": message.id, "error": error}).encode() + b"\n"
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
 
 
 class Inbox:
@@ -163,6 +164,8 @@ class Inbox:
     def __init__(self, on_room: Callable[[], None]) -> None:
         self._items: deque[Item] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._listener: Callable[[Item], None] | None = None
+        self._closed = asyncio.Event()
         self._is_closed = False
         self._on_room = on_room
 
@@ -171,12 +174,33 @@ class Inbox:
         return len(self._items) >= INBOX_MESSAGES
 
     def put(self, item: Item) -> None:
+        """Take in a message; whoever listens has it at once."""
+        if self._listener is not None:
+            self._listener(item)
+            self._on_room()
+            return
         self._items.append(item)
         self._wake()
+
+    async def listen(self, listener: Callable[[Item], None]) -> None:
+        """Hand each message over as it comes, without a turn of the event loop between; returns at the end.
+
+        Args:
+            listener: Takes a message, and is quick.
+        """
+        while self._items:
+            listener(self._items.popleft())
+        self._listener = listener
+        self._on_room()
+        try:
+            await self._closed.wait()
+        finally:
+            self._listener = None
 
     def close(self) -> None:
         """End of the stream, after what is waiting."""
         self._is_closed = True
+        self._closed.set()
         self._wake()
 
     def _wake(self) -> None:
@@ -216,12 +240,11 @@ class Inbox:
 
 
 class Outbox:
-    """Messages that go out, as the dispatcher's write stream; and the account of what is owed to whom."""
+    """Messages that go out; and the account of what is owed to whom."""
 
-    def __init__(self, on_data: Callable[[], None], on_close: Callable[[], None]) -> None:
+    def __init__(self, on_data: Callable[[], None]) -> None:
         self.pending = bytearray()
         self._on_data = on_data
-        self._on_close = on_close
         self._is_closed = False
         self._room = asyncio.Event()
         self._room.set()
@@ -300,22 +323,26 @@ class Outbox:
         """Whether the client reads too slowly for more to be begun."""
         return len(self.pending) > OUTBOX_BYTES
 
-    async def send(self, item: SessionMessage, /) -> None:
+    def post(self, message: dict[str, Any]) -> None:
+        """Send a message. An answer that is waited for no longer is dropped."""
         if self._is_closed:
-            raise anyio.BrokenResourceError
-        message = item.message
-        match message:
-            case types.JSONRPCResponse() | types.JSONRPCError():
-                if message.id is not None:
-                    self._owed.pop(message.id, None)
-                    if message.id in self._given_up:
-                        return
-                self._answered.set()
-            case types.JSONRPCRequest():
-                self._asked.add(message.id)
-            case _:
-                pass
-        self.put(_encoded(message))
+            return
+        identity = message.get("id")
+        if identity is not None and "method" in message:
+            self._asked.add(identity)
+        elif identity is not None:
+            self._owed.pop(identity, None)
+            if identity in self._given_up:
+                return
+            self._answered.set()
+        self.put(encoded(message))
+
+    async def wait_for_room(self) -> None:
+        """Wait while the client reads too slowly.
+
+        Raises:
+            anyio.BrokenResourceError: Nobody reads any more.
+        """
         if self.is_full:
             self._room.clear()
             await self._room.wait()
@@ -342,15 +369,3 @@ class Outbox:
         self._room.set()
         self._empty.set()
         self._answered.set()
-
-    async def aclose(self) -> None:
-        self._is_closed = True
-        self._on_close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()

@@ -20,6 +20,8 @@ import mcp_types as types
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
+from server.transports.lines import Inbox
+
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
@@ -235,11 +237,17 @@ class Peer:
     async def read(self, read_stream: ReadStream[SessionMessage | Exception]) -> None:
         """Take in what comes until the connection ends; then every open request ends too."""
         try:
-            async for item in read_stream:
-                if isinstance(item, SessionMessage):
-                    self._take(item.message)
+            if isinstance(read_stream, Inbox):
+                await read_stream.listen(self._receive)
+            else:
+                async for item in read_stream:
+                    self._receive(item)
         finally:
             self.end()
+
+    def _receive(self, item: SessionMessage | Exception) -> None:
+        if isinstance(item, SessionMessage):
+            self._take(item.message)
 
     def end(self) -> None:
         """The connection is gone."""
