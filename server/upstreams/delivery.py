@@ -13,7 +13,7 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import ConnectionLostError, Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
 from server.upstreams.relayed import CONNECTION_CODES, to_protocol_error, told_to_models
@@ -161,7 +161,7 @@ class Delivery:
                 session = await self.session_of(upstream, exchange)
                 if not session.era.is_modern:
                     await session.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
-            except (ToolError, UpstreamError, ConnectionLostError, TimeoutError):
+            except (ToolError, RelayError, TimeoutError):
                 logger.info("upstream %s did not take a log level", upstream.alias)
 
     def forget(self, client_key: str) -> None:

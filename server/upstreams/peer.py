@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,33 @@ class UpstreamError(RelayError):
         return code if isinstance(code, int) else types.INTERNAL_ERROR
 
 
+class UnusableAnswerError(RelayError):
+    """What came in place of an answer is none, so there will be none.
+
+    Args:
+        why: What is wrong with it, in words of ours.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"
+"""Nobody else can say this of an error."""
+
+
+def unusable(identity: RequestId, why: str) -> types.JSONRPCError:
+    """What a transport gives in place of an answer that it could not take.
+
+    Args:
+        identity: The request.
+        why: What is wrong, in words of ours.
+    """
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=why, data={_UNUSABLE: True})
+    return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+
 class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
@@ -87,7 +115,7 @@ class Answer:
     """The end of a request: its result, or why there is none."""
 
     result: Json | None
-    problem: UpstreamError | ConnectionLostError | None = None
+    problem: UpstreamError | UnusableAnswerError | ConnectionLostError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +153,7 @@ class Conversation:
 
     def tell(self, event: Any) -> None:
         """Take in an event; whoever waits for one is woken."""
-        if len(self._events) >= MOST_EVENTS and not isinstance(event, Answer | Expired):
+        if len(self._events) >= MOST_EVENTS and isinstance(event, Progress | Remark):
             if isinstance(event, Progress):
                 self._events[-1] = event
             return
@@ -178,11 +206,18 @@ class Conversation:
         await self.close()
 
 
+def _problem(error: types.ErrorData) -> UpstreamError | UnusableAnswerError:
+    if _UNUSABLE in as_mapping(error.data):
+        return UnusableAnswerError(error.message)
+    return UpstreamError(error.model_dump(mode="json", exclude_unset=True))
+
+
 def outcome(answer: Answer) -> Json:
     """The result of a request.
 
     Raises:
         UpstreamError: The answer is an error.
+        UnusableAnswerError: It is none.
         ConnectionLostError: There will be none.
     """
     if answer.problem is not None:
@@ -332,8 +367,7 @@ class Peer:
             case types.JSONRPCResponse():
                 self._finish(message.id, Answer(message.result))
             case types.JSONRPCError():
-                error = message.error.model_dump(mode="json", exclude_unset=True)
-                self._finish(message.id, Answer(None, UpstreamError(error)))
+                self._finish(message.id, Answer(None, _problem(message.error)))
             case types.JSONRPCRequest():
                 self._on_request(message.id, message.method, dict(message.params or {}))
             case types.JSONRPCNotification():

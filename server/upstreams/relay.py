@@ -114,7 +114,7 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
-        conversation = await session.start(request.method, request.params, exchange, request.headers)
+        conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
@@ -123,7 +123,7 @@ class Relay:
         if exchange.is_modern and exchange.input_responses:
             params = _next_round(params, exchange.input_responses, exchange.carried)
         for _ in range(MOST_ROUNDS):
-            conversation = await session.start(request.method, params, exchange, request.headers)
+            conversation = await _begun(session, request, params, exchange)
             result = await self._until_answer(session, conversation, request, exchange)
             if result.get("resultType") != "input_required":
                 return result
@@ -218,6 +218,18 @@ class Relay:
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+
+async def _begun(session: UpstreamSession, request: Request, params: Json, exchange: Exchange) -> Conversation:
+    """Send a request. One that the upstream does not take in its time is one without an answer.
+
+    Raises:
+        NoAnswerError: It was not taken.
+        ConnectionLostError: There is no connection any more.
+    """
+    with anyio.move_on_after(request.patience):
+        return await session.start(request.method, params, exchange, request.headers)
+    raise NoAnswerError
 
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:

@@ -14,8 +14,9 @@ from anyio.abc import TaskGroup
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import chained
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
+from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, as_mapping
-from server.upstreams.questions import ASKING, Questions, labelled, refusal_of, reply
+from server.upstreams.questions import ASKING, MOST_OPEN, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class UpstreamSession:
     questions: Questions
     lost: anyio.Event
     tasks: TaskGroup
+    few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
@@ -163,54 +165,71 @@ class UpstreamSession:
         if method in ASKING:
             self._take_question(identity, method, params)
         elif method == "ping":
-            self.tasks.start_soon(self.peer.answer, identity, dict[str, Any]())
+            self.few.start(self.peer.answer, identity, dict[str, Any]())
         else:
-            self.tasks.start_soon(self.peer.refuse, identity, -32601, "Method not found")
+            self.few.start(self.peer.refuse, identity, -32601, "Method not found")
 
     def _take_question(self, identity: RequestId, method: str, params: Json) -> None:
+        if identity in self._asking:
+            return
         shown = labelled(self.alias, method, params)
         # Whose question it is cannot be told where calls of several people are open.
         legs = self.legs if not self.options.is_shared or len(self.legs) == 1 else []
         able = [leg for leg in legs if leg.exchange is None or leg.exchange.can_be_asked(method, params)]
         live = next((leg for leg in able if leg.exchange is not None and not leg.exchange.is_modern), None)
-        if live is not None and live.exchange is not None:
-            self.tasks.start_soon(self._ask, identity, method, shown, live.exchange, live.conversation)
+        if len(self._asking) >= MOST_OPEN:
+            self.few.start(reply, self.peer, identity, refusal_of(method))
+        elif live is not None and live.exchange is not None:
+            self._begin_to_ask(identity, method, shown, live.exchange, live.conversation)
         elif able:
             self._keep_question(identity, method, shown, able)
         elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
-            self.tasks.start_soon(self._ask, identity, method, shown, standing, None)
+            self._begin_to_ask(identity, method, shown, standing, None)
         else:
-            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+            self.few.start(reply, self.peer, identity, refusal_of(method))
 
     def _keep_question(self, identity: RequestId, method: str, shown: Json, able: list[Leg]) -> None:
         asked = self.questions.add(identity, method, shown)
         if asked is None:
-            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+            self.few.start(reply, self.peer, identity, refusal_of(method))
             return
         self.tasks.start_soon(self.questions.settle, asked)
         waiting = next((leg for leg in able if leg.exchange is not None), None)
         if waiting is not None:
             waiting.conversation.tell(QuestionWaits())
 
-    async def _ask(
+    def _begin_to_ask(
         self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
+    ) -> None:
+        scope = self._asking[identity] = anyio.CancelScope()
+        self.tasks.start_soon(self._ask, scope, identity, method, shown, exchange, conversation)
+
+    async def _ask(
+        self,
+        scope: anyio.CancelScope,
+        identity: RequestId,
+        method: str,
+        shown: Json,
+        exchange: Exchange,
+        conversation: Conversation | None,
     ) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
         if conversation is not None:
             conversation.tell(Asking(is_open=True))
-        with anyio.CancelScope() as scope:
-            self._asking[identity] = scope
+        with scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
-                self._asking.pop(identity, None)
                 if conversation is not None:
                     conversation.tell(Asking(is_open=False))
-        if not scope.cancelled_caught:
-            await reply(self.peer, identity, response)
+        try:
+            if not scope.cancelled_caught:
+                await reply(self.peer, identity, response)
+        finally:
+            del self._asking[identity]
 
     def take_notification(self, method: str, params: Json, listener: Listener) -> None:
         """The upstream says something that belongs to no request of ours alone."""
@@ -219,13 +238,18 @@ class UpstreamSession:
         elif method == "notifications/resources/updated":
             listener.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
-            self.questions.cancel(params.get("requestId"))
-            if (scope := self._asking.get(params.get("requestId", 0))) is not None:
-                scope.cancel()
+            self._take_back(params.get("requestId"))
         elif not self.peer.tell_open(Remark(method, params)):
             standing = self.options.standing
             if standing is not None and method != "notifications/initialized":
-                self.tasks.start_soon(standing.notify, method, params)
+                self.few.start(standing.notify, method, params)
+
+    def _take_back(self, identity: Any) -> None:
+        """The upstream does not want to know an answer any more."""
+        self.questions.cancel(identity)
+        scope = self._asking.get(identity) if isinstance(identity, str | int) else None
+        if scope is not None:
+            scope.cancel()
 
 
 @asynccontextmanager
@@ -256,7 +280,7 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
             if opened:
                 opened[0].on_request(identity, method, params)
             else:
-                tasks.start_soon(peer.refuse, identity, -32601, "Not before the session is initialized.")
+                few.start(peer.refuse, identity, -32601, "Not before the session is initialized.")
 
         def on_notification(method: str, params: Json) -> None:
             if opened:
@@ -270,11 +294,12 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
 
         async with anyio.create_task_group() as tasks:
             peer = Peer(write_stream, on_request, on_notification)
+            few = FewAtOnce(options.alias, tasks)
             tasks.start_soon(read)
             try:
                 era = await greet(peer, options.wanted, options.announced, chained({}))
                 questions = Questions(peer, options.question_seconds)
-                session = UpstreamSession(options, era, peer, questions, lost, tasks)
+                session = UpstreamSession(options, era, peer, questions, lost, tasks, few)
                 opened.append(session)
                 yield session
             finally:
