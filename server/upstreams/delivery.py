@@ -17,7 +17,7 @@ from server.upstreams.connection import Upstream
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import CONNECTION_CODES, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_own, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -127,7 +127,7 @@ class Delivery:
         try:
             result = await self._brought(upstream, request, exchange)
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+            if isinstance(error, UpstreamError) and is_own(error):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=result)
