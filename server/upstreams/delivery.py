@@ -25,9 +25,6 @@ from tools.contract.result import ToolResult
 
 logger = logging.getLogger(__name__)
 
-LEVEL_SECONDS = 5.0
-"""How long an upstream may take to note a log level."""
-
 
 @dataclass(slots=True)
 class ProtocolError:
@@ -138,16 +135,15 @@ class Delivery:
             return await self._relay.bring(session, request, exchange)
 
     async def set_level(self, level: str, exchange: Exchange) -> None:
-        """Tell the upstreams which log messages a client wants. Those that have no such thing are passed over."""
+        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        exchange.choose_level(level)
         for upstream in self.pool.upstreams:
-            if upstream.session is None or not upstream.session.era.announces("logging"):
-                continue
-            try:
-                session = await self.session_of(upstream, exchange)
-                if not session.era.is_modern:
-                    await session.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
-            except (ToolError, UpstreamError, ConnectionLostError, TimeoutError):
-                logger.info("upstream %s did not take a log level", upstream.alias)
+            sessions = self.pool.sessions_with(upstream)
+            for session in sessions.opened_by(exchange) if sessions is not None else ():
+                try:
+                    await session.set_level(level)
+                except ConnectionLostError:
+                    continue
 
     def forget(self, client_key: str) -> None:
         """A client is gone: its sessions are closed and its parked calls cancelled."""

@@ -123,7 +123,7 @@ class Relay:
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
         params = request.params
-        if exchange.is_modern and exchange.input_responses:
+        if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, exchange.input_responses, exchange.carried)
         for _ in range(MOST_ROUNDS):
             conversation = await session.start(request.method, params, exchange, request.headers)
@@ -161,32 +161,28 @@ class Relay:
         if call is None:
             raise ParkedCallGoneError
         session, leg = call.session, call.leg
-        leg.exchange = exchange
+        leg.exchange, leg.is_parked = exchange, False
         session.questions.answer(exchange.input_responses)
         session.questions.give_back(call.handed_out)
         try:
             return await self._hold(session, leg, request, exchange)
         finally:
-            if not leg.is_parked and leg in session.legs:
-                session.legs.remove(leg)
+            if not leg.is_parked:
+                session.end(leg)
 
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
+        asking = 0
+        session.remind(leg)
         try:
             with anyio.move_on_after(request.patience) as scope:
                 while True:
-                    if (
-                        exchange.is_modern
-                        and not session.era.is_modern
-                        and (parked := self._park(session, leg, request))
-                    ):
-                        return parked
                     match await conversation.next():
                         case Answer() as answer:
                             return outcome(answer)
                         case Progress(params):
-                            scope.deadline = anyio.current_time() + request.patience
+                            scope.deadline = max(scope.deadline, anyio.current_time() + request.patience)
                             await exchange.progress(params)
                         case Remark(method, params):
                             await (
@@ -195,8 +191,12 @@ class Relay:
                                 else exchange.notify(method, params)
                             )
                         case Asking(is_open):
-                            scope.deadline = math.inf if is_open else anyio.current_time() + request.patience
-                        case QuestionWaits() | _:
+                            asking += 1 if is_open else -1
+                            scope.deadline = math.inf if asking else anyio.current_time() + request.patience
+                        case QuestionWaits():
+                            if (parked := self._park(session, leg, request)) is not None:
+                                return parked
+                        case _:
                             continue
             raise NoAnswerError
         finally:
@@ -206,12 +206,15 @@ class Relay:
     def _park(self, session: UpstreamSession, leg: Leg, request: Request) -> Json | None:
         """Give the questions that wait to the client, if there are any; the call waits for the answers."""
         exchange = leg.exchange
-        if exchange is None or self.parked.is_full:
+        if not exchange.is_modern:
             return None
-        asked = session.questions.hand_out()
+        asked = session.questions.hand_out(leg, exchange.can_be_asked)
+        keys = [question.key for question in asked]
+        if self.parked.is_full:
+            session.questions.refuse(keys)
+            return None
         if not asked:
             return None
-        keys = [question.key for question in asked]
         name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
         return {
             "resultType": "input_required",
@@ -225,7 +228,8 @@ class Relay:
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
     state = {"requestState": carried["state"]} if "state" in carried else {}
-    return {**params, "inputResponses": dict(answers), **state}
+    given = {"inputResponses": dict(answers)} if answers else {}
+    return {**params, **given, **state}
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

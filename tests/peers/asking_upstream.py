@@ -1,7 +1,7 @@
 """An upstream that does all that one may do, with fields that no model of the SDK knows.
 
-python asking_upstream.py ERA             over stdio; ERA is handshake, modern or both: the revisions that it speaks
-python asking_upstream.py http            on a free port of the loopback, told on standard error: /ERA/ROOM/mcp, /ERA/ROOM/sse
+python asking_upstream.py ERA      over stdio; ERA is handshake, modern or both: the revisions that it speaks
+python asking_upstream.py http     on a free port, told on standard error; the paths are /ERA/ROOM/mcp and /ERA/ROOM/sse
 
 What is changed in one room is not seen in another one.
 """
@@ -58,7 +58,8 @@ ECHO: Json = {
     **UNKNOWN,
 }
 NAMES = (
-    "content", "steps", "logs", "ask", "ask_twice", "ask_then_wait", "wait", "fail", "refuse", "whoami", "change", "touch", "say_closed",
+    "content", "steps", "logs", "ask", "ask_twice", "ask_then_wait", "wait", "fail", "refuse", "whoami", "change",
+    "touch", "say_closed",
 )  # fmt: skip
 
 EVENTS = {"tools": ToolsListChanged, "prompts": PromptsListChanged, "resources": ResourcesListChanged}
@@ -79,7 +80,9 @@ class Upstream(Server[Any]):
 
     def __init__(self, era: str) -> None:
         self.bus = InMemorySubscriptionBus()
-        super().__init__("asking", version="7", instructions="Ask away.", on_subscriptions_listen=ListenHandler(self.bus))
+        super().__init__(
+            "asking", version="7", instructions="Ask away.", on_subscriptions_listen=ListenHandler(self.bus)
+        )
         self.era = era
         self._changes = 0
         self._description = "Whatever."
@@ -167,10 +170,10 @@ class Upstream(Server[Any]):
         return {}
 
     async def _on_prompts_get(self, ctx: Any, params: Json) -> Json:
-        arguments = params.get("arguments") or {}
+        arguments: Json = params.get("arguments") or {}
         if arguments.get("who") == "?":
             (answer,) = await self._asked(ctx, params, [{"method": "elicitation/create", "params": FORM}])
-            if isinstance(answer, dict) and "inputRequests" in answer:
+            if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
         message = {"role": "user", "content": {"type": "text", "text": f"Greet {arguments.get('who')}", **UNKNOWN}}
@@ -234,14 +237,13 @@ class Upstream(Server[Any]):
 
     async def _tool_ask_twice(self, ctx: Any, params: Json, arguments: Json) -> Json:
         """Ask again after the answer."""
-        rounds = int(str(params.get("requestState", "0")).rpartition(":")[2])
         if ctx.protocol_version != "2026-07-28":
             found = [(await self._asked(ctx, params, arguments["questions"]))[0] for _ in range(2)]
             return text_of(found)
-        kept: list[Json] = json.loads(str(params.get("requestState", "[]:")).rpartition(":")[0] or "[]")
-        kept += list((params.get("inputResponses") or {}).values())
+        given: Json = params.get("inputResponses") or {}
+        kept: list[Json] = [*json.loads(params.get("requestState", "[]")), *given.values()]
         if len(kept) < 2:
-            return _input_required(arguments["questions"][:1], f"{json.dumps(kept)}:{rounds + 1}")
+            return _input_required(arguments["questions"][:1], json.dumps(kept))
         return text_of(kept)
 
     async def _tool_wait(self, ctx: Any, params: Json, arguments: Json) -> Json:
@@ -267,7 +269,7 @@ class Upstream(Server[Any]):
         del arguments
         told = ctx.session.client_params
         capabilities = told.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if told else None
-        stamped = (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities")
+        stamped: Json | None = dict[str, Any](params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities")
         return text_of(
             {
                 "pid": os.getpid(),
@@ -314,8 +316,8 @@ class Upstream(Server[Any]):
         if ctx.protocol_version == "2026-07-28":
             if params.get("requestState") != "asked":
                 return [_input_required(questions, "asked")]
-            given = params.get("inputResponses") or {}
-            return [given.get(f"q{number}") for number in range(len(questions))]
+            responses: Json = params.get("inputResponses") or {}
+            return [responses.get(f"q{number}", {}) for number in range(len(questions))]
         answers: list[Json] = [{} for _ in questions]
 
         async def ask(number: int, question: Json) -> None:
@@ -388,7 +390,7 @@ async def serve_streams(server: Upstream, read_stream: Any, write_stream: Any) -
         async with send:
             async for item in read_stream:
                 message = getattr(item, "message", None)
-                if getattr(message, "method", None) == FOREIGN.get(server.era):
+                if isinstance(message, types.JSONRPCRequest) and message.method == FOREIGN.get(server.era):
                     error = types.ErrorData(code=-32601, message="Method not found")
                     refusal = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
                     await write_stream.send(SessionMessage(refusal))
@@ -454,4 +456,4 @@ async def serve_http() -> None:
 
 if __name__ == "__main__":
     (what,) = sys.argv[1:]
-    anyio.run(*((serve_http,) if what == "http" else (serve_stdio, what)))
+    anyio.run(serve_http) if what == "http" else anyio.run(serve_stdio, what)

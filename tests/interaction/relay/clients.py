@@ -1,4 +1,4 @@
-"""Clients that take what comes as it is, in both eras, over every transport; and servers of ours for them to talk to."""
+"""Clients that take what comes as it is, in both eras, over every transport; and servers of ours for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import anyio
 import httpx2
@@ -41,7 +41,7 @@ UPSTREAM_KEY = "coretools-mcp/upstream"
 
 ASKING = StdioServerParameters(command=sys.executable, args=["-W", "error", str(PEERS / "asking_upstream.py")])
 
-Answer = Callable[[str, Json], "Json | None | Awaitable[Json | None]"]
+Answer = Callable[[str, Json], "Json | Awaitable[Json | None] | None"]
 """Answers a question; `None` is no answer at all, an `error` in it is one."""
 
 
@@ -152,7 +152,7 @@ class WireClient:
         self._hear("asked", {"method": method})
         assert self.answer is not None, f"nobody wanted to be asked: {method} {params}"
         result = self.answer(method, params)
-        return await cast("Awaitable[Json | None]", result) if inspect.isawaitable(result) else result
+        return await result if inspect.isawaitable(result) else result
 
     async def _send(self, message: types.JSONRPCMessage, headers: Mapping[str, str]) -> None:
         await self._write.send(SessionMessage(message, ClientMessageMetadata(headers=dict(headers))))

@@ -111,8 +111,13 @@ async def test_an_upstream_may_ask_again_and_in_prompts(
         assert "Cleo" in prompt["messages"][0]["content"]["text"]
 
 
+ANNOUNCED: list[Json] = [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, {"sampling": {}}, ALL]
+
+
 @pytest.mark.requirement("relay.announced")
-@pytest.mark.parametrize("announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}])
+@pytest.mark.parametrize(
+    "announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]
+)
 @by_eras
 async def test_nothing_is_announced_that_the_client_has_not_announced(
     client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
@@ -175,8 +180,7 @@ async def test_a_parked_call_is_cancelled_after_its_time_and_its_question_answer
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer) as client:
         mark = tmp_path / "parked"
         params, result = await parked(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
-        while not (mark.with_suffix(".cancelled").exists() or mark.with_suffix(".answered").exists()):
-            await anyio.sleep(0.005)
+        await until_there(mark.with_suffix(".cancelled"))
         with pytest.raises(AnswerError) as late:
             await client.request("tools/call", {**params, **await client.answers_to(result)})
         assert late.value.error["code"] == -32602
@@ -225,7 +229,9 @@ async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(
 
 @pytest.mark.requirement("relay.parked")
 async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: Path) -> None:
-    async with proxied(tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])) as client:
+    async with proxied(
+        tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])
+    ) as client:
         mark = tmp_path / "mark"
         params, result = await parked(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
         async with anyio.create_task_group() as calls:

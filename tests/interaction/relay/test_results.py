@@ -74,7 +74,11 @@ async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
         assert closed.value.error == {"code": -32000, "message": "the shop is closed", "data": {"opens": "at nine"}}
         with pytest.raises(AnswerError) as missing:
             await client.request("resources/read", {"uri": "other://thing"})
-        assert missing.value.error == {"code": -32002, "message": "no such thing", "data": {"uri": "other://thing", **UNKNOWN}}
+        assert missing.value.error == {
+            "code": -32002,
+            "message": "no such thing",
+            "data": {"uri": "other://thing", **UNKNOWN},
+        }
         with pytest.raises(AnswerError) as unknown:
             await client.call("up__nothing", {})
         assert unknown.value.error["code"] == -32602
@@ -91,10 +95,9 @@ PAIRS = [
 
 
 @pytest.mark.requirement("relay.transports")
-@pytest.mark.parametrize(("transport", "client_era", "way", "upstream_era"), PAIRS)
-async def test_the_same_over_other_transports(
-    transport: str, client_era: str, way: str, upstream_era: str, remote: Entry, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
+    transport, client_era, way, upstream_era = pair
     entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era, way)
     async with proxied(tmp_path, {"up": entry}, client_era, transport=transport) as client:
         assert "up__echo" in await client.listed("tools")
