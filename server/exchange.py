@@ -29,6 +29,12 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 """Levels of log messages, the least first (MCP specification, logging)."""
 
 
+USUAL_LEVEL = "info"
+"""The level for a client of the handshake era that has chosen none (ours)."""
+
+_LEVEL_KEY = "coretools-mcp/logLevel"
+
+
 class NotAskedError(Exception):
     """The client could not be asked, or answered with an error."""
 
@@ -83,9 +89,21 @@ class Exchange:
 
     @property
     def log_level(self) -> str | None:
-        """The least level of log messages that this request wants to see, where it says so."""
+        """The least level of log messages that this request wants to see, where it wants any."""
+        if not self.is_modern:
+            return self.chosen_level or USUAL_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
         return level if level in LEVELS else None
+
+    @property
+    def chosen_level(self) -> str | None:
+        """The level that a client of the handshake era has chosen for its connection."""
+        return self.connection.state.get(_LEVEL_KEY) if isinstance(self.connection, Connection) else None
+
+    def choose_level(self, level: str) -> None:
+        """It chooses a level, from now on."""
+        if isinstance(self.connection, Connection):
+            self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
         """Whether the client has announced that it takes requests of this kind."""

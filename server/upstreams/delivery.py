@@ -13,10 +13,10 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import ConnectionLostError, Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import CONNECTION_CODES, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_own, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -26,9 +26,6 @@ logger = logging.getLogger(__name__)
 
 MOST_REMEMBERED = 10_000
 """Tools whose headers are remembered."""
-
-LEVEL_SECONDS = 5.0
-"""How long an upstream may take to note a log level."""
 
 
 @dataclass(slots=True)
@@ -130,7 +127,7 @@ class Delivery:
         try:
             result = await self._brought(upstream, request, exchange)
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+            if isinstance(error, UpstreamError) and is_own(error):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=result)
@@ -153,16 +150,15 @@ class Delivery:
             return await self._relay.bring(session, request, exchange)
 
     async def set_level(self, level: str, exchange: Exchange) -> None:
-        """Tell the upstreams which log messages a client wants. Those that have no such thing are passed over."""
+        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        exchange.choose_level(level)
         for upstream in self.pool.upstreams:
-            if upstream.session is None or not upstream.session.era.announces("logging"):
-                continue
-            try:
-                session = await self.session_of(upstream, exchange)
-                if not session.era.is_modern:
-                    await session.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
-            except (ToolError, RelayError, TimeoutError):
-                logger.info("upstream %s did not take a log level", upstream.alias)
+            sessions = self.pool.sessions_with(upstream)
+            for session in sessions.opened_by(exchange) if sessions is not None else ():
+                try:
+                    await session.set_level(level)
+                except ConnectionLostError:
+                    continue
 
     def forget(self, client_key: str) -> None:
         """A client is gone: its sessions are closed and its parked calls cancelled."""
