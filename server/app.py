@@ -207,9 +207,9 @@ class App:
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
-        self.clients.follow(ctx)
+        is_new = self.clients.follow(ctx)
         self.start_upstreams()
-        if self._workspaces.follows_client and self._tasks is not None:
+        if is_new and self._workspaces.follows_client and self._tasks is not None:
             self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
@@ -287,7 +287,7 @@ class App:
             outcome = ToolResult.failed(owner.unavailable())
         await progress.settle()
         if client.state.approval_mode is not mode:
-            await self._tell_tools_changed(list(client.sessions))
+            await self._tell_tools_changed(list(client.sessions.values()))
         return outcome
 
     async def judge(self, call: FunctionCall) -> Judgement:
