@@ -39,7 +39,7 @@ LAST_SECONDS = 2
 """How long after that connections are kept whose clients take in nothing."""
 
 MOST_CONNECTIONS = 4_000
-"""Requests beyond that are answered with 503."""
+"""When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
 
 
 class _WebServer(uvicorn.Server):
@@ -56,7 +56,9 @@ async def serve_http(
     options: HttpOptions,
     listener: socket.socket,
     stopping: anyio.Event,
+    *,
     is_ready: Callable[[], bool],
+    descriptors: int,
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
@@ -66,6 +68,7 @@ async def serve_http(
         listener: The open socket.
         stopping: Set to stop.
         is_ready: Whether all is there that clients may ask for.
+        descriptors: How many the system allows us; half of them are left for what requests need.
     """
     app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
@@ -73,7 +76,7 @@ async def serve_http(
         http=ClientConnection,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
         log_config=None,
         access_log=False,
         server_header=False,
