@@ -149,7 +149,13 @@ class App:
                 on_roots_list_changed=self._on_roots_list_changed,
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
-        FileFeatures(self._flow, self._context_of, self._confirmers, self._remembered).register(server)
+        FileFeatures(
+            self._flow,
+            self._context_of,
+            lambda ctx: self.clients.of(ctx).at_work(),
+            self._confirmers,
+            self._remembered,
+        ).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
         server.middleware.append(let_malformed_answers_pass)

@@ -49,6 +49,13 @@ SESSION_KEYS = ("http:", "sse:")
 """What the keys of clients begin with that show no token."""
 
 
+class TooManyCallsError(ToolError):
+    """A client of the network has that many at work."""
+
+    def __init__(self) -> None:
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientRoots:
     """What a client says of the folders it works in.
@@ -87,10 +94,10 @@ class Client:
         """Count a call.
 
         Raises:
-            ToolError: `too_many_calls`: a client of the network has that many at work.
+            TooManyCallsError: A client of the network has that many at work.
         """
         if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
-            raise ToolError(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
+            raise TooManyCallsError
         self.calls += 1
         try:
             yield

@@ -29,6 +29,7 @@ from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.refusals import ForKnown, leads_nowhere
 from server.transports.sessions import MOST_SESSIONS, BoundedSessions
+from server.transports.sse import SseSessions
 
 logger = logging.getLogger(__name__)
 
@@ -116,12 +117,12 @@ def http_app(
         is_ready: What `/readyz` tells.
         most_sessions: Of Streamable HTTP.
     """
-    sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
+    sse = SseSessions(server, SseServerTransport("/messages/", _security(options), options.max_body_bytes))
     routes: list[Route | Mount] = [
         Route("/healthz", endpoint=_healthz, methods=["GET"]),
         Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
-        *_routes("/sse", _for_known(_SseEndpoint(server, sse), options), ["GET"]),
-        Mount("/messages", app=_for_known(sse.handle_post_message, options)),
+        *_routes("/sse", _for_known(_Endpoint(sse.connect), options), ["GET"]),
+        Mount("/messages", app=_for_known(sse.post, options)),
     ]
     answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
@@ -201,18 +202,11 @@ def _readyz(is_ready: Callable[[], bool]) -> Callable[[Request], Any]:
     return answer
 
 
-class _SseEndpoint:
-    """One SSE connection is one run of the server."""
+class _Endpoint:
+    """An application as a route takes it: a function would be given a request."""
 
-    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
-        self._server = server
-        self._transport = transport
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            async with self._transport.connect_sse(scope, receive, send) as (read_stream, write_stream):
-                options = self._server.create_initialization_options()
-                await self._server.run(read_stream, write_stream, options)
-        except ValueError:
-            # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
-            logger.info("an SSE connection was refused")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from tests.interaction.network.test_sessions import ACCEPT, INITIALIZE, Served, served, until
+from tests.interaction.network.test_sessions import ACCEPT, CEILING, INITIALIZE, Served, served, until
+from tests.interaction.network.wires import Connection
 
 pytestmark = pytest.mark.anyio
 
@@ -19,6 +23,9 @@ CALL: dict[str, Any] = {
     "method": "tools/call",
     "params": {"name": "list_background_jobs", "arguments": {}},
 }
+ANSWERS = 600
+"""More long ones than the system takes for a client that does not read them."""
+
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -76,3 +83,59 @@ async def test_a_client_that_says_again_that_it_is_initialized_is_still_one_to_b
             assert (await server.post(INITIALIZED, session)).status_code == 202
         assert await server.status(session) == 200
         assert server.kept == 1
+
+
+@pytest.mark.requirement("network.slow")
+async def test_a_client_over_sse_that_reads_nothing_is_not_listened_to_until_it_reads(root: Path) -> None:
+    asking: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    async with served(root) as server:
+        url = server.http.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        wire = Connection(reader, writer, "localhost")
+        events = wire.events(await wire.ask("GET", "/sse", {}))
+        _, path = await anext(events)
+        for message in (INITIALIZE, INITIALIZED):
+            assert (await server.http.post(path, json=message)).status_code == 202
+        posted = 0
+        with anyio.fail_after(CEILING):
+            while posted < ANSWERS:
+                # One that is taken in is taken in at once.
+                with anyio.move_on_after(2) as waiting:
+                    assert (await server.http.post(path, json=asking)).status_code == 202
+                    posted += 1
+                if waiting.cancelled_caught:
+                    break
+            assert posted < ANSWERS
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_read, events, posted)
+                assert (await server.http.post(path, json={**asking, "id": 2})).status_code == 202
+        wire.close()
+
+
+async def _read(events: AsyncIterator[tuple[str, str]], answers: int) -> None:
+    """Read all answers: to the handshake, to what was posted before, and to what was posted last."""
+    answered: set[int] = set()
+    while 2 not in answered or answers > 0:
+        identity = json.loads((await anext(events))[1])["id"]
+        answers -= identity == 1
+        answered.add(identity)
+
+
+@pytest.mark.requirement("network.many")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/read", {"uri": "todo://list"}),
+        ("prompts/get", {"name": "at", "arguments": {"paths": "a"}}),
+        ("resources/list", {}),
+    ],
+)
+async def test_a_request_for_files_counts_as_a_call(
+    root: Path, method: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(root) as server:
+        session = await server.opened()
+        request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        assert "calls of yours are at work" not in (await server.post(request, session)).text
+        monkeypatch.setattr("server.clients.MOST_CALLS", 0)
+        assert "calls of yours are at work" in (await server.post(request, session)).text
