@@ -188,7 +188,7 @@ class ToolRequests:
             is_of_agents = params.name == DELEGATING and self.is_built_in
             raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
         if client.state.approval_mode is not mode:
-            await self.modes_changed(list(client.sessions))
+            await self.modes_changed(list(client.sessions.values()))
         return outcome
 
 
