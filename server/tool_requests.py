@@ -17,7 +17,8 @@ from server.contexts import Contexts
 from server.core_server import is_open
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
-from server.exposure import DisplayPlace, complete, result_to_wire, tool_to_wire
+from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
+from server.transports.lines import ReadyList
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.peer import as_mapping
@@ -42,6 +43,9 @@ NO_AGENTS = (
     "programs that take tasks with the setting agents."
 )
 """Who knows the tool from elsewhere calls it."""
+
+
+_NO_ANSWER = types.InputResponseRequestParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,8 @@ class ToolRequests:
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": tools, **LISTS}
-        return complete(listing, ctx.protocol_version)
+            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(tools), **LISTS}
+        return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see.
@@ -200,6 +204,8 @@ def _is_planning(client: Client) -> bool:
 def _answered(ctx: RequestContext) -> types.InputResponseRequestParams:
     """The answer to a question of ours that a request carries, if there is one."""
     params = ctx.params or {}
+    if "inputResponses" not in params:
+        return _NO_ANSWER
     responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
     given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
     fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}

@@ -9,13 +9,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
 
+_PARTS = 4
+"""Of a request with parameters: what it is, its id, its method and these. An answer has one less."""
+
 _INPUT_ENDED = (
     "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
     "Keep the input open until the answer has come."
@@ -42,6 +46,28 @@ RequestId = str | int
 AnyId = RequestId | float
 """A fraction is no id that one should use, but a request with one is answered all the same."""
 Item = SessionMessage | Exception
+
+
+def read_message(line: bytes) -> types.JSONRPCMessage:
+    """A message as it stands in a line. The usual forms are made without the SDK's models looking at every part.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        fields: Any = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if isinstance(fields, dict):
+        known = cast("dict[str, Any]", fields)
+        identity, method, params, result = (known.get(name) for name in ("id", "method", "params", "result"))
+        if known.get("jsonrpc") != "2.0" or type(identity) not in (int, str):
+            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if len(known) == _PARTS and isinstance(method, str) and isinstance(params, dict):
+            return types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+        if len(known) == _PARTS - 1 and isinstance(result, dict):
+            return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=identity, result=result)
+    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
 class LineSplitter:
@@ -149,13 +175,37 @@ def _tool_of(request: types.JSONRPCRequest) -> str:
 def encoded(message: Mapping[str, Any]) -> bytes:
     """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
     try:
-        return to_json(message, inf_nan_mode="null") + b"\n"
+        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null") + b"\n"
     except ValueError:
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
     error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
     return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
+
+
+class ReadyList(list[Any]):
+    """A list that is sent again and again as it is, and is encoded once."""
+
+    @cached_property
+    def json(self) -> bytes:
+        """The list as JSON."""
+        return to_json(list(self), inf_nan_mode="null")
+
+
+def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
+    """One line for an answer whose result begins with a list that is encoded already."""
+    result = message.get("result")
+    if not isinstance(result, dict):
+        return None
+    fields = cast("dict[str, Any]", result)
+    name, first = next(iter(fields.items()), ("", None))
+    if not isinstance(first, ReadyList):
+        return None
+    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+    end = rest if rest == b"{}" else b"," + rest[1:]
+    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+    return head + first.json + (end if end != b"{}" else b"}") + b"}\n"
 
 
 class Inbox:

@@ -86,7 +86,7 @@ class ClientSessions:
             return catalog
         key = _key(exchange)
         held = self._held.get(key)
-        if held is not None and held.session is not None and held.session.lost.is_set():
+        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             await self._close(key)
             held = None
         if held is None:
@@ -195,10 +195,10 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """Those that a client uses: its own, or the one that lists where it is the only client."""
+        """Those that a client uses: its own, or the one that lists where all share that."""
         own = [held.session for key, held in self._held.items() if key == _key(exchange)]
-        one = [self._upstream.session] if self._audience.is_one else []
-        return [session for session in (*own, *one) if session is not None]
+        is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
+        return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
 def _key(exchange: Exchange) -> Key:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 
 from server.upstreams.chain import THIS_SERVER, chain_of
-from server.upstreams.peer import ConnectionLostError, Json, UpstreamError, as_mapping
+from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ async def read_lists(
 
     Raises:
         UpstreamError: The tools cannot be listed.
+        UnusableAnswerError: What came is no list.
         TimeoutError: They cannot be listed in time.
         ConnectionLostError: There is no connection any more.
     """
@@ -90,7 +91,7 @@ async def read_lists(
             items, passed = await _read_list(session, kind, seconds)
             servers.update(passed)
             take(kind, items)
-        except (UpstreamError, TimeoutError, ConnectionLostError) as error:
+        except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
             elif kind is not TOOLS:

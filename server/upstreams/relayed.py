@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -21,8 +21,9 @@ _CACHEABLE = frozenset({"resources/read"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """What results of the handshake era do not have."""
 
-CONNECTION_CODES = frozenset({-32000, -32001})
-"""The SDK's own codes for a closed connection and a timeout; they are never passed on as the upstream's."""
+_BROKEN_STREAM = "SSE stream "
+_HTTP_FAILURE = "Server returned an error response"
+"""What the SDK's transports over HTTP say in an upstream's place; it is never passed on as the upstream's."""
 
 
 def finished(method: str, result: Json, version: str) -> Json:
@@ -44,6 +45,15 @@ def finished(method: str, result: Json, version: str) -> Json:
     return {**base, **result, "_meta": meta}
 
 
+def is_own(error: UpstreamError) -> bool:
+    """Whether the upstream itself answered with this error, and not the SDK's transport in its place."""
+    said = str(error.error.get("message", ""))
+    if "data" in error.error:
+        return True
+    is_broken = error.code == types.CONNECTION_CLOSED and said.startswith(_BROKEN_STREAM)
+    return not is_broken and (error.code, said) != (types.INTERNAL_ERROR, _HTTP_FAILURE)
+
+
 def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
     """What a client is told of a request that failed; an upstream's own error is passed on whole.
 
@@ -51,7 +61,7 @@ def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) 
         error: Why it failed.
         alias: The upstream.
     """
-    if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+    if isinstance(error, UpstreamError) and is_own(error):
         return as_protocol_error(error.error)
     told = told_to_models(error, alias, "the request")
     return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
@@ -76,7 +86,7 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
     match error:
         case ToolError():
             return error
-        case UpstreamError() if error.code not in CONNECTION_CODES:
+        case UpstreamError() if is_own(error):
             said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():
@@ -84,6 +94,8 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
                 f"The server {alias} sent neither a result nor progress for {what} in its time "
                 f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
             )
+        case UnusableAnswerError(why=why):
+            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
         case TooManyRoundsError():
             told = f"The server {alias} asked on and on before {what} was done, so it was given up. {unknown}"
         case ParkedCallGoneError():

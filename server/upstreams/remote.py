@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import anyio
 import httpx2
+from anyio.abc import TaskStatus
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -25,6 +27,9 @@ SILENCE_SECONDS = 7 * 24 * 3600.0
 
 CONNECT_SECONDS = 30.0
 """How long one connection over TCP and TLS, and sending a request over it, may take."""
+
+LEAVING_SECONDS = 1.0
+"""How long a server may take to hear that a session ends."""
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION = "mcp-session-id"
@@ -123,11 +128,37 @@ async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Cal
     try:
         async with (
             httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client,
-            streamable_http_client(url, http_client=client, max_sse_event_size=None) as streams,
+            _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=None)) as streams,
         ):
             yield streams
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         raise impression.explained(error) from None
+
+
+@asynccontextmanager
+async def _ended_in_order(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any]:
+    """A transport that is left in order also by a task that is cancelled: so the server hears that the session ends."""
+    leaving, left = anyio.Event(), anyio.Event()
+    shield = anyio.CancelScope(shield=True)
+
+    async def hold(*, task_status: TaskStatus[Any]) -> None:
+        try:
+            with shield:
+                async with transport as streams:
+                    task_status.started(streams)
+                    await leaving.wait()
+        finally:
+            left.set()
+
+    async with anyio.create_task_group() as tasks:
+        streams = await tasks.start(hold)
+        try:
+            yield streams
+        finally:
+            leaving.set()
+            with anyio.move_on_after(LEAVING_SECONDS, shield=True):
+                await left.wait()
+            shield.cancel()
 
 
 @asynccontextmanager

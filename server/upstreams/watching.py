@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import ConnectionLostError, Json, UpstreamError
+from server.upstreams.peer import Json, RelayError
 from server.upstreams.routes import Route
 from server.upstreams.session import UpstreamSession
+from tools.contract.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Watching:
                 try:
                     await self._begin(route, exchange)
                     begun.append(route)
-                except (UpstreamError, ConnectionLostError, TimeoutError):
+                except (RelayError, ToolError, TimeoutError):
                     logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
             yield
         finally:
