@@ -163,11 +163,6 @@ class Conversation:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody would take an event at once."""
-        return self._waiter is not None and not self._waiter.done()
-
     async def next(self) -> Any:
         """The next event; after the answer there is none."""
         while not self._events:
@@ -339,13 +334,6 @@ class Peer:
     def forget(self, identity: RequestId) -> None:
         """Take no more of a request."""
         self._open.pop(identity, None)
-
-    def tell_open(self, event: Remark) -> bool:
-        """Tell an event to the open requests that somebody waits for; whether there is one."""
-        waiting = [conversation for conversation in self._open.values() if conversation.is_waited_for]
-        for conversation in waiting[:1]:
-            conversation.tell(event)
-        return bool(waiting)
 
     async def _send_quietly(self, message: types.JSONRPCMessage) -> None:
         try:
