@@ -21,6 +21,7 @@ from mcp.server.session import ServerSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from server.sdk_seams import connection_of
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.jobs import JobTable
@@ -140,9 +141,7 @@ class ClientTable:
         """Remember the session of a request until it ends; a client that is nothing but its session ends with it."""
         client = self.of(ctx)
         client.sessions.add(ctx.session)
-        # The SDK has no public way to hear of the end of a connection.
-        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-        connection.exit_stack.callback(self._ended, client, ctx.session)
+        connection_of(ctx.session).exit_stack.callback(self._ended, client, ctx.session)
 
     def _ended(self, client: Client, session: ServerSession) -> None:
         client.sessions.discard(session)

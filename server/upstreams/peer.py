@@ -17,9 +17,9 @@ from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
+from server.sdk_seams import ReadStream, WriteStream
 from server.transports.lines import Inbox
 
 logger = logging.getLogger(__name__)
