@@ -20,7 +20,7 @@ import mcp_types as types
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from server.sdk_seams import ReadStream, WriteStream
-from server.transports.lines import Inbox
+from server.upstreams.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
