@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool, UpstreamCall
+from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.spelling import full_name, rule_name
 from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
