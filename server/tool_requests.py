@@ -18,9 +18,11 @@ from server.core_server import is_open
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.exposure import DisplayPlace, complete, result_to_wire, tool_to_wire
+from server.upstreams.chain import is_asked_by_its_like, list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.peer import as_mapping
+from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
@@ -77,16 +79,17 @@ class ToolRequests:
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
-        client = self.contexts.client(ctx)
-        await self.delivery.pool.wait_for_first_list()
+        client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        await self.delivery.pool.wait_for_first_list(LIKE_SECONDS if is_asked_by_its_like(meta) else None)
         await self.custom_tools.wait_for_first_list()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": tools, **LISTS}
-        return complete(listing, ctx.protocol_version)
+            listing = self._listings[plans, shows_forms] = {"tools": listed_for({}, tools), "all": tools}
+        tools = listed_for(meta, listing["all"]) if is_asked_by_its_like(meta) else listing["tools"]
+        return complete({"tools": tools, **LISTS, **list_meta(meta)}, ctx.protocol_version)
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see.

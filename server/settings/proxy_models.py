@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from server.settings.section import DAY, NOT_USED, CommandLine, Duration, NotUsed, Section
+from server.settings.section import DAY, CommandLine, Duration, Section
 
 
 class UpstreamSettings(Section):
@@ -68,13 +68,14 @@ all."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing its tools, prompts or resources may take."""
 
-    isolation: Annotated[Literal["shared", "per-client"], NotUsed(same_as="shared")] = "per-client"
-    """Whether each client gets its own connection. This version shares one connection among all clients."""
+    isolation: Literal["shared", "per-client"] = "per-client"
+    """Whether each client gets its own connection, or all share one, where questions of the server reach a client \
+only while no other has a call at work."""
 
-    max_sessions: Annotated[int, Field(ge=1, le=10_000), NOT_USED] = 16
+    max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """The most connections opened at once where each client gets its own."""
 
-    max_concurrent: Annotated[int | None, Field(ge=1, le=10_000), NOT_USED] = None
+    max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The most calls in flight at once; null is no limit."""
 
     prefix: Literal["alias", "none"] = "alias"

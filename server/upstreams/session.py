@@ -102,6 +102,8 @@ class UpstreamSession:
     lost: anyio.Event
     tasks: TaskGroup
     legs: list[Leg] = field(default_factory=list[Leg])
+    watched: dict[str, int] = field(default_factory=dict[str, int])
+    """How many watch a resource in it, by its URI."""
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
     @property

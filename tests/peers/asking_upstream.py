@@ -269,7 +269,9 @@ class Upstream(Server[Any]):
         del arguments
         told = ctx.session.client_params
         capabilities = told.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if told else None
-        stamped: Json | None = dict[str, Any](params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities")
+        stamped: Json | None = dict[str, Any](params.get("_meta") or {}).get(
+            "io.modelcontextprotocol/clientCapabilities"
+        )
         return text_of(
             {
                 "pid": os.getpid(),
