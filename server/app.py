@@ -38,6 +38,7 @@ from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.tool_requests import ToolRequests
+from server.upstreams.features import Own
 from server.upstreams.proxy import Proxy, Surroundings
 from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
@@ -144,7 +145,7 @@ class App:
                 registry=self.registry,
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
-                own_prompts=lambda: frozenset({AT}) if self._settings.tools.built_in else frozenset(),
+                own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
                 before=self._before,
                 bus=self._bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
