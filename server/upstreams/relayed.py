@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -42,6 +43,15 @@ def finished(method: str, result: Json, version: str) -> Json:
     if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
         base |= LISTS
     return {**base, **result, "_meta": meta}
+
+
+def is_result_of_call(result: Json) -> bool:
+    """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
+    if result.get("resultType", "complete") != "complete":
+        return True
+    content = result.get("content")
+    is_readable = isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[Any]", content))
+    return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
 
 
 def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:

@@ -201,23 +201,17 @@ class UpstreamSession:
     def _begin_to_ask(
         self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
     ) -> None:
-        scope = self._asking[identity] = anyio.CancelScope()
-        self.tasks.start_soon(self._ask, scope, identity, method, shown, exchange, conversation)
+        self._asking[identity] = anyio.CancelScope()
+        self.tasks.start_soon(self._ask, identity, method, shown, exchange, conversation)
 
     async def _ask(
-        self,
-        scope: anyio.CancelScope,
-        identity: RequestId,
-        method: str,
-        shown: Json,
-        exchange: Exchange,
-        conversation: Conversation | None,
+        self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
     ) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
         if conversation is not None:
             conversation.tell(Asking(is_open=True))
-        with scope:
+        with self._asking[identity] as scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:

@@ -2,8 +2,9 @@
 
 python lying_upstream.py [http|sse] DEED[@PHASE][*TIMES] ...
 
-The phases are `start`, `initialize`, `list` and `call` (the default). A deed with TIMES is done in the first so many
-starts only. What it does is told in the file that the variable TALE names. Over HTTP the port is told on standard error.
+The phases are `start`, `initialize`, `list`, `prompts` and `call` (the default), over HTTP also `any`, `get` and
+`cancelled`. A deed with TIMES is done in the first so many starts only. What it does is told in the file that the
+variable TALE names. Over HTTP the port is told on standard error.
 """
 
 from __future__ import annotations
@@ -11,17 +12,34 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 Json = dict[str, Any]
-Say = Callable[[Json], None]
+
+
+class Mouth(Protocol):
+    """What a liar says comes out here."""
+
+    def say(self, message: Json) -> None:
+        """Say one message."""
+        ...
+
+    def raw(self, pieces: Iterable[bytes]) -> None:
+        """Say what may be none, piece by piece."""
+        ...
+
+    def ask(self, method: str, answer: Json) -> None:
+        """Ask something; what is answered becomes the text of the answer."""
+        ...
+
 
 NEVER = 120
 """Seconds after which a forgotten liar ends by itself."""
@@ -116,10 +134,12 @@ class Liar:
                 case "changing":
                     names += [f"echo{self.listings}"]
                 case "odd":
-                    odd = [None, 5, [], {}, {"name": 5}, {"name": None}, {"name": ["x"]}, {"name": "half"}]
+                    odd: list[Any] = [None, 5, [], {}, {"name": 5}, {"name": None}, {"name": ["x"]}, {"name": "half"}]
                     odd += [{"name": f"schema{at}", "inputSchema": form} for at, form in enumerate(ODD_FORMS)]
                     odd += [{"name": "words", "description": 7, "title": [], "annotations": 3, "_meta": 4, "icons": 5}]
                     page["tools"] = odd
+                case _:
+                    pass
         tools = [{"name": name, **definition} for name in names]
         return {**page, "tools": [*tools, *page.get("tools", [])]}
 
@@ -149,7 +169,7 @@ def tell(what: str) -> int:
 PHASES = {"initialize": "initialize", "tools/list": "list", "tools/call": "call", "prompts/list": "prompts"}
 
 
-def told(liar: Liar, message: Json, say: Say, raw: Callable[[bytes], None], ask: Callable[[str, Json], None]) -> None:
+def told(liar: Liar, message: Json, mouth: Mouth) -> None:
     """Answer one message, with all that is to be done besides."""
     method, identity = message.get("method", "answer"), message.get("id")
     phase = PHASES.get(method)
@@ -162,19 +182,18 @@ def told(liar: Liar, message: Json, say: Say, raw: Callable[[bytes], None], ask:
     if result is None:
         answer = {"id": identity, "error": {"code": -32601, "message": "unknown"}}
     for deed in liar.of(phase or ""):
-        changed = done(deed, message, answer, say, raw, ask)
+        changed = done(deed, message, answer, mouth)
         if changed is None:
             return
         answer = changed
-    say(answer)
+    mouth.say(answer)
 
 
-def done(
-    deed: str, message: Json, answer: Json, say: Say, raw: Callable[[bytes], None], ask: Callable[[str, Json], None]
-) -> Json | None:
+def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
     """Do one deed; the answer that is to be given after it, if any."""
-    identity = message["id"]
-    token = (message.get("params") or {}).get("_meta", {}).get("progressToken")
+    identity, say, raw = message["id"], mouth.say, mouth.raw
+    params: Json = message.get("params") or {}
+    token = params.get("_meta", {}).get("progressToken")
     match deed.partition(":"):
         case ("exit", _, _):
             os._exit(3)
@@ -187,19 +206,16 @@ def done(
             return None
         case ("garbage", _, _):
             for line in (b"Hello!", b"\x1b[2J\x00\xff\xfe", b"{", b"[]", b"null", b"{}", b"[" * 50_000, b'{"id":1}'):
-                raw(line + b"\n")
+                raw([line])
         case ("strange", _, _):
             for odd in STRANGE:
                 say(odd)
         case ("long", _, _):
-            raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity)
-            for _ in range(LONG >> 20):
-                raw(b"x" * (1 << 20))
-            raw(b'"}]}}\n')
+            head = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity
+            raw([head, *[b"x" * (1 << 20)] * (LONG >> 20), b'"}]}}'])
             return None
         case ("drip", _, _):
-            for byte in json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n":
-                raw(bytes([byte]))
+            raw(bytes([byte]) for byte in json.dumps({"jsonrpc": "2.0", **answer}).encode())
             return None
         case ("wrong-id", _, _):
             return {**answer, "id": 4711}
@@ -213,19 +229,19 @@ def done(
             for number in range(FLOOD):
                 say(flood(kind, number, token))
         case ("ask", _, method):
-            ask(method, answer)
+            mouth.ask(method, answer)
             return None
         case ("ask-odd", _, _):
             for number, form in enumerate(ODD_FORMS):
-                params: Json = {"message": ["odd", number], "requestedSchema": form, "mode": form}
-                say({"id": f"odd{number}", "method": "elicitation/create", "params": params})
+                asked = {"message": ["odd", number], "requestedSchema": form, "mode": form}
+                say({"id": f"odd{number}", "method": "elicitation/create", "params": asked})
         case ("fork", _, _):
             escape()
         case ("structured", _, _):
             return {**answer, "result": {**answer["result"], "structuredContent": {"wrong": [nested(100)]}}}
         case ("deep", _, _):
             opened, closed = b'{"a":' * 100_000, b"}" * 100_000
-            raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":%s1%s}}\n' % (identity, opened, closed))
+            raw([b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":%s1%s}}' % (identity, opened, closed)])
             return None
         case ("null", _, _):
             return {"id": identity, "result": None}
@@ -272,41 +288,50 @@ def escape() -> None:
     child.stdout.readline()
 
 
-def over_stdio(liar: Liar) -> None:
-    out = sys.stdout.buffer
-    waiting: dict[str, Json] = {}
+class Pipe:
+    """Standard output, and the answers that wait for an answer."""
 
-    def raw(data: bytes) -> None:
-        out.write(data)
+    def __init__(self) -> None:
+        self.waiting: list[Json] = []
+
+    def raw(self, pieces: Iterable[bytes]) -> None:
+        out = sys.stdout.buffer
+        for piece in pieces:
+            out.write(piece)
+            out.flush()
+        out.write(b"\n")
         out.flush()
 
-    def say(message: Json) -> None:
-        raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    def say(self, message: Json) -> None:
+        self.raw([json.dumps({"jsonrpc": "2.0", **message}).encode()])
 
-    def ask(method: str, answer: Json) -> None:
-        waiting["asked"] = answer
-        say({"id": "asked", "method": method, "params": QUESTIONS[method]})
+    def ask(self, method: str, answer: Json) -> None:
+        self.waiting.append(answer)
+        self.say({"id": "asked", "method": method, "params": QUESTIONS[method]})
 
+
+def over_stdio(liar: Liar) -> None:
+    pipe = Pipe()
     for deed in liar.of("start"):
-        done(deed, {"id": 0}, {}, say, raw, ask)
+        done(deed, {"id": 0}, {}, pipe)
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
-        if "method" not in message and message.get("id") == "asked":
+        if message.get("id") == "asked" and pipe.waiting:
             said = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
-            say({**waiting.pop("asked"), "result": {"content": [said]}})
+            pipe.say({**pipe.waiting.pop(), "result": {"content": [said]}})
             continue
-        told(liar, message, say, raw, ask)
-        if "ask-alone" in liar.of("call") and message.get("method") == "notifications/initialized":
-            for method, params in QUESTIONS.items():
-                say({"id": method, "method": method, "params": params})
-        elif "method" not in message:
+        told(liar, message, pipe)
+        if "method" not in message:
             tell(f"answered {message.get('id')} {json.dumps(message.get('result', message.get('error')))}")
+        elif "ask-alone" in liar.of("call") and message["method"] == "notifications/initialized":
+            for method, params in QUESTIONS.items():
+                pipe.say({"id": method, "method": method, "params": params})
 
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     liar: Liar
-    streams: list[Callable[[Json], None]]
+    streams: list[Handler]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -315,20 +340,20 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         pass
 
     def do_GET(self) -> None:
         if self.path == "/sse":
             self.stream("text/event-stream")
             self.event("endpoint", "/messages")
-            self.server.streams.append(self.say)
+            self.server.streams.append(self)
             time.sleep(NEVER)
         elif "no-get" in self.server.liar.of("get"):
             self.plain(404)
         elif "stream" in self.server.liar.of("get"):
             self.stream("text/event-stream")
-            self.server.streams.append(self.say)
+            self.server.streams.append(self)
             time.sleep(NEVER)
         else:
             self.plain(405)
@@ -339,21 +364,25 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         message: Json = json.loads(body)
-        phase = PHASES.get(message.get("method", ""), "")
-        for deed in self.server.liar.of(phase):
+        phase = PHASES.get(message.get("method", ""), "other")
+        for deed in (*self.server.liar.of("any"), *self.server.liar.of(phase)):
             if self.refuse(deed, message):
                 tell(phase)
                 return
         if self.path == "/messages":
             self.plain(202)
             if self.server.streams:
-                told(self.server.liar, message, self.server.streams[-1], self.raw, self.ask)
+                stream = self.server.streams[-1]
+                told(self.server.liar, message, stream)
         elif "id" not in message or "method" not in message:
-            tell("cancelled" if message.get("method") == "notifications/cancelled" else "notified")
+            name = message.get("method", "answer").rpartition("/")[2]
+            tell(name)
+            if "hang" in self.server.liar.of(name):
+                time.sleep(NEVER)
             self.plain(202)
         else:
             self.stream("text/event-stream")
-            told(self.server.liar, message, self.say, self.raw, self.ask)
+            told(self.server.liar, message, self)
             self.chunk(b"")
 
     def refuse(self, deed: str, message: Json) -> bool:
@@ -375,7 +404,8 @@ class Handler(BaseHTTPRequestHandler):
             case "break-off":
                 self.stream("text/event-stream")
                 self.chunk(b"event: message\ndata: {\n")
-                self.connection.close()
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
             case "break-off-json":
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
@@ -410,7 +440,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.stream("text/event-stream")
                 while not self.server.streams:
                     time.sleep(0.01)
-                self.server.streams[-1](answer)
+                self.server.streams[-1].say(answer)
                 time.sleep(NEVER)
             case "header-flood":
                 self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"x-y: z\r\n" * 1_000_000)
@@ -446,8 +476,11 @@ class Handler(BaseHTTPRequestHandler):
     def say(self, message: Json) -> None:
         self.event("message", json.dumps({"jsonrpc": "2.0", **message}))
 
-    def raw(self, data: bytes) -> None:
-        self.chunk(data)
+    def raw(self, pieces: Iterable[bytes]) -> None:
+        self.chunk(b"event: message\ndata: ")
+        for piece in pieces:
+            self.chunk(piece)
+        self.chunk(b"\n\n")
 
     def ask(self, method: str, answer: Json) -> None:
         self.say({"id": "asked", "method": method, "params": QUESTIONS[method]})
@@ -457,7 +490,8 @@ class Handler(BaseHTTPRequestHandler):
 def over_http(liar: Liar) -> None:
     server = Server(("127.0.0.1", 0), Handler)
     server.liar, server.streams = liar, []
-    print(f"port {server.server_address[1]}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"port {server.server_address[1]}\n")
+    sys.stderr.flush()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     signal.pause()
 
