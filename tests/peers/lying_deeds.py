@@ -154,6 +154,15 @@ def tell(what: str) -> int:
         return tale.read().splitlines().count(what)
 
 
+_done_once: list[bool] = []
+
+
+def is_first_time() -> bool:
+    """Whether this is the first time."""
+    _done_once.append(True)
+    return len(_done_once) == 1
+
+
 PHASES = {"initialize": "initialize", "tools/list": "list", "tools/call": "call", "prompts/list": "prompts"}
 
 
@@ -186,6 +195,8 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
         case ("exit", _, _):
             os._exit(3)
         case ("hang", _, _):
+            time.sleep(NEVER)
+        case ("hang-once", _, _) if is_first_time():
             time.sleep(NEVER)
         case ("mute", _, _):
             return None
