@@ -103,7 +103,10 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         try:
             with anyio.fail_after(NOTE_SECONDS if _has_no_answer(request) else None):
                 response = await self._inner.handle_async_request(request)
-        except (httpx2.TransportError, TimeoutError) as error:
+        except TimeoutError:
+            logger.info("an upstream did not accept in time what has no answer")
+            return _refused(request, "it did not accept this in time")
+        except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             self._impression.is_unreachable = True
             self._impression.on_doubt()

@@ -142,7 +142,7 @@ async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.upstreams.remote.NOTE_SECONDS", 0.2)
-    liar = over_http("http", "hang-once", "hang@cancelled", timeout=1_000)
+    liar = over_http("http", "hang-once", "hang@cancelled", timeout=4_000)
     async with liar as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()
         assert "sent neither a result nor progress" in await scene.call()

@@ -198,6 +198,9 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             time.sleep(NEVER)
         case ("hang-once", _, _) if is_first_time():
             time.sleep(NEVER)
+        case ("wait", _, path):
+            while not os.path.exists(path):
+                time.sleep(0.01)
         case ("mute", _, _):
             return None
         case ("close", _, _):
