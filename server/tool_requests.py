@@ -138,8 +138,7 @@ class ToolRequests:
         """
         client = self.contexts.client(ctx)
         exchange = self.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
-        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-        await owner.known.wait()
+        await self.delivery.pool.wait_for_first_attempt(owner)
         context = self.contexts.of_relayed(ctx, client, exchange)
         confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
         if exchange.is_resumed:
