@@ -38,6 +38,7 @@ from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.tool_requests import ToolRequests
+from server.upstreams.features import Own
 from server.upstreams.proxy import Proxy, Surroundings
 from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
@@ -144,7 +145,7 @@ class App:
                 registry=self.registry,
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
-                own_prompts=lambda: frozenset({AT}) if self._settings.tools.built_in else frozenset(),
+                own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
                 before=self._before,
                 bus=self._bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
@@ -167,7 +168,13 @@ class App:
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
         server.has_upstreams = bool(self._report.upstreams)
-        FileFeatures(self._flow, self._contexts.of, self._confirmers, self._remembered).register(server)
+        FileFeatures(
+            self._flow,
+            self._contexts.of,
+            lambda ctx: self.clients.of(ctx).at_work(),
+            self._confirmers,
+            self._remembered,
+        ).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
         server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
@@ -231,9 +238,9 @@ class App:
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
-        self.clients.follow(ctx)
+        is_new = self.clients.follow(ctx)
         self.start_upstreams(ctx)
-        if self._workspaces.follows_client and self._tasks is not None:
+        if is_new and self._workspaces.follows_client and self._tasks is not None:
             self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:

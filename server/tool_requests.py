@@ -19,9 +19,11 @@ from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
 from server.transports.lines import ReadyList
+from server.upstreams.chain import is_asked_by_its_like, list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.peer import as_mapping
+from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
@@ -83,8 +85,8 @@ class ToolRequests:
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
-        client = self.contexts.client(ctx)
-        await self.delivery.pool.wait_for_first_list()
+        client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        await self.delivery.pool.wait_for_first_list(LIKE_SECONDS if is_asked_by_its_like(meta) else None)
         await self.custom_tools.wait_for_first_list()
         self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
@@ -92,8 +94,10 @@ class ToolRequests:
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(tools), **LISTS}
-        return listing
+            listed = ReadyList(listed_for({}, tools))
+            listing = self._listings[plans, shows_forms] = {"tools": listed, "all": tools}
+        tools = listed_for(meta, listing["all"]) if is_asked_by_its_like(meta) else listing["tools"]
+        return {"tools": tools, **LISTS, **list_meta(meta)}
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see.
@@ -188,7 +192,7 @@ class ToolRequests:
             is_of_agents = params.name == DELEGATING and self.is_built_in
             raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
         if client.state.approval_mode is not mode:
-            await self.modes_changed(list(client.sessions))
+            await self.modes_changed(list(client.sessions.values()))
         return outcome
 
 

@@ -29,6 +29,7 @@ from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.refusals import ForKnown, leads_nowhere
 from server.transports.sessions import MOST_SESSIONS, BoundedSessions
+from server.transports.sse import SseSessions
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ LAST_SECONDS = 2
 """How long after that connections are kept whose clients take in nothing."""
 
 MOST_CONNECTIONS = 4_000
-"""Requests beyond that are answered with 503."""
+"""When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
 
 
 class _WebServer(uvicorn.Server):
@@ -56,7 +57,9 @@ async def serve_http(
     options: HttpOptions,
     listener: socket.socket,
     stopping: anyio.Event,
+    *,
     is_ready: Callable[[], bool],
+    descriptors: int,
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
@@ -66,6 +69,7 @@ async def serve_http(
         listener: The open socket.
         stopping: Set to stop.
         is_ready: Whether all is there that clients may ask for.
+        descriptors: How many the system allows us; half of them are left for what requests need.
     """
     app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
@@ -73,7 +77,7 @@ async def serve_http(
         http=ClientConnection,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -113,12 +117,12 @@ def http_app(
         is_ready: What `/readyz` tells.
         most_sessions: Of Streamable HTTP.
     """
-    sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
+    sse = SseSessions(server, SseServerTransport("/messages/", _security(options), options.max_body_bytes))
     routes: list[Route | Mount] = [
         Route("/healthz", endpoint=_healthz, methods=["GET"]),
         Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
-        *_routes("/sse", _for_known(_SseEndpoint(server, sse), options), ["GET"]),
-        Mount("/messages", app=_for_known(sse.handle_post_message, options)),
+        *_routes("/sse", _for_known(_Endpoint(sse.connect), options), ["GET"]),
+        Mount("/messages", app=_for_known(sse.post, options)),
     ]
     answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
@@ -198,18 +202,11 @@ def _readyz(is_ready: Callable[[], bool]) -> Callable[[Request], Any]:
     return answer
 
 
-class _SseEndpoint:
-    """One SSE connection is one run of the server."""
+class _Endpoint:
+    """An application as a route takes it: a function would be given a request."""
 
-    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
-        self._server = server
-        self._transport = transport
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            async with self._transport.connect_sse(scope, receive, send) as (read_stream, write_stream):
-                options = self._server.create_initialization_options()
-                await self._server.run(read_stream, write_stream, options)
-        except ValueError:
-            # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
-            logger.info("an SSE connection was refused")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)

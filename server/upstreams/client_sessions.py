@@ -45,6 +45,20 @@ class _Held:
     last_used: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _OfOneClient:
+    """Brings what is said in a session of one client to it alone; changed lists are for all."""
+
+    upstream: Upstream
+    connection: int
+
+    def list_changed(self, kind: str) -> None:
+        self.upstream.list_changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        self.upstream.resource_updated(uri, self.connection)
+
+
 class ClientSessions:
     """The sessions of all clients with one upstream.
 
@@ -146,7 +160,8 @@ class ClientSessions:
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                async with open_session(way.reach, options, self._upstream) as session:
+                listener = _OfOneClient(self._upstream, key[1])
+                async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     held.session = session

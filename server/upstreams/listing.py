@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.upstreams.chain import THIS_SERVER, chain_of
+from server.upstreams.chain import chain_of, chained, has_passed_here
 from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.session import UpstreamSession
 
@@ -46,17 +46,13 @@ TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate",
 KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)
 
 
-class ListsUsError(Exception):
-    """The server behind us is this very server, or one that stands behind it."""
-
-
 @dataclass(slots=True)
 class Offer:
     """What one upstream offers, in wire shape."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     servers: frozenset[str] = frozenset()
-    """Servers like this one that the lists came through."""
+    """Servers like this one that gave the lists."""
 
     def of(self, kind: Kind) -> list[Json]:
         """One of the lists."""
@@ -75,7 +71,7 @@ async def read_lists(
         take: Gets each as it comes.
 
     Returns:
-        The servers like this one that they came through.
+        The servers like this one that gave them.
 
     Raises:
         UpstreamError: The tools cannot be listed.
@@ -113,11 +109,11 @@ async def _read_list(session: UpstreamSession, kind: Kind, seconds: float) -> tu
     seen: set[str] = set()
     with anyio.fail_after(seconds):
         for _ in range(MAX_PAGES):
-            params: Json = {"cursor": cursor} if cursor is not None else {}
+            params: Json = {"_meta": chained({}), **({"cursor": cursor} if cursor is not None else {})}
             page = await session.request(kind.method, params)
             servers.update(chain_of(as_mapping(page.get("_meta"))))
             for item in _items(page.get(kind.field)):
-                if isinstance(name := item.get(kind.key), str):
+                if isinstance(name := item.get(kind.key), str) and not has_passed_here(item):
                     found.setdefault(name, item)
             following = page.get("nextCursor")
             if not isinstance(following, str) or following in seen or len(found) >= MAX_ITEMS:
@@ -133,8 +129,3 @@ def _items(value: Any) -> list[Json]:
     if not isinstance(value, list):
         return []
     return [cast("Json", item) for item in cast("list[Any]", value) if isinstance(item, dict)]
-
-
-def is_ring(servers: frozenset[str]) -> bool:
-    """Whether a list has come through this very server."""
-    return THIS_SERVER in servers

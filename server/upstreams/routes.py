@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,22 +72,21 @@ class ResourceRoutes:
         return uri
 
 
-def resource_routes(upstreams: Iterable[Upstream], taken: Iterable[str]) -> ResourceRoutes:
+def resource_routes(upstreams: Iterable[Upstream], is_taken: Callable[[str], bool]) -> ResourceRoutes:
     """Give every resource its published URI.
 
     Args:
         upstreams: In the order of the configuration.
-        taken: URIs of our own.
+        is_taken: Whether a URI is our own.
     """
     routes = ResourceRoutes()
     every = list(upstreams)
-    reserved = set(taken)
     for kind, found in ((RESOURCES, routes.resources), (TEMPLATES, routes.templates)):
         counts = _counts(every, kind)
         for upstream in every:
             for item in upstream.offer.of(kind):
                 uri: str = item[kind.key]
-                is_unique = counts[uri] == 1 and uri not in reserved
+                is_unique = counts[uri] == 1 and not is_taken(uri)
                 name = uri if is_unique else f"{upstream.alias}+{uri}"
                 found.append(with_origin({**item, kind.key: name}, upstream.alias))
                 if kind is RESOURCES:

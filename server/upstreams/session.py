@@ -104,6 +104,8 @@ class UpstreamSession:
     tasks: TaskGroup
     few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
+    watched: dict[str, int] = field(default_factory=dict[str, int])
+    """How many watch a resource in it, by its URI."""
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
     @property

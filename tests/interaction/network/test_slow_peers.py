@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
 import anyio
@@ -75,10 +75,14 @@ async def _is_gone(receive: Any) -> bool:
 
 
 @asynccontextmanager
-async def served(application: Application) -> AsyncGenerator[int]:
+async def served(
+    application: Application, protocol: type[ClientConnection] = Hasty, most: int | None = None
+) -> AsyncGenerator[int]:
     """The application on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, http=Hasty, log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(
+            application, http=protocol, limit_concurrency=most, log_config=None, lifespan="off", ws="none"
+        )
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
@@ -180,3 +184,28 @@ async def test_a_client_that_does_not_read_is_cut_off_and_others_are_served_mean
         assert application.sent < 64 << 20
         assert not reader.at_eof()
         writer.close()
+
+
+@pytest.mark.requirement("network.many")
+async def test_connections_that_bring_no_request_keep_nobody_out() -> None:
+    most = 5
+    application = Application(sends=1)
+    # With all its patience: nothing is cut off because of the time.
+    async with served(application, ClientConnection, most) as port:
+        stream, open_stream = await asyncio.open_connection("127.0.0.1", port)
+        open_stream.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        kept, silent = await asyncio.open_connection("127.0.0.1", port)
+        with anyio.fail_after(CEILING):
+            await stream.readuntil(b"\r\n\r\n")
+            silent.write(HEAD + b"x" * 1000)
+            await kept.readuntil(b"\r\n0\r\n\r\n")
+            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(most * 2)]
+            async with httpx2.AsyncClient(timeout=CEILING) as client:
+                assert (await client.post(f"http://127.0.0.1:{port}/take", content=b"x")).text == "taken"
+            # Those that waited longest are cut off, and what has a request under way goes on.
+            for reader in (kept, others[0][0]):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            assert not application.has_ended.is_set()
+        for writer in (open_stream, silent, *(writer for _, writer in others)):
+            writer.close()
