@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_CAPABILITIES = "coretools-mcp/capabilities"
+"""Under this key a connection of the SDK keeps them."""
+
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
 
@@ -165,6 +168,17 @@ class Exchange:
             raise NotAskedError from None
 
 
+def _capabilities(connection: Connection) -> Json:
+    """What the client announced; a connection of the handshake era announces it once."""
+    known = connection.state.get(_CAPABILITIES)
+    if known is None:
+        announced = connection.client_capabilities
+        known = announced.model_dump(by_alias=True, mode="json", exclude_none=True) if announced is not None else {}
+        if connection.initialize_accepted:
+            connection.state[_CAPABILITIES] = known
+    return known
+
+
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     """The exchange of a request that the SDK hands to a handler or a middleware.
 
@@ -175,13 +189,12 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     # The SDK has no public way to send what it has no model for.
     outbound = ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    capabilities = ctx.session.client_capabilities
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     return Exchange(
         outbound=cast("DispatchContext[TransportContext]", outbound),
         params=ctx.params or {},
         version=ctx.protocol_version,
-        capabilities=capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {},
+        capabilities=_capabilities(connection),
         client_key=client_key,
         connection=None if is_modern else connection,
     )

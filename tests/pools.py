@@ -14,12 +14,16 @@ from tools.registry import ToolRegistry
 ONE_CLIENT = Audience(announced={}, standing=None, is_one=True, is_modern=False, question_seconds=1)
 
 
-def quiet_pool(entries: Mapping[str, UpstreamSettings], first_list_wait_seconds: float = 0) -> UpstreamPool:
+def quiet_pool(
+    entries: Mapping[str, UpstreamSettings], first_list_wait_seconds: float = 0, registry: ToolRegistry | None = None
+) -> UpstreamPool:
     """A pool of upstreams that nobody calls."""
-    return UpstreamPool(entries, ToolRegistry(), first_list_wait_seconds, 48, _refusing)
+    return UpstreamPool(entries, registry or ToolRegistry(), first_list_wait_seconds, 48, refusing)
 
 
-def _refusing(upstream: Upstream) -> UpstreamCall:
+def refusing(upstream: Upstream) -> UpstreamCall:
+    """What sends no calls."""
+
     async def refuse(*_: object) -> ToolResult:
         raise upstream.unavailable()
 

@@ -17,6 +17,7 @@ from server.settings.errors import KeyPath
 from server.settings.files import real_path
 from server.settings.layers import FileState
 from server.settings.variables import HINT
+from server.upstreams.catalog import NameMap
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.pool import UpstreamPool
@@ -163,29 +164,33 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
         for entry in report.entries
         if entry.left_out is not None
     ]
-    found: dict[str, Finding] = {}
+    found: list[Finding] = []
+    seconds: dict[str, float] = {}
 
     async def wait(upstream: Upstream) -> None:
         begun = anyio.current_time()
         with anyio.move_on_after(UPSTREAM_SECONDS):
             await upstream.known.wait()
-        took = f"{anyio.current_time() - begun:.1f} s"
-        subject = f"server {upstream.alias}"
-        if upstream.is_connected:
-            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
-            found[upstream.alias] = Finding(subject, Health.OK, f"connected in {took}, {count} tools")
-        else:
-            why = upstream.standing.problem or "it did not answer"
-            remedy = f"look at mcpServers.{upstream.alias}; what it wrote is on standard error"
-            found[upstream.alias] = Finding(
-                subject, Health.BROKEN, f"{upstream.standing.state} after {took}: {why}", remedy
-            )
+        seconds[upstream.alias] = anyio.current_time() - begun
 
     async with anyio.create_task_group() as group:
         pool.start(group, Audience(EVERYTHING, None, is_one=True, is_modern=True, question_seconds=0))
         async with anyio.create_task_group() as waiting:
             for upstream in pool.upstreams:
                 waiting.start_soon(wait, upstream)
+        # Only now: a server that came late may have taken a name.
+        found += [_reached(each, seconds[each.alias], pool.catalog.names) for each in pool.upstreams]
         group.cancel_scope.cancel()
     hidden = [Finding(f"server {entry.origin.alias}", Health.ABSENT, str(entry)) for entry in pool.catalog.names.hidden]
-    return [*(found[upstream.alias] for upstream in pool.upstreams), *hidden, *left_out]
+    return [*found, *hidden, *left_out]
+
+
+def _reached(upstream: Upstream, seconds: float, names: NameMap) -> Finding:
+    """How one server stands."""
+    subject, took = f"server {upstream.alias}", f"{seconds:.1f} s"
+    if upstream.is_connected:
+        count = sum(origin.alias == upstream.alias for origin in names.published.values())
+        return Finding(subject, Health.OK, f"connected in {took}, {count} tools")
+    why = upstream.standing.problem or "it did not answer"
+    remedy = f"look at mcpServers.{upstream.alias}; what it wrote is on standard error"
+    return Finding(subject, Health.BROKEN, f"{upstream.standing.state} after {took}: {why}", remedy)

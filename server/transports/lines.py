@@ -7,14 +7,16 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+from pydantic_core import from_json, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
 
+_PARTS = 4
+"""Of a request with parameters: what it is, its id, its method and these. An answer has one less."""
+
 _INPUT_ENDED = (
     "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
     "Keep the input open until the answer has come."
@@ -41,6 +46,28 @@ RequestId = str | int
 AnyId = RequestId | float
 """A fraction is no id that one should use, but a request with one is answered all the same."""
 Item = SessionMessage | Exception
+
+
+def read_message(line: bytes) -> types.JSONRPCMessage:
+    """A message as it stands in a line. The usual forms are made without the SDK's models looking at every part.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        fields: Any = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if isinstance(fields, dict):
+        known = cast("dict[str, Any]", fields)
+        identity, method, params, result = (known.get(name) for name in ("id", "method", "params", "result"))
+        if known.get("jsonrpc") != "2.0" or type(identity) not in (int, str):
+            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if len(known) == _PARTS and isinstance(method, str) and isinstance(params, dict):
+            return types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+        if len(known) == _PARTS - 1 and isinstance(result, dict):
+            return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=identity, result=result)
+    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
 class LineSplitter:
@@ -145,16 +172,40 @@ def _tool_of(request: types.JSONRPCRequest) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _encoded(message: types.JSONRPCMessage) -> bytes:
+def encoded(message: Mapping[str, Any]) -> bytes:
     """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
     try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null") + b"\n"
     except ValueError:
         logger.exception("a message could not be encoded")
-    if not isinstance(message, types.JSONRPCResponse):
+    if "result" not in message:
         return b""
     error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
-    return json.dumps({"jsonrpc": "2.0", "id": message.id, "error": error}).encode() + b"\n"
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
+
+
+class ReadyList(list[Any]):
+    """A list that is sent again and again as it is, and is encoded once."""
+
+    @cached_property
+    def json(self) -> bytes:
+        """The list as JSON."""
+        return to_json(list(self), inf_nan_mode="null")
+
+
+def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
+    """One line for an answer whose result begins with a list that is encoded already."""
+    result = message.get("result")
+    if not isinstance(result, dict):
+        return None
+    fields = cast("dict[str, Any]", result)
+    name, first = next(iter(fields.items()), ("", None))
+    if not isinstance(first, ReadyList):
+        return None
+    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+    end = rest if rest == b"{}" else b"," + rest[1:]
+    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+    return head + first.json + (end if end != b"{}" else b"}") + b"}\n"
 
 
 class Inbox:
@@ -163,6 +214,8 @@ class Inbox:
     def __init__(self, on_room: Callable[[], None]) -> None:
         self._items: deque[Item] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._listener: Callable[[Item], None] | None = None
+        self._closed = asyncio.Event()
         self._is_closed = False
         self._on_room = on_room
 
@@ -171,12 +224,33 @@ class Inbox:
         return len(self._items) >= INBOX_MESSAGES
 
     def put(self, item: Item) -> None:
+        """Take in a message; whoever listens has it at once."""
+        if self._listener is not None:
+            self._listener(item)
+            self._on_room()
+            return
         self._items.append(item)
         self._wake()
+
+    async def listen(self, listener: Callable[[Item], None]) -> None:
+        """Hand each message over as it comes, without a turn of the event loop between; returns at the end.
+
+        Args:
+            listener: Takes a message, and is quick.
+        """
+        while self._items:
+            listener(self._items.popleft())
+        self._listener = listener
+        self._on_room()
+        try:
+            await self._closed.wait()
+        finally:
+            self._listener = None
 
     def close(self) -> None:
         """End of the stream, after what is waiting."""
         self._is_closed = True
+        self._closed.set()
         self._wake()
 
     def _wake(self) -> None:
@@ -216,12 +290,11 @@ class Inbox:
 
 
 class Outbox:
-    """Messages that go out, as the dispatcher's write stream; and the account of what is owed to whom."""
+    """Messages that go out; and the account of what is owed to whom."""
 
-    def __init__(self, on_data: Callable[[], None], on_close: Callable[[], None]) -> None:
+    def __init__(self, on_data: Callable[[], None]) -> None:
         self.pending = bytearray()
         self._on_data = on_data
-        self._on_close = on_close
         self._is_closed = False
         self._room = asyncio.Event()
         self._room.set()
@@ -300,22 +373,26 @@ class Outbox:
         """Whether the client reads too slowly for more to be begun."""
         return len(self.pending) > OUTBOX_BYTES
 
-    async def send(self, item: SessionMessage, /) -> None:
+    def post(self, message: dict[str, Any]) -> None:
+        """Send a message. An answer that is waited for no longer is dropped."""
         if self._is_closed:
-            raise anyio.BrokenResourceError
-        message = item.message
-        match message:
-            case types.JSONRPCResponse() | types.JSONRPCError():
-                if message.id is not None:
-                    self._owed.pop(message.id, None)
-                    if message.id in self._given_up:
-                        return
-                self._answered.set()
-            case types.JSONRPCRequest():
-                self._asked.add(message.id)
-            case _:
-                pass
-        self.put(_encoded(message))
+            return
+        identity = message.get("id")
+        if identity is not None and "method" in message:
+            self._asked.add(identity)
+        elif identity is not None:
+            self._owed.pop(identity, None)
+            if identity in self._given_up:
+                return
+            self._answered.set()
+        self.put(encoded(message))
+
+    async def wait_for_room(self) -> None:
+        """Wait while the client reads too slowly.
+
+        Raises:
+            anyio.BrokenResourceError: Nobody reads any more.
+        """
         if self.is_full:
             self._room.clear()
             await self._room.wait()
@@ -342,15 +419,3 @@ class Outbox:
         self._room.set()
         self._empty.set()
         self._answered.set()
-
-    async def aclose(self) -> None:
-        self._is_closed = True
-        self._on_close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()

@@ -15,16 +15,23 @@ import os
 import select
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-import mcp_types as types
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp.shared._stream_protocols import ReadStream, WriteStream
-from mcp.shared.message import SessionMessage
 
-from server.transports.lines import Inbox, LineSplitter, Outbox, read_unreadable, refusal_of_oversized
+from server.transports.dispatcher import WireDispatcher
+from server.transports.lines import (
+    INBOX_MESSAGES,
+    LineSplitter,
+    Outbox,
+    read_message,
+    read_unreadable,
+    refusal_of_oversized,
+)
+from server.transports.one_client import serve_one_client
 
 logger = logging.getLogger(__name__)
 
@@ -44,20 +51,18 @@ FLUSH_SECONDS = 30.0
 READER_CHECK_SECONDS = 0.1
 """How often, while draining, it is looked whether anybody still reads the answers."""
 
-Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
-
-@asynccontextmanager
-async def stdio_transport(max_message_bytes: int, runs_command: Callable[[str], bool]) -> AsyncGenerator[Streams]:
-    """Serve the process's standard input and output.
+async def serve_stdio(server: Server[Any], max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
+    """Serve the process's standard input and output until its end.
 
     Args:
+        server: Answers.
         max_message_bytes: A longer line is refused and dropped, never held in memory.
         runs_command: Whether the tool of this name runs programs, as its kind says.
     """
     if sys.platform == "win32" or not (_is_pollable(0) and _is_pollable(1)):
         async with stdio_server() as (read_stream, write_stream):
-            yield read_stream, write_stream
+            await server.run(read_stream, write_stream, server.create_initialization_options())
         return
     reading, writing = _claim_wire()
     blocking = os.get_blocking(reading), os.get_blocking(writing)
@@ -66,7 +71,7 @@ async def stdio_transport(max_message_bytes: int, runs_command: Callable[[str], 
     wire = _Wire(reading, writing, max_message_bytes, runs_command)
     try:
         wire.start()
-        yield wire.inbox, wire.outbox
+        await serve_one_client(server, wire.dispatcher)
         await wire.flush()
     finally:
         wire.stop()
@@ -110,12 +115,18 @@ class _Wire:
         self._reading = reading
         self._writing = writing
         self._splitter = LineSplitter(max_message_bytes)
-        self.inbox = Inbox(on_room=self._resume_reading)
-        self.outbox = Outbox(on_data=self._schedule_write, on_close=self._stop_reading)
+        self.outbox = Outbox(on_data=self._schedule_write)
+        self.dispatcher = WireDispatcher(self.outbox, on_room=self._resume_reading)
         self._is_reading = False
         self._is_stopped = False
         self._is_write_scheduled = False
+        self._is_blocked = False
         self._end: asyncio.Task[None] | None = None
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no more is taken in for now."""
+        return self.dispatcher.waiting >= INBOX_MESSAGES or self.outbox.is_full
 
     def start(self) -> None:
         self._resume_reading()
@@ -134,7 +145,7 @@ class _Wire:
                 await self.outbox.wait_empty()
 
     def _resume_reading(self) -> None:
-        if self.inbox.is_full or self.outbox.is_full:
+        if self._is_full:
             return
         if not (self._is_reading or self._is_stopped) and self._end is None:
             self._is_reading = True
@@ -157,7 +168,7 @@ class _Wire:
             self._end = self._loop.create_task(self._finish(), name="end of standard input")
             return
         self._take(data)
-        if self.inbox.is_full or self.outbox.is_full:
+        if self._is_full:
             self._stop_reading()
 
     def _take(self, data: bytes) -> None:
@@ -168,12 +179,12 @@ class _Wire:
 
     def _receive(self, line: bytes) -> None:
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = read_message(line)
         except ValueError:
             self._receive_unreadable(line)
             return
         self.outbox.note_received(message)
-        self.inbox.put(SessionMessage(message))
+        self.dispatcher.receive(message)
 
     def _receive_unreadable(self, line: bytes) -> None:
         unreadable = read_unreadable(line)
@@ -182,7 +193,7 @@ class _Wire:
             return
         failed = self.outbox.fail_question(unreadable.identity)
         if failed is not None:
-            self.inbox.put(SessionMessage(failed))
+            self.dispatcher.receive(failed)
 
     def _reply(self, refusal: dict[str, Any] | None) -> None:
         if refusal is None:
@@ -194,14 +205,14 @@ class _Wire:
         """After the end of input: fail what can no longer be answered to us, wait a little for what we still owe."""
         self._take(b"\n")  # the last line may lack its end
         for refusal in self.outbox.fail_open_questions():
-            self.inbox.put(SessionMessage(refusal))
+            self.dispatcher.receive(refusal)
         ended = self._loop.time()
         while self.outbox.owes_answers and self._somebody_reads():
             await self.outbox.wait_answered(READER_CHECK_SECONDS)
             passed = self._loop.time() - ended
             for cancelled in self.outbox.give_up(lambda tool, passed=passed: passed >= self._seconds_for(tool)):
-                self.inbox.put(SessionMessage(cancelled))
-        self.inbox.close()
+                self.dispatcher.receive(cancelled)
+        self.dispatcher.end()
 
     def _seconds_for(self, tool: str) -> float:
         return COMMAND_SECONDS if tool and self._runs_command(tool) else DRAIN_SECONDS
@@ -214,24 +225,30 @@ class _Wire:
         return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
     def _schedule_write(self) -> None:
+        if self._is_write_scheduled:
+            return
+        if self.dispatcher.is_idle:
+            self._write()
+            return
         # One write for all answers of this turn of the loop.
-        if not self._is_write_scheduled:
-            self._is_write_scheduled = True
-            self._loop.call_soon(self._write)
+        self._is_write_scheduled = True
+        self._loop.call_soon(self._write)
 
     def _write(self) -> None:
         self._is_write_scheduled = False
-        self._loop.remove_writer(self._writing)
+        if self._is_blocked:
+            self._is_blocked = False
+            self._loop.remove_writer(self._writing)
         try:
             while self.outbox.pending:
                 self.outbox.written(os.write(self._writing, self.outbox.pending))
             self._resume_reading()
         except (BlockingIOError, InterruptedError):
-            self._is_write_scheduled = True
+            self._is_write_scheduled = self._is_blocked = True
             self._loop.add_writer(self._writing, self._write)
         except OSError:
             # Nobody reads any more: the client is gone.
             self.outbox.abandon()
             self._is_stopped = True
             self._stop_reading()
-            self.inbox.close()
+            self.dispatcher.end()

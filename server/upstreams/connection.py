@@ -19,7 +19,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.chain import THIS_SERVER
 from server.upstreams.era import IncompatibleError, wanted_for
 from server.upstreams.listing import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Offer, read_lists
-from server.upstreams.peer import ConnectionLostError, UpstreamError
+from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
 from server.upstreams.session import SessionOptions, UpstreamSession, open_session
@@ -202,7 +202,7 @@ class Upstream:
             kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
             try:
                 await read_lists(session, kinds, self.entry.list_timeout / 1000, self._take_again)
-            except (UpstreamError, TimeoutError):
+            except (UpstreamError, UnusableAnswerError, TimeoutError):
                 logger.warning("upstream %s did not tell its changed lists", self.alias)
             except ConnectionLostError:
                 return
@@ -303,6 +303,8 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
+    if isinstance(error, UnusableAnswerError):
+        return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
     if isinstance(error, UpstreamError):
         return UpstreamState.FAILED, f"it answered with error {error.code}"
     return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"

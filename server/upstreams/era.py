@@ -13,7 +13,7 @@ from mcp.shared.inbound import encode_header_value
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from server.upstreams.peer import Json, Peer, UpstreamError, as_mapping
+from server.upstreams.peer import Json, Peer, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 
 PROBE_SECONDS = 10.0
 """How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do
@@ -105,6 +105,7 @@ async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
 
     Raises:
         UpstreamError: It refuses.
+        UnusableAnswerError: It answers what is no answer.
         IncompatibleError: There is no revision that both speak.
         ConnectionLostError: It has gone.
     """
@@ -112,11 +113,14 @@ async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
         return await _modern_first(peer, announced, meta, is_only=wanted.is_only)
     try:
         return await _handshake(peer, announced, meta)
-    except UpstreamError as error:
+    except (UpstreamError, UnusableAnswerError) as error:
         if wanted.is_only:
             raise
-        version = _mutual(error)
-    return await _discover(peer, version or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
+        refused = error
+    try:
+        return await _discover(peer, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
+    except (UpstreamError, UnusableAnswerError):
+        raise refused from None  # it says more than that the other way is not known either
 
 
 async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: bool) -> Era:
@@ -126,7 +130,7 @@ async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: boo
         try:
             with anyio.fail_after(None if is_only else PROBE_SECONDS):
                 return await _discover(peer, version, announced, meta)
-        except UpstreamError as error:
+        except (UpstreamError, UnusableAnswerError) as error:
             mutual = _mutual(error)
             if mutual is not None and attempt == 0:
                 version = mutual
@@ -202,20 +206,20 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
     return headers
 
 
-def _mutual(error: UpstreamError) -> str | None:
+def _mutual(error: RelayError) -> str | None:
     """The newest revision without a handshake that both speak, where the error names what the server speaks."""
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None
 
 
-def _speaks_only_others(error: UpstreamError) -> bool:
+def _speaks_only_others(error: RelayError) -> bool:
     supported = _supported(error)
     return bool(supported) and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
 
 
-def _supported(error: UpstreamError) -> list[Any]:
-    if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+def _supported(error: RelayError) -> list[Any]:
+    if not isinstance(error, UpstreamError) or error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
         return []
     supported = as_mapping(error.error.get("data")).get("supported")
     return cast("list[Any]", supported) if isinstance(supported, list) else []

@@ -17,8 +17,17 @@ from typing import Self
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+from pydantic_core import to_json
 
-from server.transports.lines import Inbox, LineSplitter, read_unreadable, refusal_of_oversized
+from server.transports.lines import (
+    KEPT_OF_OVERSIZED,
+    Inbox,
+    LineSplitter,
+    read_message,
+    read_unreadable,
+    refusal_of_oversized,
+)
+from server.upstreams.peer import unusable
 from server.upstreams.standard_error import Remarks
 
 if sys.platform == "win32":
@@ -38,6 +47,10 @@ WAITING_BYTES = 4 << 20
 
 UNSENT_BYTES = 4 << 20
 """Bytes that wait for an upstream before senders have to wait."""
+
+NO_ANSWER = "what it sent is no valid JSON-RPC message"
+
+TOO_LARGE = f"what it sent is larger than {LINE_BYTES} bytes"
 
 PIPE_BYTES = 1 << 20
 """So much is taken at most of what an upstream leaves in its output: no pipe holds more."""
@@ -148,7 +161,7 @@ class Incoming:
                 self._take_unreadable(line)
                 continue
             try:
-                message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = read_message(line)
             except ValueError:
                 self._take_unreadable(line)
             else:
@@ -171,19 +184,32 @@ class Incoming:
         except ValueError:
             self._remarks.add(line, _NO_MESSAGE)
             unreadable = read_unreadable(line)
-            if unreadable is not None and unreadable.is_answer and not isinstance(unreadable.identity, float):
-                self._fail(unreadable.identity, "The answer is no valid JSON-RPC message.")
+            if unreadable is None:  # no JSON, or nested too deeply
+                self._fail_answered(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], NO_ANSWER)
+            elif unreadable.is_answer and not isinstance(unreadable.identity, float):
+                self._put(unusable(unreadable.identity, NO_ANSWER), 0)
 
     def _take_oversized(self, ends: bytes) -> None:
         self._remarks.add(ends, f"wrote a line of more than {LINE_BYTES} bytes, which was not taken: ")
+        self._fail_answered(ends, TOO_LARGE)
+
+    def _fail_answered(self, ends: bytes, why: str) -> None:
+        """Let the request fail that a line answers, as far as the two ends of the line tell."""
         refusal = refusal_of_oversized(ends, LINE_BYTES) if _ANSWER.match(ends) else None
         if refusal is not None:
-            self._fail(refusal["id"], f"The answer is larger than {LINE_BYTES} bytes and was not taken.")
+            self._put(unusable(refusal["id"], why), 0)
 
-    def _fail(self, identity: str | int, message: str) -> None:
-        """Let a request of ours fail, to which there will be no other answer."""
-        error = types.ErrorData(code=types.INTERNAL_ERROR, message=message)
-        self._put(types.JSONRPCError(jsonrpc="2.0", id=identity, error=error), 0)
+
+def _line_of(message: types.JSONRPCMessage) -> bytes:
+    """One line for a message.
+
+    Raises:
+        ValueError: It cannot be encoded.
+    """
+    if isinstance(message, types.JSONRPCRequest) and message.params is not None:
+        fields = {"jsonrpc": "2.0", "id": message.id, "method": message.method, "params": message.params}
+        return to_json(fields, inf_nan_mode="null") + b"\n"
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 class Outgoing:
@@ -204,21 +230,19 @@ class Outgoing:
         self._takes_more = True
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message; returns when it is written, or when not much more than it waits to be.
+        """Send a message; waits before that while much more waits to be written already.
 
         Raises:
             anyio.BrokenResourceError: The upstream reads no more.
             ValueError: The message cannot be encoded.
         """
-        if not self._takes_more:
-            raise anyio.BrokenResourceError
-        self._pending += item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        if not self._is_waiting:
-            self._write()
         while len(self._pending) > UNSENT_BYTES:
             await self._progress()
         if not self._takes_more:
             raise anyio.BrokenResourceError
+        self._pending += _line_of(item.message)
+        if not self._is_waiting:
+            self._write()
 
     async def flush(self) -> None:
         """Wait until nothing waits to be written any more, or nobody reads it."""

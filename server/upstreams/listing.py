@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 
 from server.upstreams.chain import chain_of, chained, has_passed_here
-from server.upstreams.peer import ConnectionLostError, Json, UpstreamError, as_mapping
+from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ async def read_lists(
 
     Raises:
         UpstreamError: The tools cannot be listed.
+        UnusableAnswerError: What came is no list.
         TimeoutError: They cannot be listed in time.
         ConnectionLostError: There is no connection any more.
     """
@@ -86,7 +87,7 @@ async def read_lists(
             items, passed = await _read_list(session, kind, seconds)
             servers.update(passed)
             take(kind, items)
-        except (UpstreamError, TimeoutError, ConnectionLostError) as error:
+        except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
             elif kind is not TOOLS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import anyio
 import mcp_types as types
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
+
+from server.transports.lines import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,33 @@ class UpstreamError(RelayError):
         return code if isinstance(code, int) else types.INTERNAL_ERROR
 
 
+class UnusableAnswerError(RelayError):
+    """What came in place of an answer is none, so there will be none.
+
+    Args:
+        why: What is wrong with it, in words of ours.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"
+"""Nobody else can say this of an error."""
+
+
+def unusable(identity: RequestId, why: str) -> types.JSONRPCError:
+    """What a transport gives in place of an answer that it could not take.
+
+    Args:
+        identity: The request.
+        why: What is wrong, in words of ours.
+    """
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=why, data={_UNUSABLE: True})
+    return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+
 class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
@@ -85,7 +115,12 @@ class Answer:
     """The end of a request: its result, or why there is none."""
 
     result: Json | None
-    problem: UpstreamError | ConnectionLostError | None = None
+    problem: UpstreamError | UnusableAnswerError | ConnectionLostError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Nothing was said in the time that was given."""
 
 
 Event = Progress | Remark | Answer
@@ -107,10 +142,18 @@ class Conversation:
         self._method = method
         self._events: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, seconds: float | None) -> None:
+        """Tell `Expired` after this time, unless another one is given before; `None` for never."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self.tell, Expired())
 
     def tell(self, event: Any) -> None:
         """Take in an event; whoever waits for one is woken."""
-        if len(self._events) >= MOST_EVENTS and not isinstance(event, Answer):
+        if len(self._events) >= MOST_EVENTS and isinstance(event, Progress | Remark):
             if isinstance(event, Progress):
                 self._events[-1] = event
             return
@@ -163,11 +206,18 @@ class Conversation:
         await self.close()
 
 
+def _problem(error: types.ErrorData) -> UpstreamError | UnusableAnswerError:
+    if _UNUSABLE in as_mapping(error.data):
+        return UnusableAnswerError(error.message)
+    return UpstreamError(error.model_dump(mode="json", exclude_unset=True))
+
+
 def outcome(answer: Answer) -> Json:
     """The result of a request.
 
     Raises:
         UpstreamError: The answer is an error.
+        UnusableAnswerError: It is none.
         ConnectionLostError: There will be none.
     """
     if answer.problem is not None:
@@ -200,11 +250,17 @@ class Peer:
     async def read(self, read_stream: ReadStream[SessionMessage | Exception]) -> None:
         """Take in what comes until the connection ends; then every open request ends too."""
         try:
-            async for item in read_stream:
-                if isinstance(item, SessionMessage):
-                    self._take(item.message)
+            if isinstance(read_stream, Inbox):
+                await read_stream.listen(self._receive)
+            else:
+                async for item in read_stream:
+                    self._receive(item)
         finally:
             self.end()
+
+    def _receive(self, item: SessionMessage | Exception) -> None:
+        if isinstance(item, SessionMessage):
+            self._take(item.message)
 
     def end(self) -> None:
         """The connection is gone."""
@@ -236,7 +292,8 @@ class Peer:
             params = {**params, "_meta": {**cast("Json", meta), "progressToken": identity}}
         conversation = self._open[identity] = Conversation(self, identity, method)
         try:
-            await self._send(types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=params), headers)
+            request = types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+            await self._send(request, headers)
         except BaseException:
             await conversation.close()
             raise
@@ -310,8 +367,7 @@ class Peer:
             case types.JSONRPCResponse():
                 self._finish(message.id, Answer(message.result))
             case types.JSONRPCError():
-                error = message.error.model_dump(mode="json", exclude_unset=True)
-                self._finish(message.id, Answer(None, UpstreamError(error)))
+                self._finish(message.id, Answer(None, _problem(message.error)))
             case types.JSONRPCRequest():
                 self._on_request(message.id, message.method, dict(message.params or {}))
             case types.JSONRPCNotification():

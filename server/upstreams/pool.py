@@ -65,6 +65,7 @@ class UpstreamPool:
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
+        self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience) -> None:
@@ -96,6 +97,7 @@ class UpstreamPool:
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
+        self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
@@ -153,7 +155,7 @@ class UpstreamPool:
 
     def by_alias(self, alias: str) -> Upstream | None:
         """The upstream of this alias."""
-        return next((each for each in self.upstreams if each.alias == alias), None)
+        return self._by_alias.get(alias)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
         """The upstream that a name belongs to, whether or not the tool is known now.

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from mcp.server.subscriptions import SubscriptionBus
 from mcp.shared.subscriptions import ResourceUpdated
 
-from server.announcements import ListKind
+from server.announcements import TELL_SECONDS, ListKind
 from server.clients import RequestContext
 from server.exchange import Exchange, Json, exchange_of
 from server.settings import SettingsReport
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 """What is announced in a session that only lists, since some servers list less to clients that can do less."""
+
+MOST_UPDATED = 10_000
+"""Changed resources that may wait to be told of (ours)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class Proxy:
         self._question_seconds = settings.confirmation.timeout / 1000
         self._around = around
         self._tasks: TaskGroup | None = None
+        self._updated: dict[tuple[str, str, int | None], Upstream] = {}
+        """Changed resources that nobody has been told of yet."""
+        self._is_telling = False
         self.relay = Relay(self._question_seconds)
         self.pool = UpstreamPool(
             report.upstreams,
@@ -125,8 +131,22 @@ class Proxy:
             self._around.changed(name)
 
     def _on_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
-        if self._tasks is not None:
-            self._tasks.start_soon(self._tell_updated, upstream, uri, connection)
+        """A resource has changed. However often that is said, it waits to be told once."""
+        if self._tasks is None or len(self._updated) >= MOST_UPDATED:
+            return
+        self._updated[upstream.alias, uri, connection] = upstream
+        if not self._is_telling:
+            self._is_telling = True
+            self._tasks.start_soon(self._tell_all_updated)
+
+    async def _tell_all_updated(self) -> None:
+        try:
+            while self._updated:
+                alias, uri, connection = next(iter(self._updated))
+                with anyio.move_on_after(TELL_SECONDS):
+                    await self._tell_updated(self._updated.pop((alias, uri, connection)), uri, connection)
+        finally:
+            self._is_telling = False
 
     async def _tell_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed: tell who watches it."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
 from server.upstreams.questions import labelled_requests, refusal_of
 from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
 
@@ -117,7 +116,7 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
-        conversation = await session.start(request.method, request.params, exchange, request.headers)
+        conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
@@ -126,7 +125,7 @@ class Relay:
         if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, exchange.input_responses, exchange.carried)
         for _ in range(MOST_ROUNDS):
-            conversation = await session.start(request.method, params, exchange, request.headers)
+            conversation = await _begun(session, request, params, exchange)
             result = await self._until_answer(session, conversation, request, exchange)
             if result.get("resultType") != "input_required":
                 return result
@@ -152,8 +151,12 @@ class Relay:
     async def _until_answer(
         self, session: UpstreamSession, conversation: Conversation, request: Request, exchange: Exchange
     ) -> Json:
-        with session.leg(conversation, exchange) as leg:
+        leg = session.begin(conversation, exchange)
+        try:
             return await self._hold(session, leg, request, exchange)
+        finally:
+            if not leg.is_parked:
+                session.end(leg)
 
     async def _go_on(self, name: str, request: Request, exchange: Exchange) -> Json:
         """Go on with a parked call."""
@@ -173,33 +176,23 @@ class Relay:
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
-        asking = 0
+        patience = _Patience(conversation, request.patience)
+        patience.renew()
         session.remind(leg)
         try:
-            with anyio.move_on_after(request.patience) as scope:
-                while True:
-                    match await conversation.next():
-                        case Answer() as answer:
-                            return outcome(answer)
-                        case Progress(params):
-                            scope.deadline = max(scope.deadline, anyio.current_time() + request.patience)
-                            await exchange.progress(params)
-                        case Remark(method, params):
-                            await (
-                                exchange.log(params)
-                                if method == "notifications/message"
-                                else exchange.notify(method, params)
-                            )
-                        case Asking(is_open):
-                            asking += 1 if is_open else -1
-                            scope.deadline = math.inf if asking else anyio.current_time() + request.patience
-                        case QuestionWaits():
-                            if (parked := self._park(session, leg, request)) is not None:
-                                return parked
-                        case _:
-                            continue
-            raise NoAnswerError
+            while True:
+                match await conversation.next():
+                    case Answer() as answer:
+                        return outcome(answer)
+                    case Expired():
+                        raise NoAnswerError
+                    case QuestionWaits():
+                        if (parked := self._park(session, leg, request)) is not None:
+                            return parked
+                    case event:
+                        await _pass_on(event, exchange, patience)
         finally:
+            conversation.expect(None)
             if not leg.is_parked:
                 await conversation.close()
 
@@ -224,6 +217,52 @@ class Relay:
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """How long a call may go on without a word; a person's time is not the upstream's."""
+
+    conversation: Conversation
+    seconds: float
+    asking: int = 0
+
+    def renew(self) -> None:
+        """It has said something."""
+        self.conversation.expect(None if self.asking else self.seconds)
+
+    def ask(self, *, is_open: bool) -> None:
+        """A person is being asked from now on, or no longer."""
+        self.asking += 1 if is_open else -1
+        self.renew()
+
+
+async def _pass_on(event: Any, exchange: Exchange, patience: _Patience) -> None:
+    """Let the client know what its upstream says in the middle of a call."""
+    match event:
+        case Progress(params):
+            patience.renew()
+            await exchange.progress(params)
+        case Remark("notifications/message", params):
+            await exchange.log(params)
+        case Remark(method, params):
+            await exchange.notify(method, params)
+        case Asking(is_open):
+            patience.ask(is_open=is_open)
+        case _:
+            return
+
+
+async def _begun(session: UpstreamSession, request: Request, params: Json, exchange: Exchange) -> Conversation:
+    """Send a request. One that the upstream does not take in its time is one without an answer.
+
+    Raises:
+        NoAnswerError: It was not taken.
+        ConnectionLostError: There is no connection any more.
+    """
+    with anyio.move_on_after(request.patience):
+        return await session.start(request.method, params, exchange, request.headers)
+    raise NoAnswerError
 
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:

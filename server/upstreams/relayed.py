@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -94,6 +94,8 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
                 f"The server {alias} sent neither a result nor progress for {what} in its time "
                 f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
             )
+        case UnusableAnswerError(why=why):
+            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
         case TooManyRoundsError():
             told = f"The server {alias} asked on and on before {what} was done, so it was given up. {unknown}"
         case ParkedCallGoneError():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,8 +15,9 @@ from mcp_types import LOG_LEVEL_META_KEY
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import chained
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
+from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, UpstreamError, as_mapping
-from server.upstreams.questions import ASKING, Questions, labelled, refusal_of, reply
+from server.upstreams.questions import ASKING, MOST_OPEN, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class UpstreamSession:
     questions: Questions
     lost: anyio.Event
     tasks: TaskGroup
+    few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
     watched: dict[str, int] = field(default_factory=dict[str, int])
     """How many watch a resource in it, by its URI."""
@@ -162,16 +164,11 @@ class UpstreamSession:
         except (UpstreamError, TimeoutError):
             logger.info("upstream %s did not take a log level", self.alias)
 
-    @contextmanager
-    def leg(self, conversation: Conversation, exchange: Exchange) -> Generator[Leg]:
-        """A call is open as long as this lasts, and may be asked about."""
+    def begin(self, conversation: Conversation, exchange: Exchange) -> Leg:
+        """A call is open from now on, and may be asked about."""
         leg = Leg(conversation, exchange)
         self.legs.append(leg)
-        try:
-            yield leg
-        finally:
-            if not leg.is_parked:
-                self.end(leg)
+        return leg
 
     def end(self, leg: Leg) -> None:
         """A call is over; questions that nobody else can answer are not left open."""
@@ -193,23 +190,27 @@ class UpstreamSession:
         if method in ASKING:
             self._take_question(identity, method, params)
         elif method == "ping":
-            self.tasks.start_soon(self.peer.answer, identity, dict[str, Any]())
+            self.few.start(self.peer.answer, identity, dict[str, Any]())
         else:
-            self.tasks.start_soon(self.peer.refuse, identity, -32601, "Method not found")
+            self.few.start(self.peer.refuse, identity, -32601, "Method not found")
 
     def _take_question(self, identity: RequestId, method: str, params: Json) -> None:
+        if identity in self._asking:
+            return
         shown = labelled(self.alias, method, params)
         legs = self._legs_in_question()
         able = [leg for leg in legs if leg.exchange.can_be_asked(method, params)]
         live = next((leg for leg in able if not leg.exchange.is_modern), None)
-        if live is not None:
-            self.tasks.start_soon(self._ask, identity, method, shown, live.exchange, live.conversation)
+        if len(self._asking) >= MOST_OPEN:
+            self.few.start(reply, self.peer, identity, refusal_of(method))
+        elif live is not None:
+            self._begin_to_ask(identity, method, shown, live.exchange, live.conversation)
         elif able:
             self._keep_question(identity, method, shown, able)
         elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
-            self.tasks.start_soon(self._ask, identity, method, shown, standing, None)
+            self._begin_to_ask(identity, method, shown, standing, None)
         else:
-            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+            self.few.start(reply, self.peer, identity, refusal_of(method))
 
     def _legs_in_question(self) -> list[Leg]:
         """The calls of which one has made the upstream say something.
@@ -221,32 +222,39 @@ class UpstreamSession:
     def _keep_question(self, identity: RequestId, method: str, shown: Json, able: list[Leg]) -> None:
         asked = self.questions.add(identity, method, shown, able[0] if self.options.is_shared else None)
         if asked is None:
-            self.tasks.start_soon(reply, self.peer, identity, refusal_of(method))
+            self.few.start(reply, self.peer, identity, refusal_of(method))
             return
         self.tasks.start_soon(self.questions.settle, asked)
         waiting = next((leg for leg in able if not leg.is_parked), None)
         if waiting is not None:
             waiting.conversation.tell(QuestionWaits())
 
+    def _begin_to_ask(
+        self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
+    ) -> None:
+        self._asking[identity] = anyio.CancelScope()
+        self.tasks.start_soon(self._ask, identity, method, shown, exchange, conversation)
+
     async def _ask(
         self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
     ) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
-        response = refusal_of(method)
+        response, scope = refusal_of(method), self._asking[identity]
         if conversation is not None:
             conversation.tell(Asking(is_open=True))
-        with anyio.CancelScope() as scope:
-            self._asking[identity] = scope
+        with scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
-                self._asking.pop(identity, None)
                 if conversation is not None:
                     conversation.tell(Asking(is_open=False))
-        if not scope.cancelled_caught:
-            await reply(self.peer, identity, response)
+        try:
+            if not scope.cancelled_caught:
+                await reply(self.peer, identity, response)
+        finally:
+            del self._asking[identity]
 
     def take_notification(self, method: str, params: Json, listener: Listener) -> None:
         """The upstream says something that belongs to no request of ours alone."""
@@ -255,14 +263,18 @@ class UpstreamSession:
         elif method == "notifications/resources/updated":
             listener.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
-            identity = params.get("requestId")
-            self.questions.cancel(identity)
-            if isinstance(identity, str | int) and (scope := self._asking.get(identity)) is not None:
-                scope.cancel()
+            self._take_back(params.get("requestId"))
         elif (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
             leg.conversation.tell(Remark(method, params))
         elif (standing := self.options.standing) is not None and method != "notifications/initialized":
-            self.tasks.start_soon(standing.notify, method, params)
+            self.few.start(standing.notify, method, params)
+
+    def _take_back(self, identity: Any) -> None:
+        """The upstream does not want to know an answer any more."""
+        self.questions.cancel(identity)
+        scope = self._asking.get(identity) if isinstance(identity, str | int) else None
+        if scope is not None:
+            scope.cancel()
 
 
 @asynccontextmanager
@@ -293,7 +305,7 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
             if opened:
                 opened[0].on_request(identity, method, params)
             else:
-                tasks.start_soon(peer.refuse, identity, -32601, "Not before the session is initialized.")
+                few.start(peer.refuse, identity, -32601, "Not before the session is initialized.")
 
         def on_notification(method: str, params: Json) -> None:
             if opened:
@@ -307,11 +319,12 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
 
         async with anyio.create_task_group() as tasks:
             peer = Peer(write_stream, on_request, on_notification)
+            few = FewAtOnce(options.alias, tasks)
             tasks.start_soon(read)
             try:
                 era = await greet(peer, options.wanted, options.announced, chained({}))
                 questions = Questions(peer, options.question_seconds)
-                session = UpstreamSession(options, era, peer, questions, lost, tasks)
+                session = UpstreamSession(options, era, peer, questions, lost, tasks, few)
                 opened.append(session)
                 if options.standing is not None and (level := options.standing.chosen_level) is not None:
                     await session.set_level(level)

@@ -6,13 +6,14 @@ import logging
 
 import anyio
 
-from server.upstreams.peer import ConnectionLostError, Json, UpstreamError
+from server.upstreams.peer import ConnectionLostError, Json, UnusableAnswerError, UpstreamError
 from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Before a stream that has ended is opened again."""
+LAST_PAUSE_SECONDS = 60.0
+"""Before a stream that has ended is opened again; doubling from the first to the last while it does not last."""
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -45,22 +46,27 @@ class Subscriptions:
 
     async def run(self) -> None:
         """Listen until cancelled, or until the upstream does not offer it."""
+        pause = PAUSE_SECONDS
         while True:
             wanted = self._wanted()
             if not wanted:
                 with anyio.CancelScope() as self._scope:
                     await anyio.sleep_forever()
                 continue
+            began = anyio.current_time()
             with anyio.CancelScope() as self._scope:
                 try:
                     await self._session.request("subscriptions/listen", {"notifications": wanted})
+                except UnusableAnswerError as error:
+                    logger.info("upstream %s: the stream of changes ended: %s", self._session.alias, error.why)
                 except UpstreamError as error:
                     logger.info("upstream %s has no stream of changes (error %s)", self._session.alias, error.code)
                     return
                 except ConnectionLostError:
                     return
             if not self._scope.cancelled_caught:
-                await anyio.sleep(PAUSE_SECONDS)
+                pause = PAUSE_SECONDS if anyio.current_time() > began + LAST_PAUSE_SECONDS else pause * 2
+                await anyio.sleep(min(pause, LAST_PAUSE_SECONDS))
 
     def _wanted(self) -> Json:
         era = self._session.era

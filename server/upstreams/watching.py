@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import ConnectionLostError, Json, UpstreamError
+from server.upstreams.peer import Json, RelayError
 from server.upstreams.routes import Route
 from server.upstreams.session import UpstreamSession
 from tools.contract.errors import ToolError
@@ -89,7 +89,7 @@ class Watching:
             for route in routes[:MOST_WATCHED]:
                 try:
                     ends.append(await self._begin(route, exchange))
-                except (UpstreamError, ConnectionLostError, TimeoutError, ToolError):
+                except (RelayError, ToolError, TimeoutError):
                     logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
             yield
         finally:
@@ -146,7 +146,7 @@ class Watching:
 async def _unsubscribe(route: Route, session: UpstreamSession) -> None:
     try:
         await session.request("resources/unsubscribe", _named(route), SECONDS)
-    except (UpstreamError, ConnectionLostError, TimeoutError):
+    except (RelayError, TimeoutError):
         logger.info("upstream %s goes on to tell of a resource", route.upstream.alias)
 
 

@@ -53,6 +53,10 @@ def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path,
     assert "of the server three\n" not in shown.stdout
     hidden = "'echo' of the server two is not listed, since the name 'echo' belongs to 'echo' of the server one."
     assert f"Not listed:\n  {hidden} Calls reach it as 'two__echo'" in shown.stdout
+    found = json.loads(run("doctor", "--json", *options).stdout)["findings"]
+    texts = {(entry["subject"], entry["health"]): entry["text"] for entry in found}
+    assert texts["server two", "absent"].startswith(hidden)
+    assert texts["server two", "ok"].endswith(" 1 tools")
     told = json.loads(as_json.stdout)
     assert [tool["name"] for tool in told["tools"]][:3] == ["echo", "fail", "walk"]
     assert told["hidden"] == [

@@ -65,6 +65,24 @@ def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
         assert names.published[shortened] == ("hub", LONG)
         assert len(names.published) == 2
         assert not names.hidden
+        # It is also the full name of the other one; what is listed counts.
+        assert names.find(shortened) == ("hub", LONG)
+
+
+@pytest.mark.requirement("proxy.names.apart")
+def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> None:
+    twins = ["x" * 60 + number for number in ("67190", "129114")]
+    for listed in (twins, twins[::-1]):
+        names = mapped(Listed("up", listed))
+        assert [tuple(origin) for origin in names.published.values()] == [("up", twins[1])]
+        (hidden,) = names.hidden
+        assert (hidden.origin, hidden.way_out) == (("up", twins[0]), f"up__{twins[0]}")
+
+
+@pytest.mark.requirement("proxy.names.apart")
+def test_the_same_long_name_of_two_servers_is_published_twice_without_prefixes() -> None:
+    names = mapped(Listed("a", ["x" * 60], has_prefix=False), Listed("b", ["x" * 60], has_prefix=False))
+    assert sorted(names.published.values()) == [("a", "x" * 60), ("b", "x" * 60)]
 
 
 @pytest.mark.requirement("proxy.names.apart")

@@ -9,7 +9,6 @@ import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.message import SessionMessage
 
 from server.transports.lines import LineSplitter, Outbox, read_unreadable, refusal_of_oversized
 
@@ -80,9 +79,9 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | float | N
 @pytest.mark.requirement("results.encodable")
 @pytest.mark.anyio
 async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
-    outbox = Outbox(on_data=lambda: None, on_close=lambda: None)
-    await outbox.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=4, result={"text": "\ud800"})))
-    await outbox.send(SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="x", params={"a": "\ud800"})))
+    outbox = Outbox(on_data=lambda: None)
+    outbox.post({"jsonrpc": "2.0", "id": 4, "result": {"text": "\ud800"}})
+    outbox.post({"jsonrpc": "2.0", "method": "x", "params": {"a": "\ud800"}})
     lines = bytes(outbox.pending).splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["error"]["code"] == types.INTERNAL_ERROR

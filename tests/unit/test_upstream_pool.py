@@ -10,7 +10,9 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.pool import UpstreamPool
 from tests.harness import PEERS
-from tests.pools import ONE_CLIENT, quiet_pool
+from tests.pools import ONE_CLIENT, quiet_pool, refusing
+from tools.builtins import builtin_tools
+from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 
@@ -47,3 +49,17 @@ def test_a_published_name_finds_its_upstream() -> None:
     pool = pool_of("one", "one-more")
     found = [pool.owner_of(name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
     assert [owner.alias if owner else None for owner in found] == ["one", "one-more", None, None, None]
+
+
+@pytest.mark.requirement("proxy.names.unprefixed")
+def test_only_a_name_that_nobody_has_may_be_that_of_a_server_without_prefix() -> None:
+    registry = ToolRegistry()
+    for tool in builtin_tools():
+        registry.register_tool(tool)
+    bare = HUNG.model_copy(update={"prefix": "none"})
+    pool = quiet_pool({"one": HUNG, "bare": bare}, registry=registry)
+    found = [pool.owner_of(name) for name in ("read_file", "replace", "search", "one__x")]
+    assert [owner.alias if owner else None for owner in found] == [None, None, "bare", "one"]
+    pool.catalog.set_listed("bare", [{"name": "find"}], refusing(pool.upstreams[1]))
+    found = [pool.owner_of(name) for name in ("find", "search")]
+    assert [owner.alias if owner else None for owner in found] == ["bare", None]
