@@ -23,6 +23,7 @@ from mcp.server.session import ServerSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from server.sdk_seams import connection_of
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.jobs import JobTable
@@ -144,7 +145,7 @@ class ClientTable:
             client = self._clients[key] = Client(state, self._readable(key))
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
-                _connection_of(ctx).exit_stack.callback(self._ended, client)
+                connection_of(ctx.session).exit_stack.callback(self._ended, client)
         client.last_seen = time.monotonic()
         self._clients.move_to_end(key)
         return client
@@ -155,7 +156,7 @@ class ClientTable:
         Returns:
             Whether there was none for this connection yet: a client may say any number of times that it is initialized.
         """
-        sessions, connection = self.of(ctx).sessions, _connection_of(ctx)
+        sessions, connection = self.of(ctx).sessions, connection_of(ctx.session)
         if connection in sessions:
             return False
         sessions[connection] = ctx.session
@@ -200,11 +201,6 @@ class ClientTable:
                 self._clients.move_to_end(key)
                 continue
             self._on_forget(self._clients.pop(key).state)
-
-
-def _connection_of(ctx: RequestContext) -> Connection:
-    # The SDK has no public way to hear of the end of a connection.
-    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
 
 def client_key(ctx: RequestContext) -> str | None:

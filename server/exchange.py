@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
-from mcp.server.connection import Connection
-from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.transport_context import TransportContext
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
+from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ class Exchange:
         is_resumed: Whether this request goes on with an earlier one, whose consent holds.
     """
 
-    outbound: DispatchContext[TransportContext]
+    outbound: Outbound
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -127,8 +125,7 @@ class Exchange:
         """The client outside of this request, where its revision allows to reach it there."""
         if not isinstance(self.connection, Connection):
             return None
-        outbound = cast("DispatchContext[TransportContext]", self.connection)
-        return replace(self, outbound=outbound, params={}, carried={}, is_resumed=False)
+        return replace(self, outbound=cast("Outbound", self.connection), params={}, carried={}, is_resumed=False)
 
     def at_end(self, callback: Callable[[], object]) -> None:
         """Call this when the client's connection ends, where its revision has such."""
@@ -186,12 +183,10 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         ctx: The request.
         client_key: Whose it is.
     """
-    # The SDK has no public way to send what it has no model for.
-    outbound = ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     return Exchange(
-        outbound=cast("DispatchContext[TransportContext]", outbound),
+        outbound=outbound_of(ctx.session),
         params=ctx.params or {},
         version=ctx.protocol_version,
         capabilities=_capabilities(connection),

@@ -1,4 +1,4 @@
-"""Lines of JSON-RPC: splitting them, queueing them, and knowing which answers are still owed."""
+"""Lines of JSON-RPC, of clients and upstreams: reading and writing them, and knowing which answers are still owed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import asyncio
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared.message import SessionMessage
 from pydantic_core import from_json, to_json
 
 logger = logging.getLogger(__name__)
 
 INBOX_MESSAGES = 256
-"""Messages waiting for the dispatcher before reading pauses."""
+"""Messages that wait to be taken before reading pauses."""
 
 OUTBOX_BYTES = 4 * 1024 * 1024
 """Bytes waiting for a slow reader before senders have to wait."""
@@ -45,7 +42,6 @@ _INPUT_ENDED = (
 RequestId = str | int
 AnyId = RequestId | float
 """A fraction is no id that one should use, but a request with one is answered all the same."""
-Item = SessionMessage | Exception
 
 
 def read_message(line: bytes) -> types.JSONRPCMessage:
@@ -206,87 +202,6 @@ def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
     end = rest if rest == b"{}" else b"," + rest[1:]
     head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
     return head + first.json + (end if end != b"{}" else b"}") + b"}\n"
-
-
-class Inbox:
-    """Messages that came in, as the dispatcher's read stream."""
-
-    def __init__(self, on_room: Callable[[], None]) -> None:
-        self._items: deque[Item] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._listener: Callable[[Item], None] | None = None
-        self._closed = asyncio.Event()
-        self._is_closed = False
-        self._on_room = on_room
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._items) >= INBOX_MESSAGES
-
-    def put(self, item: Item) -> None:
-        """Take in a message; whoever listens has it at once."""
-        if self._listener is not None:
-            self._listener(item)
-            self._on_room()
-            return
-        self._items.append(item)
-        self._wake()
-
-    async def listen(self, listener: Callable[[Item], None]) -> None:
-        """Hand each message over as it comes, without a turn of the event loop between; returns at the end.
-
-        Args:
-            listener: Takes a message, and is quick.
-        """
-        while self._items:
-            listener(self._items.popleft())
-        self._listener = listener
-        self._on_room()
-        try:
-            await self._closed.wait()
-        finally:
-            self._listener = None
-
-    def close(self) -> None:
-        """End of the stream, after what is waiting."""
-        self._is_closed = True
-        self._closed.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def receive(self) -> Item:
-        while not self._items:
-            if self._is_closed:
-                raise anyio.EndOfStream
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        item = self._items.popleft()
-        if not self._items:
-            self._on_room()
-        return item
-
-    async def aclose(self) -> None:
-        self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Outbox:

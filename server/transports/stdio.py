@@ -107,7 +107,7 @@ def _claim_wire() -> tuple[int, int]:
 
 
 class _Wire:
-    """Moves lines between the descriptors and the streams."""
+    """Moves lines between the descriptors and the dispatcher."""
 
     def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
         self._runs_command = runs_command

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from server.upstreams.definitions import Known, with_visible_texts
+from server.upstreams.origin import with_origin
 from server.upstreams.spelling import full_name, rule_name
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
@@ -15,9 +16,6 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
-
-UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this `_meta` key stand the alias and the tool's own name."""
 
 UpstreamCall = Callable[[Mapping[str, Any], Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Sends a call: the tool as its upstream lists it, the arguments, and what the call acts in."""
@@ -101,15 +99,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     def published(self) -> dict[str, Any]:
         """The tool in wire shape: the upstream's definition under our name."""
-        wire = dict(self._shown)
+        wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        meta = dict(wire.get("_meta") or {})
-        meta[UPSTREAM_KEY] = {"server": self.alias, "tool": self.upstream_name}
         if not self._trusted:
             claimed = dict(wire.get("annotations") or {})
             if claimed:
-                meta[CLAIMED_KEY] = claimed
+                wire["_meta"][CLAIMED_KEY] = claimed
             wire["annotations"] = {
                 **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
                 "readOnlyHint": False,
@@ -117,7 +113,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
                 "idempotentHint": False,
                 "openWorldHint": True,
             }
-        wire["_meta"] = meta
         return wire
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:

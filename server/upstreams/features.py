@@ -19,14 +19,15 @@ from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
 from server.file_uris import FILE_TEMPLATE
-from server.upstreams.catalog import Listed, NameMap, Origin, name_map
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.listing import PROMPTS
+from server.upstreams.names import Listed, NameMap, Origin, name_map
+from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, RelayError, as_mapping
 from server.upstreams.relayed import LISTS, finished, to_protocol_error
-from server.upstreams.routes import ResourceRoutes, Route, resource_routes, with_origin
+from server.upstreams.routes import ResourceRoutes, Route, resource_routes
 from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError

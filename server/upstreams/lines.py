@@ -21,12 +21,12 @@ from pydantic_core import to_json
 
 from server.transports.lines import (
     KEPT_OF_OVERSIZED,
-    Inbox,
     LineSplitter,
     read_message,
     read_unreadable,
     refusal_of_oversized,
 )
+from server.upstreams.inbox import Inbox
 from server.upstreams.peer import unusable
 from server.upstreams.standard_error import Remarks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import anyio
 
@@ -36,7 +36,7 @@ class Kind:
     method: str
     field: str
     key: str
-    capability: str
+    capability: Literal["tools", "prompts", "resources"]
 
 
 TOOLS = Kind("tools/list", "tools", "name", "tools")

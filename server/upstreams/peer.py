@@ -17,10 +17,10 @@ from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from server.transports.lines import Inbox
+from server.sdk_seams import ReadStream, WriteStream
+from server.upstreams.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -162,11 +162,6 @@ class Conversation:
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody would take an event at once."""
-        return self._waiter is not None and not self._waiter.done()
 
     async def next(self) -> Any:
         """The next event; after the answer there is none."""
@@ -339,13 +334,6 @@ class Peer:
     def forget(self, identity: RequestId) -> None:
         """Take no more of a request."""
         self._open.pop(identity, None)
-
-    def tell_open(self, event: Remark) -> bool:
-        """Tell an event to the open requests that somebody waits for; whether there is one."""
-        waiting = [conversation for conversation in self._open.values() if conversation.is_waited_for]
-        for conversation in waiting[:1]:
-            conversation.tell(event)
-        return bool(waiting)
 
     async def _send_quietly(self, message: types.JSONRPCMessage) -> None:
         try:

@@ -127,8 +127,7 @@ class Proxy:
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()
         if is_said:
-            name: ListKind = "resources" if kind.capability == "resources" else kind.capability  # pyright: ignore[reportAssignmentType]
-            self._around.changed(name)
+            self._around.changed(kind.capability)
 
     def _on_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed. However often that is said, it waits to be told once."""

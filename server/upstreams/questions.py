@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, Peer, RequestId, as_mapping
 from tools.display import visible
 
 CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
 """Whether a client takes a question of this method with these parameters."""
-
-UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this `_meta` key stands which server something came from."""
 
 ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
@@ -195,8 +193,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
         method: What is asked.
         params: As the upstream gave them.
     """
-    shown = dict(params)
-    shown["_meta"] = {**as_mapping(shown.get("_meta")), UPSTREAM_KEY: {"server": alias}}
+    shown = with_origin(params, alias)
     if method == "elicitation/create":
         shown["message"] = f"[{alias}] {visible(str(params.get('message', '')))}"
     return shown

@@ -9,8 +9,8 @@ from typing import Any
 
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
-from server.upstreams.peer import Json, as_mapping
-from server.upstreams.questions import UPSTREAM_KEY
+from server.upstreams.origin import with_origin
+from server.upstreams.peer import Json
 
 MOST_TEMPLATE_CHARS = 2_000
 """A longer template is not matched against what is asked for."""
@@ -96,11 +96,6 @@ def resource_routes(upstreams: Iterable[Upstream], is_taken: Callable[[str], boo
                     if len(uri) <= MOST_TEMPLATE_CHARS:
                         routes.shapes.append((texts_of(uri), upstream))
     return routes
-
-
-def with_origin(item: Json, alias: str) -> Json:
-    """An item of a list, with where it comes from."""
-    return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias}}}
 
 
 def _counts(upstreams: Iterable[Upstream], kind: Kind) -> dict[Any, int]:

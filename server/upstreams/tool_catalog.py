@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.definitions import Definitions
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool, UpstreamCall
+from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.spelling import full_name, rule_name
 from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
@@ -132,8 +132,8 @@ class ToolCatalog:
         listed: list[DiscoveredMCPTool] = []
         unlisted: list[DiscoveredMCPTool] = []
         for name, definition in offer.definitions.items():
-            exposed = published.get(origin := Origin(alias, name))
-            called, known = exposed or rule_name(alias, name), self._known.of(origin)
+            exposed = published.get(Origin(alias, name))
+            called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
             tool = DiscoveredMCPTool(alias, called, definition, trusted=trusted, call=offer.call, known=known)
             (unlisted if exposed is None else listed).append(tool)
         return listed, unlisted

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import load_settings
-from server.settings.section import NotUsed
-from tests.settings_cases import KEYS, load, refusal, write
+from tests.settings_cases import load, refusal, write
 from tools.contract.context import ApprovalMode
 
 SECRETS = [
@@ -66,14 +65,6 @@ def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ:
     assert len(report.warnings) == 3
     assert "hunter2" not in repr(report)
     assert "hunter2" not in str(report.settings)
-
-
-# --- What this version does not act on ---------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("settings.not-used")
-def test_there_is_no_key_that_this_version_does_not_act_on() -> None:
-    assert [key.path for key in KEYS if isinstance(key.mark, NotUsed)] == []
 
 
 @pytest.mark.requirement("settings.yolo")
