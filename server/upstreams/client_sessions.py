@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -69,6 +69,8 @@ class ClientSessions:
         starter: Starts the upstream's program, where it has one.
         is_parked: Whether a call of a session is parked.
     """
+
+    idle_seconds: ClassVar[float] = IDLE_SECONDS
 
     def __init__(
         self,
@@ -200,8 +202,9 @@ class ClientSessions:
             group.start_soon(end_with, session.lost)
             group.start_soon(end_with, held.closing)
             while True:
-                await anyio.sleep(max(held.last_used + IDLE_SECONDS - anyio.current_time(), 1.0))
-                if anyio.current_time() >= held.last_used + IDLE_SECONDS and self._is_idle(held):
+                left = held.last_used + self.idle_seconds - anyio.current_time()
+                await anyio.sleep(max(left, self.idle_seconds / 10))
+                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_idle(held):
                     break
             group.cancel_scope.cancel()
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from server.upstreams.names import Origin
 from tools.display import visible, visible_line
 
 logger = logging.getLogger(__name__)
@@ -62,30 +61,30 @@ class Definitions:
     """Every tool of every upstream as it was and is."""
 
     def __init__(self) -> None:
-        self._known: dict[Origin, Known] = {}
+        self._known: dict[tuple[str, str], Known] = {}
 
     def note(self, alias: str, definitions: Iterable[Mapping[str, Any]]) -> None:
         """Take in what an upstream lists now; changes are told in the log."""
         changed: list[str] = []
         for definition in definitions:
-            origin, now = Origin(alias, definition["name"]), _digest(definition)
-            known = self._known.setdefault(origin, Known(now, now))
+            name, now = definition["name"], _digest(definition)
+            known = self._known.setdefault((alias, name), Known(now, now))
             if known.now != now:
                 known.now = now
-                changed.append(origin.name)
+                changed.append(name)
         for name in changed[:MOST_TOLD]:
             said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
             logger.warning("%s", visible_line(said))
         if len(changed) > MOST_TOLD:
             logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
 
-    def of(self, origin: Origin) -> Known:
+    def of(self, alias: str, name: str) -> Known:
         """What is known of a tool that was listed."""
-        return self._known[origin]
+        return self._known[alias, name]
 
     def forget(self, alias: str) -> None:
         """The operator has changed the entry: it may be another server now."""
-        self._known = {origin: known for origin, known in self._known.items() if origin.alias != alias}
+        self._known = {key: known for key, known in self._known.items() if key[0] != alias}
 
 
 def _digest(definition: Mapping[str, Any]) -> str:

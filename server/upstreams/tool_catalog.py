@@ -132,8 +132,8 @@ class ToolCatalog:
         listed: list[DiscoveredMCPTool] = []
         unlisted: list[DiscoveredMCPTool] = []
         for name, definition in offer.definitions.items():
-            exposed = published.get(origin := Origin(alias, name))
-            called, known = exposed or rule_name(alias, name), self._known.of(origin)
+            exposed = published.get(Origin(alias, name))
+            called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
             tool = DiscoveredMCPTool(alias, called, definition, trusted=trusted, call=offer.call, known=known)
             (unlisted if exposed is None else listed).append(tool)
         return listed, unlisted

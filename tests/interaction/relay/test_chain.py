@@ -96,7 +96,7 @@ async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(in
 
 async def until_listed(client: WireClient, *wanted: str) -> set[str]:
     """The names of the tools, as soon as these are among them."""
-    while not {*wanted} <= (names := set(await client.listed("tools"))):
+    while not {*wanted} <= (names := set(await client.listed("tools"))):  # noqa: ASYNC110 - it may be told before
         await anyio.sleep(0.05)
     return names
 

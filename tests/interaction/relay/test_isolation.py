@@ -1,0 +1,238 @@
+"""Clients over the network: each has its own session with an upstream, and nothing of one reaches another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.app import App
+from server.settings import load_settings
+from server.transports.http import serve_http
+from server.transports.listening import HttpOptions, open_socket
+from server.transports.tokens import Tokens
+from server.upstreams.client_sessions import ClientSessions
+from tests.harness import write_config
+from tests.interaction.relay.clients import (
+    AnswerError,
+    Json,
+    WireClient,
+    client_on,
+    http_transport,
+    said,
+    stdio_entry,
+    until_there,
+)
+from tests.interaction.relay.conftest import Entry
+from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.test_questions import FORM, parked
+from tests.processes import is_running, until_ended
+
+pytestmark = pytest.mark.anyio
+
+by_era = pytest.mark.parametrize("era", ["handshake", "modern"])
+
+TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
+
+
+class Network:
+    """A server over HTTP in this process."""
+
+    def __init__(self, app: App, url: str) -> None:
+        self.app = app
+        self.url = url
+
+    def client(self, era: str, name: str | None = None, way: str = "mcp") -> AbstractAsyncContextManager[WireClient]:
+        """A client that answers every question with its name."""
+
+        def answer(method: str, params: Json) -> Json:
+            return {"action": "accept", "content": {"name": name or "nobody"}}
+
+        transport = http_transport(f"{self.url}/{way}", TOKENS[name] if name else None)
+        return client_on(transport, era, {"elicitation": {}}, answer)
+
+    def sessions(self) -> int:
+        """How many sessions clients have with upstreams."""
+        return sum(each["clientSessions"] for each in self.app.pool.report())
+
+
+@asynccontextmanager
+async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> AsyncGenerator[Network]:
+    """A server over HTTP, with a token for each of two people."""
+    config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
+    app = App(load_settings([str(config)], {}, {}), "network")
+    tokens = Tokens(TOKENS if has_tokens else {})
+    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 22, 600, tokens)
+    stopping = anyio.Event()
+    with open_socket(options) as listener:
+        async with app.running(), anyio.create_task_group() as tasks:
+            app.start_upstreams()
+
+            async def serve() -> None:
+                await serve_http(app.server, options, listener, stopping, is_ready=lambda: True, descriptors=1_000)
+
+            tasks.start_soon(serve)
+            yield Network(app, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            stopping.set()
+
+
+async def until(condition: Any) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await anyio.sleep(0.01)
+
+
+@pytest.mark.requirement("proxy.isolation")
+@by_eras
+async def test_two_clients_have_two_processes_and_their_questions_never_cross(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry(upstream_era)}) as served,
+        served.client(client_era, "ada") as ada,
+        served.client(client_era, "bob") as bob,
+    ):
+        pids = [(await client.told("up__whoami"))["pid"] for client in (ada, bob)]
+        assert len(set(pids)) == 2
+        assert (await ada.told("up__whoami"))["pid"] == pids[0]
+        assert served.sessions() == 2
+        told: dict[str, Any] = {}
+
+        async def ask(client: WireClient, name: str, number: int) -> None:
+            told[f"{name}{number}"] = (await client.told("up__ask", {"questions": [FORM]}))[0]["content"]["name"]
+
+        async with anyio.create_task_group() as calls:
+            for number in range(3):
+                calls.start_soon(ask, ada, "ada", number)
+                calls.start_soon(ask, bob, "bob", number)
+        assert told == {f"{name}{number}": name for name in TOKENS for number in range(3)}
+
+
+@pytest.mark.requirement("proxy.isolation")
+async def test_a_state_of_one_client_is_no_good_for_another(tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
+        served.client("modern", "ada") as ada,
+        served.client("modern", "bob") as bob,
+    ):
+        params, result = await parked(ada, "up__ask", {"questions": [FORM]})
+        answers = await ada.answers_to(result)
+        with pytest.raises(AnswerError) as stolen:
+            await bob.request("tools/call", {**params, **answers})
+        assert stolen.value.error["code"] == -32602
+        assert said(await ada.request("tools/call", {**params, **answers}))[0]["content"] == {"name": "ada"}
+
+
+@pytest.mark.requirement("proxy.isolation")
+@pytest.mark.parametrize("way", ["mcp", "sse"])
+async def test_the_session_ends_with_the_clients_connection_and_its_call_with_it(way: str, tmp_path: Path) -> None:
+    async with network(tmp_path, {"up": stdio_entry("handshake")}) as served:
+        mark, pid = tmp_path / "mark", 0
+        async with served.client("handshake", "ada", way) as client, anyio.create_task_group() as calls:
+            pid = (await client.told("up__whoami"))["pid"]
+            calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
+            await until_there(mark.with_suffix(".began"))
+            calls.cancel_scope.cancel()
+        await until_there(mark.with_suffix(".cancelled"))
+        await until_ended([pid])
+        assert served.sessions() == 0
+
+
+@pytest.mark.requirement("proxy.isolation")
+async def test_all_clients_share_one_session_where_the_entry_says_so(tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake", isolation="shared")}) as served,
+        served.client("handshake", "ada") as ada,
+        served.client("modern", "bob") as bob,
+    ):
+        assert (await ada.told("up__whoami"))["pid"] == (await bob.told("up__whoami"))["pid"]
+        assert served.sessions() == 0
+        await check_shared_questions(ada, bob, tmp_path)
+
+
+async def check_shared_questions(one: WireClient, other: WireClient, folder: Path) -> None:
+    """A question is asked as long as no other call is open; else nobody can tell whose it is."""
+    assert (await one.told("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
+    mark = folder / "other"
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(other.call, "up__wait", {"mark": str(mark)})
+        await until_there(mark.with_suffix(".began"))
+        asked = len(one.asked)
+        assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
+        assert (len(one.asked), other.asked) == (asked, [])
+        calls.cancel_scope.cancel()
+    await until_there(mark.with_suffix(".cancelled"))
+    assert (await one.told("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
+
+
+@pytest.mark.requirement("proxy.isolation")
+async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}, has_tokens=False) as served,
+        served.client("modern") as one,
+        served.client("modern") as other,
+        served.client("handshake") as third,
+    ):
+        pids = [(await client.told("up__whoami"))["pid"] for client in (one, other, third)]
+        assert pids[0] == pids[1] != pids[2]
+        await check_shared_questions(one, other, tmp_path)
+
+
+@pytest.mark.requirement("proxy.limits")
+@by_era
+async def test_one_client_more_than_max_sessions_is_refused_readably(era: str, tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry(era, maxSessions=1)}) as served,
+        served.client(era, "bob") as bob,
+        served.client(era, "ada") as ada,
+    ):
+        await ada.told("up__whoami")
+        result = await bob.call("up__whoami", {})
+        assert result["isError"]
+        assert "mcpServers.up.maxSessions" in result["content"][0]["text"]
+        assert await ada.told("up__whoami")
+
+
+@pytest.mark.requirement("proxy.limits")
+async def test_no_more_calls_than_max_concurrent_are_at_work(remote: Entry, tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": remote("handshake", maxConcurrent=1)}) as served,
+        served.client("handshake", "ada") as ada,
+        anyio.create_task_group() as calls,
+    ):
+        first, second = tmp_path / "first", tmp_path / "second"
+        scope = anyio.CancelScope()
+
+        async def wait() -> None:
+            with scope:
+                await ada.call("up__wait", {"mark": str(first)})
+
+        calls.start_soon(wait)
+        await until_there(first.with_suffix(".began"))
+        calls.start_soon(ada.call, "up__wait", {"mark": str(second)})
+        # Another round trip: had the second one been sent, it would have begun before this.
+        await ada.request("ping")
+        assert not second.with_suffix(".began").exists()
+        scope.cancel()
+        await until_there(second.with_suffix(".began"))
+        calls.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.isolation")
+async def test_a_session_that_is_not_used_is_closed_and_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientSessions, "idle_seconds", 0.3)
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
+        served.client("handshake", "ada") as ada,
+    ):
+        pid = (await ada.told("up__whoami"))["pid"]
+        assert is_running(pid)
+        assert await ada.told("up__steps", {"steps": 2, "pause": 0.4}) == "done", "a call that is at work is use"
+        await until(lambda: served.sessions() == 0)
+        await until_ended([pid])
+        assert (await ada.told("up__whoami"))["pid"] != pid
