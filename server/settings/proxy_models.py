@@ -70,7 +70,8 @@ the 2026-07-28 revision."""
     """How long listing its tools, prompts or resources may take."""
 
     isolation: Literal["shared", "per-client"] = "per-client"
-    """Whether each client over the network gets a connection of its own, or all share one."""
+    """Whether each client over the network gets a connection of its own, or all share one, where questions of the \
+server reach a client only while no other has a call at work."""
 
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """The most connections of clients at once, where each gets its own; a further client is refused."""

@@ -129,7 +129,7 @@ class ClientSessions:
 
     def _open(self, key: Key, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
-        if len(self._held) >= most:
+        if len(self._held) >= most and not self._make_room():
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
@@ -150,6 +150,19 @@ class ClientSessions:
         self._tasks.start_soon(self._own, key, held, way, options, name=f"session with {self._upstream.alias}")
         exchange.at_end(held.closing.set)
         return held
+
+    def _make_room(self) -> bool:
+        """Close the session that was not used for the longest time, if there is one that nothing waits for."""
+        idle = [(held.last_used, key) for key, held in self._held.items() if self._is_idle(held)]
+        if not idle:
+            return False
+        _, key = min(idle)
+        self._held.pop(key).closing.set()
+        return True
+
+    def _is_idle(self, held: _Held) -> bool:
+        session = held.session
+        return session is not None and not session.legs and not self._is_parked(session)
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
@@ -191,8 +204,7 @@ class ClientSessions:
             while True:
                 left = held.last_used + self.idle_seconds - anyio.current_time()
                 await anyio.sleep(max(left, self.idle_seconds / 10))
-                is_idle = anyio.current_time() >= held.last_used + self.idle_seconds
-                if is_idle and not session.legs and not self._is_parked(session):
+                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_idle(held):
                     break
             group.cancel_scope.cancel()
 

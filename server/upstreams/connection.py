@@ -16,9 +16,18 @@ import anyio
 
 from server.exchange import Exchange, Json
 from server.settings import UpstreamSettings
-from server.upstreams.chain import THIS_SERVER
 from server.upstreams.era import IncompatibleError, wanted_for
-from server.upstreams.listing import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Offer, read_lists
+from server.upstreams.listing import (
+    KINDS,
+    PROMPTS,
+    RESOURCES,
+    TEMPLATES,
+    TOOLS,
+    IsThisServerError,
+    Kind,
+    Offer,
+    read_lists,
+)
 from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
@@ -41,7 +50,8 @@ CRASHES = 3
 """An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
 
 SETTLE_SECONDS = 0.05
-"""How long changes of lists are gathered before they are read."""
+LONGEST_SETTLE_SECONDS = 2.0
+"""How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
 _KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
@@ -161,25 +171,33 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read what the upstream offers; from then on it is there."""
+        """Read what the upstream offers. It is there with its tools; what else it has may take longer."""
         began = time.perf_counter()
-        seconds = self.entry.list_timeout / 1000
-        offer = Offer()
+        read: set[Kind] = set()
 
         def take(kind: Kind, items: list[Json]) -> None:
-            offer.lists[kind.field] = items
+            read.add(kind)
+            self._take(kind, items)
+            if kind is TOOLS:
+                self._set_connected()
 
-        offer.servers = await read_lists(session, KINDS, seconds, take)
-        if THIS_SERVER in offer.servers:
-            raise IsThisServerError
-        self.standing.list_ms = (time.perf_counter() - began) * 1000
-        before, self.offer = self.offer, offer
-        self.standing.change(UpstreamState.CONNECTED)
-        self.standing.attempts = 0
+        await read_lists(session, KINDS, self.entry.list_timeout / 1000, take)
         for kind in KINDS:
-            self._changed(self, kind, before.of(kind) != offer.of(kind))
+            if kind not in read:
+                self._take(kind, [])
+        self.standing.list_ms = (time.perf_counter() - began) * 1000
+        self._set_connected()
         self.known.set()
         logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
+
+    def _take(self, kind: Kind, items: list[Json]) -> None:
+        is_other = self.offer.of(kind) != items
+        self.offer.lists[kind.field] = items
+        self._changed(self, kind, is_other)
+
+    def _set_connected(self) -> None:
+        self.standing.change(UpstreamState.CONNECTED)
+        self.standing.attempts = 0
 
     async def _watch(self, session: UpstreamSession) -> None:
         """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
@@ -193,10 +211,13 @@ class Upstream:
         self.subscriptions = None
 
     async def _list_again(self, session: UpstreamSession) -> None:
+        pause, read = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS
         while True:
             await self._news.wait()
+            is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
+            pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
             # A burst of changes is one more listing.
-            await anyio.sleep(SETTLE_SECONDS)
+            await anyio.sleep(pause)
             self._news = anyio.Event()
             stale, self._stale = self._stale, set()
             kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
@@ -206,6 +227,7 @@ class Upstream:
                 logger.warning("upstream %s did not tell its changed lists", self.alias)
             except ConnectionLostError:
                 return
+            read = anyio.current_time()
 
     def _take_again(self, kind: Kind, items: list[Json]) -> None:
         # Passed on also where the list is the same: what is listed may have changed in what is not listed.
@@ -276,10 +298,6 @@ class Upstream:
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {self.alias} is not available now (state {standing.state}{why}). {what_next}",
         )
-
-
-class IsThisServerError(Exception):
-    """The upstream is this very server."""
 
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (

@@ -13,10 +13,10 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import ConnectionLostError, Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import is_own, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_own, is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -126,6 +126,8 @@ class Delivery:
         request = Request("tools/call", _own(exchange, named), _patience(upstream), headers)
         try:
             result = await self._brought(upstream, request, exchange)
+            if not is_result_of_call(result):
+                raise UnusableAnswerError("what it sent is no result of a tool")
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError) and is_own(error):
                 context.protocol_error.error = error.error

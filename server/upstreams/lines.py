@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -19,21 +18,15 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
-from server.transports.lines import (
-    KEPT_OF_OVERSIZED,
-    LineSplitter,
-    read_message,
-    read_unreadable,
-    refusal_of_oversized,
-)
+from server.transports.lines import LineSplitter, read_message
 from server.upstreams.inbox import Inbox
-from server.upstreams.peer import unusable
 from server.upstreams.standard_error import Remarks
+from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
 
-LINE_BYTES = 64 << 20
+LINE_BYTES = MESSAGE_BYTES
 """A longer line of an upstream is not taken; a call whose answer it is fails."""
 
 TURN_SECONDS = 0.005
@@ -48,17 +41,10 @@ WAITING_BYTES = 4 << 20
 UNSENT_BYTES = 4 << 20
 """Bytes that wait for an upstream before senders have to wait."""
 
-NO_ANSWER = "what it sent is no valid JSON-RPC message"
-
-TOO_LARGE = f"what it sent is larger than {LINE_BYTES} bytes"
-
 PIPE_BYTES = 1 << 20
 """So much is taken at most of what an upstream leaves in its output: no pipe holds more."""
 
 _NO_MESSAGE = "wrote what is no JSON-RPC message on standard output: "
-
-_ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The beginning of an answer. One that begins otherwise is none for us: what is in it could look like anything."""
 
 
 class Incoming:
@@ -183,21 +169,16 @@ class Incoming:
             self._put(types.jsonrpc_message_adapter.validate_json(text, by_name=False), len(line))
         except ValueError:
             self._remarks.add(line, _NO_MESSAGE)
-            unreadable = read_unreadable(line)
-            if unreadable is None:  # no JSON, or nested too deeply
-                self._fail_answered(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], NO_ANSWER)
-            elif unreadable.is_answer and not isinstance(unreadable.identity, float):
-                self._put(unusable(unreadable.identity, NO_ANSWER), 0)
+            self._fail(answered_by(line))
 
     def _take_oversized(self, ends: bytes) -> None:
         self._remarks.add(ends, f"wrote a line of more than {LINE_BYTES} bytes, which was not taken: ")
-        self._fail_answered(ends, TOO_LARGE)
+        self._fail(answered_by_ends(ends, TOO_LARGE))
 
-    def _fail_answered(self, ends: bytes, why: str) -> None:
-        """Let the request fail that a line answers, as far as the two ends of the line tell."""
-        refusal = refusal_of_oversized(ends, LINE_BYTES) if _ANSWER.match(ends) else None
-        if refusal is not None:
-            self._put(unusable(refusal["id"], why), 0)
+    def _fail(self, failed: types.JSONRPCError | None) -> None:
+        """Let the request fail that a line was meant to answer, if it was."""
+        if failed is not None:
+            self._put(failed, 0)
 
 
 def _line_of(message: types.JSONRPCMessage) -> bytes:

@@ -254,8 +254,13 @@ class Peer:
             self.end()
 
     def _receive(self, item: SessionMessage | Exception) -> None:
-        if isinstance(item, SessionMessage):
+        if not isinstance(item, SessionMessage):
+            return
+        try:
             self._take(item.message)
+        except Exception:
+            # What comes next in the same piece of its output must not be lost with it.
+            logger.exception("a message of an upstream could not be taken because of an internal error")
 
     def end(self) -> None:
         """The connection is gone."""

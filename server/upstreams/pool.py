@@ -148,6 +148,12 @@ class UpstreamPool:
             for upstream in self.upstreams:
                 await upstream.known.wait()
 
+    async def wait_for_first_attempt(self, upstream: Upstream) -> None:
+        """Give one upstream the same moment: a client may know a tool of it from an earlier run."""
+        if not upstream.is_connected and not upstream.known.is_set() and self._wait_until is not None:
+            with anyio.CancelScope(deadline=self._wait_until):
+                await upstream.known.wait()
+
     @property
     def is_settled(self) -> bool:
         """Whether each has been reached, or tried in vain."""

@@ -71,7 +71,7 @@ class Proxy:
         self._question_seconds = settings.confirmation.timeout / 1000
         self._around = around
         self._tasks: TaskGroup | None = None
-        self._updated: dict[tuple[str, str, int | None], Upstream] = {}
+        self.untold: dict[tuple[str, str, int | None], Upstream] = {}
         """Changed resources that nobody has been told of yet."""
         self._is_telling = False
         self.relay = Relay(self._question_seconds)
@@ -131,19 +131,19 @@ class Proxy:
 
     def _on_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed. However often that is said, it waits to be told once."""
-        if self._tasks is None or len(self._updated) >= MOST_UPDATED:
+        if self._tasks is None or len(self.untold) >= MOST_UPDATED:
             return
-        self._updated[upstream.alias, uri, connection] = upstream
+        self.untold[upstream.alias, uri, connection] = upstream
         if not self._is_telling:
             self._is_telling = True
             self._tasks.start_soon(self._tell_all_updated)
 
     async def _tell_all_updated(self) -> None:
         try:
-            while self._updated:
-                alias, uri, connection = next(iter(self._updated))
+            while self.untold:
+                alias, uri, connection = next(iter(self.untold))
                 with anyio.move_on_after(TELL_SECONDS):
-                    await self._tell_updated(self._updated.pop((alias, uri, connection)), uri, connection)
+                    await self._tell_updated(self.untold.pop((alias, uri, connection)), uri, connection)
         finally:
             self._is_telling = False
 

@@ -14,7 +14,8 @@ from mcp.shared.message import SessionMessage
 from server.sdk_seams import ReadStream, WriteStream
 from server.settings import UpstreamSettings
 from server.settings.upstreams import ABOVE_VARIABLE, servers_above
-from server.upstreams.remote import sse_streams, streamable_streams
+from server.upstreams.remote import streamable_streams
+from server.upstreams.sse import sse_streams
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -52,6 +53,15 @@ def is_own(error: UpstreamError) -> bool:
         return True
     is_broken = error.code == types.CONNECTION_CLOSED and said.startswith(_BROKEN_STREAM)
     return not is_broken and (error.code, said) != (types.INTERNAL_ERROR, _HTTP_FAILURE)
+
+
+def is_result_of_call(result: Json) -> bool:
+    """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
+    if result.get("resultType", "complete") != "complete":
+        return True
+    content = result.get("content")
+    is_readable = isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[Any]", content))
+    return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
 
 
 def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:

@@ -1,38 +1,53 @@
-"""Upstreams over HTTP: the SDK's client transports, on a client of HTTP that survives what a bad server does.
+"""Upstreams over HTTP: a client of HTTP that survives what a bad server does, and Streamable HTTP on it.
 
-In those transports an exception of the HTTP library ends the whole connection, with all calls on it. So a request that
-cannot be sent is answered here, with an error that fails that request alone, and what the server said by its status is
-kept for people.
+In the SDK's transport an exception of the HTTP library ends the whole connection, with all calls on it. So a request
+that cannot be sent is answered here, with an error that fails that request alone; and what the server said by its
+status, or by an answer that is none, is told in words of ours.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import anyio
 import httpx2
+import mcp_types as types
 from anyio.abc import TaskStatus
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream
+from mcp.shared.message import SessionMessage
+
+from server.upstreams.peer import as_mapping, unusable
+from server.upstreams.unreadable import MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
-
-SILENCE_SECONDS = 7 * 24 * 3600.0
-"""An SSE stream may be silent this long; a call has its own deadline."""
 
 CONNECT_SECONDS = 30.0
 """How long one connection over TCP and TLS, and sending a request over it, may take."""
 
 LEAVING_SECONDS = 1.0
 """How long a server may take to hear that a session ends."""
+NOTE_SECONDS = 10.0
+"""How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
+
+ERROR_BYTES = 1 << 20
+"""So much is read at most of what a server says beside a status that means an error (ours)."""
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION = "mcp-session-id"
+
+_REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
+"""How the SDK begins a request; what begins otherwise is looked at as a whole."""
+
+Item = SessionMessage | Exception
 
 
 class NeedsAuthenticationError(Exception):
@@ -44,7 +59,7 @@ class UnreachableError(Exception):
 
 
 @dataclass(slots=True)
-class _Impression:
+class Impression:
     """What a server has shown of itself.
 
     Args:
@@ -61,6 +76,8 @@ class _Impression:
         """Note how a request was answered."""
         self.is_unreachable = False
         self.is_locked = status in _LOCKED
+        if request.method != "POST":
+            return  # a server may have no stream of its own
         if self.is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers):
             self.on_doubt()
 
@@ -71,46 +88,155 @@ class _Impression:
         return UnreachableError() if self.is_unreachable else error
 
 
-class _CarefulTransport(httpx2.AsyncBaseTransport):
-    """A transport that fails a request by an answer instead of an exception."""
+class CarefulTransport(httpx2.AsyncBaseTransport):
+    """A transport that fails a request by an answer instead of an exception.
 
-    def __init__(self, impression: _Impression) -> None:
+    Args:
+        impression: Is told how requests are answered.
+    """
+
+    def __init__(self, impression: Impression) -> None:
         self._impression = impression
         self._inner = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        # What is packed could be unpacked to any size.
+        request.headers["accept-encoding"] = "identity"
+        await request.aread()
         try:
-            response = await self._inner.handle_async_request(request)
+            with anyio.fail_after(NOTE_SECONDS if _has_no_answer(request) else None):
+                response = await self._inner.handle_async_request(request)
+        except TimeoutError:
+            logger.info("an upstream did not accept in time what has no answer")
+            return _refused(request, "it did not accept this in time")
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             self._impression.is_unreachable = True
             self._impression.on_doubt()
-            return httpx2.Response(HTTPStatus.BAD_GATEWAY, request=request)
+            return _refused(request, "it could not be reached")
         self._impression.note(request, response.status_code)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            return _refused(request, "what it sent is packed, which was not asked for")
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            return await _failed(request, response)
         stream = response.stream
         if isinstance(stream, httpx2.AsyncByteStream):
-            response.stream = _CarefulStream(stream)
+            is_one = not response.headers.get("content-type", "").startswith("text/event-stream")
+            response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
         return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-class _CarefulStream(httpx2.AsyncByteStream):
-    """A body that ends where its connection breaks."""
+def _has_no_answer(request: httpx2.Request) -> bool:
+    """Whether an HTTP request carries a notification, or an answer to a question."""
+    if request.method != "POST" or _REQUEST.match(request.content):
+        return False
+    return not {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
 
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+
+async def _failed(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """A status that means an error: with what the server says in JSON-RPC, else with what the status says."""
+    status, stream = response.status_code, response.stream
+    said = b""
+    if isinstance(stream, httpx2.AsyncByteStream):
+        said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
+        await stream.aclose()
+    try:
+        is_told = isinstance(types.jsonrpc_message_adapter.validate_json(said, by_name=False), types.JSONRPCError)
+    except ValueError:
+        is_told = False
+    if is_told:
+        return httpx2.Response(status, headers={"content-type": "application/json"}, content=said, request=request)
+    why = f"it answered with HTTP status {status}"
+    if status in _LOCKED:
+        why = f"it lets nobody in without a token or a log-in (HTTP status {status})"
+    return _refused(request, why, status)
+
+
+def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY) -> httpx2.Response:
+    """An answer that fails its request alone."""
+    sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
+    error = unusable(sent.get("id", 0), why)
+    headers = {"content-type": "application/json"}
+    return httpx2.Response(status, headers=headers, content=error.model_dump_json().encode(), request=request)
+
+
+class _CarefulStream(httpx2.AsyncByteStream):
+    """A body that ends where its connection breaks, or where it is too long."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
         self._inner = inner
+        self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
         try:
             async for chunk in self._inner:
+                count += len(chunk)
+                if self._most is not None and count > self._most:
+                    logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
+                    return
                 yield chunk
         except httpx2.TransportError as error:
             logger.info("an answer of an upstream broke off (%s)", type(error).__name__)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+_SAID_BY_THE_SDK: tuple[tuple[int, str, str], ...] = (
+    (types.PARSE_ERROR, "Failed to parse ", "what it sent is no JSON-RPC message, or broke off, or is too long"),
+    (types.INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
+    (types.INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
+    (types.INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
+    (types.CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
+    (types.CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or no stream of events"),
+)
+"""Errors that the SDK makes up in place of answers, with texts of exceptions in some, and what they mean."""
+
+
+class ReadableStream:
+    """What comes from the SDK's transport, with its own errors in words of ours.
+
+    Args:
+        inner: The transport's stream.
+    """
+
+    def __init__(self, inner: ReadStream[Item]) -> None:
+        self._inner = inner
+
+    async def receive(self) -> Item:
+        """The next message."""
+        return _readable(await self._inner.receive())
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        return _readable(await self._inner.__anext__())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _readable(item: Item) -> Item:
+    if isinstance(item, SessionMessage) and isinstance(failed := item.message, types.JSONRPCError):
+        for code, beginning, why in _SAID_BY_THE_SDK:
+            if failed.error.code == code and failed.error.message.startswith(beginning) and failed.id is not None:
+                return SessionMessage(unusable(failed.id, why))
+    return item
 
 
 @asynccontextmanager
@@ -121,16 +247,19 @@ async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Cal
         NeedsAuthenticationError: It lets nobody in.
         UnreachableError: There is nobody.
     """
-    impression = _Impression(on_doubt)
+    impression = Impression(on_doubt)
     # No read limit here: a call has its own deadline, and a limit of the client would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
-    transport = _CarefulTransport(impression)
+    transport = CarefulTransport(impression)
     try:
         async with (
             httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client,
-            _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=None)) as streams,
+            _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES)) as (
+                reading,
+                writing,
+            ),
         ):
-            yield streams
+            yield ReadableStream(reading), writing
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         raise impression.explained(error) from None
 
@@ -159,28 +288,3 @@ async def _ended_in_order(transport: AbstractAsyncContextManager[Any]) -> AsyncG
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
                 await left.wait()
             shield.cancel()
-
-
-@asynccontextmanager
-async def sse_streams(url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]) -> AsyncGenerator[Any]:
-    """Speak the older transport with a stream of its own.
-
-    Raises:
-        NeedsAuthenticationError: It lets nobody in.
-        UnreachableError: There is nobody.
-    """
-    impression = _Impression(on_doubt)
-
-    def client(
-        headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
-    ) -> httpx2.AsyncClient:
-        transport = _CarefulTransport(impression)
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, transport=transport)
-
-    try:
-        async with sse_client(
-            url, headers=dict(headers), sse_read_timeout=SILENCE_SECONDS, httpx_client_factory=client
-        ) as streams:
-            yield streams
-    except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
-        raise impression.explained(error) from None

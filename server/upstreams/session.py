@@ -239,10 +239,10 @@ class UpstreamSession:
         self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
     ) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
-        response, scope = refusal_of(method), self._asking[identity]
+        response = refusal_of(method)
         if conversation is not None:
             conversation.tell(Asking(is_open=True))
-        with scope:
+        with self._asking[identity] as scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:

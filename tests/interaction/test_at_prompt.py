@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -315,7 +316,7 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
     server: Server[Any] = Server("test")
     confirmers = Confirmers(ConfirmationOptions("client", 60))
     remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileFeatures(Flow(registry, policy), context_of, confirmers, remembered).register(server)
+    FileFeatures(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(server)
     return server
 
 

@@ -1,0 +1,59 @@
+"""Servers behind a running server whose settings are edited while a call of one of them is at work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import mcp_types as types
+import pytest
+
+from tests.harness import HANDSHAKE, connected, write_config
+from tests.hostile.lying import CEILING, over_stdio
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("settings.live.calls")
+async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on(root: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    tales = {alias: tmp_path / f"tale-{alias}" for alias in ("slow", "same", "other", "gone", "fresh")}
+
+    def entry(alias: str, *deeds: str, **more: object) -> dict[str, object]:
+        return over_stdio(*deeds, env={"TALE": str(tales[alias])}, **more)
+
+    slow, same = entry("slow", f"wait:{go}"), entry("same", "honest")
+    before = {"slow": slow, "same": same, "other": entry("other", "honest"), "gone": entry("gone", "honest")}
+    after = {
+        "fresh": entry("fresh", "honest"),
+        "same": same,
+        "slow": slow,
+        "other": entry("other", "honest", rename={"echo": "say"}),
+    }
+    config = write_config(tmp_path, {"mcpServers": before})
+    answers: list[types.CallToolResult] = []
+    with anyio.fail_after(CEILING):
+        async with connected("stdio", HANDSHAKE, root, config) as client, anyio.create_task_group() as tasks:
+
+            async def call() -> None:
+                answers.append(await client.call_tool("slow__echo", {"text": "at last"}))
+
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert {f"{alias}__echo" for alias in before} <= names
+            tasks.start_soon(call)
+            while "call\n" not in tales["slow"].read_text():  # noqa: ASYNC110 - a file tells nobody of changes
+                await anyio.sleep(0.01)
+            fresh = config.with_suffix(".new")
+            fresh.write_text(json.dumps({"mcpServers": after, "proxy": {"firstListWait": 30_000}}))
+            fresh.replace(config)
+            while not {"fresh__echo", "other__say"} <= names or "gone__echo" in names:
+                await anyio.sleep(0.1)
+                names = {tool.name for tool in (await client.list_tools()).tools}
+            assert "other__echo" not in names
+            assert answers == []
+            go.touch()
+    assert isinstance(answers[0].content[0], types.TextContent)
+    assert answers[0].content[0].text == "at last"
+    starts = {alias: tale.read_text().count("start\n") for alias, tale in tales.items()}
+    assert starts == {"slow": 1, "same": 1, "other": 2, "gone": 1, "fresh": 1}

@@ -1,0 +1,142 @@
+"""Upstreams that are lost: how they come back, when they are left alone, and what is kept for them meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from anyio.abc import TaskStatus
+from mcp.client import ClientRequestContext
+
+from server.upstreams import few_at_once
+from server.upstreams.few_at_once import FewAtOnce
+from server.upstreams.questions import MOST_OPEN
+from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
+from tests.hostile.lying import CEILING, beside, over_stdio
+
+pytestmark = pytest.mark.anyio
+
+
+def pauses(monkeypatch: pytest.MonkeyPatch, first: float, last: float) -> None:
+    monkeypatch.setattr("server.upstreams.connection.FIRST_RETRY_SECONDS", first)
+    monkeypatch.setattr("server.upstreams.connection.LAST_RETRY_SECONDS", last)
+
+
+@pytest.mark.requirement("proxy.liars.return")
+async def test_a_lost_upstream_comes_back_when_it_is_wanted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses(monkeypatch, 3_600, 3_600)
+    bad = over_stdio("exit*1", env={"TALE": str(tmp_path / "tale")})
+    async with beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert "connection to the server bad was lost" in await scene.call()
+        await scene.until(lambda: scene.report()["state"] == "failed")
+        assert "not available now (state failed: it closed the connection)" in await scene.call()
+        await scene.until(lambda: scene.bad.is_connected)
+        assert await scene.call(text="back") == "back"
+        report = scene.report()
+        assert (report["state"], report["lastError"]) == ("connected", "it closed the connection")
+
+
+@pytest.mark.requirement("proxy.liars.return")
+async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_grow(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses(monkeypatch, 0.01, 0.1)
+    asked: list[float] = []
+    move_on_after = anyio.move_on_after
+
+    def noting(delay: float | None, **more: Any) -> anyio.CancelScope:
+        if delay is not None and delay <= 0.1:
+            asked.append(delay)
+        return move_on_after(delay, **more)
+
+    monkeypatch.setattr("server.upstreams.connection.anyio.move_on_after", noting)
+    async with beside(tmp_path, root, over_stdio("exit@start")) as scene:
+        await scene.until(lambda: scene.report().get("attempts", 0) >= 6)
+    assert [round(pause, 3) for pause in asked[:5]] == [0.01, 0.02, 0.04, 0.08, 0.1]
+
+
+@pytest.mark.requirement("proxy.liars.return")
+async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_it_is_wanted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses(monkeypatch, 0.01, 3_600)
+    bad = over_stdio("exit@prompts*3", env={"TALE": str(tmp_path / "tale")})
+    async with beside(tmp_path, root, bad) as scene:
+        await scene.until(lambda: scene.report()["state"] == "crashing again and again")
+        said = await scene.call()
+        assert "state crashing again and again: it ended 3 times soon after its start" in said
+        await scene.until(lambda: scene.bad.is_connected)
+        assert await scene.call(text="back") == "back"
+    assert (tmp_path / "tale").read_text().count("start\n") == 4
+
+
+@pytest.mark.requirement("proxy.liars.bounds")
+async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with beside(tmp_path, root, over_stdio("flood:question"), elicitation_callback=answer) as scene:
+        await scene.names()
+        assert await scene.call(text="hi") == "hi"
+        await scene.check_others(root)
+    assert 0 < len(asked) <= MOST_OPEN
+    assert set(asked) == {"[bad] I am coretools-mcp. Your password?"}
+
+
+@pytest.mark.requirement("proxy.liars.bounds")
+async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None:
+    async with anyio.create_task_group() as tasks:
+        few = FewAtOnce("bad", tasks)
+        begun = [few.start(anyio.sleep_forever) for _ in range(few_at_once.MOST + 10)]
+        assert begun == [True] * few_at_once.MOST + [False] * 10
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.liars.bounds")
+async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(root: Path, tmp_path: Path) -> None:
+    async with beside(tmp_path, root, over_stdio()) as scene:
+        await scene.names()
+        proxy = scene.app.proxy
+        for number in range(1_000):
+            scene.bad.resource_updated(f"x:{number % 3}")
+        assert len(proxy.untold) == 3
+        await scene.until(lambda: not proxy.untold)
+
+
+@pytest.mark.requirement("proxy.liars.bounds")
+async def test_a_call_that_an_upstream_does_not_take_ends_in_its_time(root: Path, tmp_path: Path) -> None:
+    async with beside(tmp_path, root, over_stdio("hang", timeout=1_500)) as scene:
+        await scene.names()
+        for _ in range(3):
+            assert "sent neither a result nor progress" in await scene.call(text="x" * (5 << 20))
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.sessions.room")
+async def test_a_client_that_uses_its_session_no_more_makes_room_for_the_next_one(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": {"good": over_stdio(maxSessions=2)}})
+    said: list[str] = []
+    async with our_http_server(root, config) as url, anyio.create_task_group() as tasks:
+
+        async def use(name: str, *, task_status: TaskStatus[None]) -> None:
+            async with http_client(url, "http", HANDSHAKE) as client:
+                with anyio.fail_after(CEILING):
+                    result = await client.call_tool("good__echo", {"text": name})
+                said.append(str(result.content))
+                task_status.started()
+                await anyio.sleep_forever()
+
+        for name in ("one", "two", "three"):
+            await tasks.start(use, name)
+        tasks.cancel_scope.cancel()
+    assert [name in text for name, text in zip(("one", "two", "three"), said, strict=True)] == [True] * 3

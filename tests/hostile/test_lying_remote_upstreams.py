@@ -1,0 +1,162 @@
+"""Upstreams over HTTP and SSE that lie: a request fails alone, in words of ours, and whoever is beside them goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hostile.lying import beside, over_http
+from tests.hostile.test_lying_upstreams import check_told
+
+pytestmark = pytest.mark.anyio
+
+LOST = "The connection to the server bad was lost during the call of echo"
+
+
+@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_lets_nobody_in_needs_authentication(
+    transport: str, status: int, root: Path, tmp_path: Path
+) -> None:
+    async with over_http(transport, f"status:{status}@any") as bad, beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert scene.report()["state"] == "needs authentication"
+        said = await scene.call()
+        assert "needs authentication" in said
+        assert "Authorization" in said
+        check_told(said)
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        ("status:401", "without a token or a log-in (HTTP status 401)"),
+        ("status:404", "HTTP status 404"),
+        ("status:500", "HTTP status 500"),
+        ("redirect", "another address"),
+        ("redirect-here", "another address"),
+        ("type:text/html", "neither JSON nor a stream of events"),
+        ("bad-json", "no JSON-RPC message"),
+        ("json-list", "no JSON-RPC message"),
+        ("break-off", "ended its answer before it was whole"),
+        ("break-off-json", "broke off"),
+        ("end", "ended its answer before it was whole"),
+        ("long-json", "too long"),
+        ("long", "too long"),
+        ("bomb", "is packed"),
+        ("header-flood", "could not be reached"),
+        ("no-http", "could not be reached"),
+        ("null", "no JSON-RPC message"),
+        ("deep", "no JSON-RPC message"),
+        ("odd-result", "no result of a tool"),
+        ("garbage", "no JSON-RPC message"),
+    ],
+)
+async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
+    deed: str, said: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http("http", deed) as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        answer = await scene.call(text="hi")
+        assert answer.startswith("error: ")
+        # The connection may be given up at the same moment.
+        assert said in answer or LOST in answer
+        assert "SECRET" not in answer
+        check_told(answer)
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        ("status:500", "HTTP status 500"),
+        ("redirect", "HTTP status 307"),
+        ("null", "no valid JSON-RPC message"),
+        ("deep", "no valid JSON-RPC message"),
+        ("long", LOST),
+        ("odd-result", "no result of a tool"),
+    ],
+)
+async def test_a_call_over_sse_that_gets_no_answer_fails_at_once_and_says_why(
+    deed: str, said: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http("sse", deed) as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        answer = await scene.call(text="hi")
+        assert answer.startswith("error: ")
+        assert said in answer
+        check_told(answer)
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("deed", ["", "twice", "drip", "flood:progress", "flood:log", "flood:list", "no-get@get"])
+async def test_an_honest_answer_over_http_is_found_among_all_that_a_liar_says(
+    transport: str, deed: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http(transport, deed) as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.check_others, root)
+            assert await scene.call(text="the truth") == "the truth"
+        assert scene.report()["state"] == "connected"
+
+
+@pytest.mark.requirement("proxy.liars.http")
+async def test_an_answer_on_the_wrong_stream_is_an_answer_too(root: Path, tmp_path: Path) -> None:
+    async with over_http("http", "wrong-stream", "stream@get") as bad, beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert await scene.call() == "done"
+
+
+@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: Path) -> None:
+    async with over_http(transport) as bad, beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert await scene.call(text="x" * 5_000_000) == "x" * 5_000_000
+
+
+@pytest.mark.requirement("proxy.liars.limits")
+@pytest.mark.parametrize(("transport", "deed"), [("http", "hang"), ("http", "endless"), ("sse", "hang")])
+async def test_a_call_over_http_without_an_answer_ends_in_its_time(
+    transport: str, deed: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http(transport, deed, timeout=1_500) as bad, beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        answer = await scene.call()
+        assert "sent neither a result nor progress" in answer
+        check_told(answer)
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.liars.http")
+async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.upstreams.remote.NOTE_SECONDS", 0.2)
+    liar = over_http("http", "hang-once", "hang@cancelled", timeout=4_000)
+    async with liar as bad, beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert "sent neither a result nor progress" in await scene.call()
+        # The word that this call is not waited for any more is not accepted, and stands before the next one.
+        assert await scene.call(text="hi") == "hi"
+
+
+@pytest.mark.requirement("proxy.liars.start")
+async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
+    bad = {"url": "http://127.0.0.1:9/mcp", "trust": True}
+    async with beside(tmp_path, root, bad) as scene:
+        await scene.names()
+        assert scene.report().get("problem") == "nobody answers at its address"
+        said = await scene.call()
+        assert "nobody answers at its address" in said
+        assert "127.0.0.1" not in said
+        await scene.check_others(root)
