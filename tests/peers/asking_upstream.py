@@ -309,7 +309,7 @@ class Upstream(Server[Any]):
     async def _tool_say_closed(self, ctx: Any, params: Json, arguments: Json) -> Json:
         """Fail with the code that the SDK keeps for lost connections."""
         del ctx, params, arguments
-        raise MCPError(code=-32000, message="the shop is closed", data={"opens": "at nine"})
+        raise MCPError(code=-32000, message="the shop is closed")
 
     # Questions ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from server.upstreams.chain import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
 from tests.conformance.suite import listening
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (
@@ -99,6 +100,18 @@ async def until_listed(client: WireClient, *wanted: str) -> set[str]:
     while not {*wanted} <= (names := set(await client.listed("tools"))):  # noqa: ASYNC110 - it may be told before
         await anyio.sleep(0.05)
     return names
+
+
+@pytest.mark.requirement("relay.ring")
+def test_what_has_come_through_a_server_is_not_listed_to_it_again_and_clients_see_no_numbers() -> None:
+    plain, passed = {"name": "plain"}, {"name": "passed", "_meta": {CHAIN_KEY: ["one", "two"], "kept": 1}}
+    for asker, names in (("one", ["plain"]), ("two", ["plain"]), ("three", ["plain", "passed"])):
+        listed = listed_for({CHAIN_KEY: [asker]}, [plain, passed])
+        assert [item["name"] for item in listed] == names
+        assert listed[0]["_meta"] == {CHAIN_KEY: [THIS_SERVER]}
+    assert listed_for({}, [plain, passed]) == [plain, {"name": "passed", "_meta": {"kept": 1}}]
+    far = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MOST_HOPS)]}}
+    assert listed_for({CHAIN_KEY: ["one"]}, [far]) == []
 
 
 def free_port() -> int:

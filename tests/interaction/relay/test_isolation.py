@@ -184,16 +184,20 @@ async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Pat
 @pytest.mark.requirement("proxy.limits")
 @by_era
 async def test_one_client_more_than_max_sessions_is_refused_readably(era: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
     async with (
         network(tmp_path, {"up": stdio_entry(era, maxSessions=1)}) as served,
         served.client(era, "bob") as bob,
         served.client(era, "ada") as ada,
+        anyio.create_task_group() as calls,
     ):
-        await ada.told("up__whoami")
+        calls.start_soon(ada.call, "up__wait", {"mark": str(mark)})
+        await until_there(mark.with_suffix(".began"))
         result = await bob.call("up__whoami", {})
         assert result["isError"]
         assert "mcpServers.up.maxSessions" in result["content"][0]["text"]
         assert await ada.told("up__whoami")
+        calls.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("proxy.limits")
