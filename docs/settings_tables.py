@@ -14,7 +14,6 @@ from pathlib import Path
 from server.settings import models, proxy_models, tool_models
 from server.settings.errors import dotted
 from server.settings.explaining import Described, described_keys
-from server.settings.section import NotUsed
 from server.settings.spellings import OTHER_SPELLINGS
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
@@ -75,7 +74,7 @@ def keys() -> str:
         section = key.path.partition(".")[0]
         is_value = "." not in key.path and key.path not in TITLES
         rows[GENERAL if is_value else section].append(row(key, sentences))
-    head = "| Key | Type | Default | What it does | Used |\n| --- | --- | --- | --- | --- |\n"
+    head = "| Key | Type | Default | What it does |\n| --- | --- | --- | --- |\n"
     parts: list[str] = []
     for section, title in TITLES.items():
         heading = title if section == GENERAL else f"`{section}`: {title}"
@@ -86,12 +85,7 @@ def keys() -> str:
 def row(key: Described, sentences: Mapping[tuple[str, str], str]) -> str:
     """The row of one key."""
     said = sentences[key.section.__name__, key.attribute]
-    return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} | {used(key)} |"
-
-
-def used(key: Described) -> str:
-    """Whether this version acts on a key."""
-    return "no" if isinstance(key.mark, NotUsed) else "yes"
+    return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} |"
 
 
 def docstrings() -> dict[tuple[str, str], str]:

@@ -32,11 +32,13 @@ from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
+from server.parameter_headers import ParameterHeaders
 from server.permissions import permission_policy, rule_keeper
 from server.prompts import AT
 from server.roots import WorkspacePolicy, ask_roots
 from server.settings import SettingsReport
 from server.tool_requests import ToolRequests
+from server.upstreams.features import Own
 from server.upstreams.proxy import Proxy, Surroundings
 from server.url_access import UrlAccess
 from tools.builtins import builtin_tools
@@ -81,6 +83,7 @@ class App:
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
+        self._parameter_headers = ParameterHeaders(self.registry)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
@@ -106,18 +109,7 @@ class App:
         self._audit.warn_of_roots(settings.workspace.roots)
         self._bus = InMemorySubscriptionBus()
         self._announcements = Announcements(self._bus, self.clients.sessions)
-        self.proxy = Proxy(
-            report,
-            Surroundings(
-                registry=self.registry,
-                served_over=served_over,
-                key_of=lambda ctx: client_key(ctx) or "",
-                own_prompts=lambda: frozenset({AT}) if settings.tools.built_in else frozenset(),
-                before=self._before,
-                bus=self._bus,
-                changed=lambda kind: self._announcements.note(kind, self._tasks),
-            ),
-        )
+        self.proxy = self._build_proxy(served_over)
         self.pool = self.proxy.pool
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
@@ -139,11 +131,26 @@ class App:
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
+            listed=self._tell_headers,
             modes_changed=lambda sessions: self._announcements.tell("tools", sessions),
         )
         self._remembered = MemoryResources(memory, self._todos)
         self.server = self._build_server()
         self.registry.on_change(self._tools_changed)
+
+    def _build_proxy(self, served_over: ServedOver) -> Proxy:
+        return Proxy(
+            self._report,
+            Surroundings(
+                registry=self.registry,
+                served_over=served_over,
+                key_of=lambda ctx: client_key(ctx) or "",
+                own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
+                before=self._before,
+                bus=self._bus,
+                changed=lambda kind: self._announcements.note(kind, self._tasks),
+            ),
+        )
 
     def _build_server(self) -> CoreServer:
         with warnings.catch_warnings():
@@ -161,7 +168,13 @@ class App:
             )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
         server.has_upstreams = bool(self._report.upstreams)
-        FileFeatures(self._flow, self._contexts.of, self._confirmers, self._remembered).register(server)
+        FileFeatures(
+            self._flow,
+            self._contexts.of,
+            lambda ctx: self.clients.of(ctx).at_work(),
+            self._confirmers,
+            self._remembered,
+        ).register(server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         server.middleware.clear()
         server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
@@ -213,6 +226,10 @@ class App:
         self.tools.forget_listings()
         self._announcements.note("tools", self._tasks)
 
+    def _tell_headers(self) -> None:
+        # Until now the SDK came to the list before each call, so that none overtakes the first one.
+        self.server.get_tool_input_schema = self._parameter_headers.schema
+
     async def _before(self, ctx: RequestContext) -> None:
         """Every request of a client that is really there begins with this."""
         self.start_upstreams(ctx)
@@ -221,9 +238,9 @@ class App:
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
-        self.clients.follow(ctx)
+        is_new = self.clients.follow(ctx)
         self.start_upstreams(ctx)
-        if self._workspaces.follows_client and self._tasks is not None:
+        if is_new and self._workspaces.follows_client and self._tasks is not None:
             self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:

@@ -14,13 +14,16 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from uuid import UUID
 
 from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from server.sdk_seams import connection_of
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.jobs import JobTable
@@ -28,7 +31,7 @@ from tools.execution.jobs import JobTable
 RequestContext = ServerRequestContext[Any, Any]
 
 MAX_CLIENTS = 10_000
-"""Client states kept; the one that was silent longest goes first. The SDK keeps as many HTTP sessions."""
+"""Client states kept; the one that was silent longest goes first. More than there are sessions and tokens at once."""
 
 MOST_CALLS = 256
 """Calls that one client over the network may have at work at once: each holds its result until that is read. Over stdio
@@ -45,6 +48,13 @@ STDIO_KEY = "stdio"
 
 SESSION_KEYS = ("http:", "sse:")
 """What the keys of clients begin with that show no token."""
+
+
+class TooManyCallsError(ToolError):
+    """A client of the network has that many at work."""
+
+    def __init__(self) -> None:
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Client:
         state: What tools may know of it.
         readable: Folders whose files it may read beside its workspace.
         roots: The folders it works in, `None` while that is not known.
-        sessions: Ways to notify it outside of its requests, where the era has them.
+        sessions: A way to notify it outside of its requests for each of its connections, where the era has them.
         last_seen: Monotonic seconds of its latest request.
         calls: How many calls of it are at work.
     """
@@ -76,7 +86,7 @@ class Client:
     state: ClientState
     readable: tuple[str, ...] = ()
     roots: ClientRoots | None = None
-    sessions: set[ServerSession] = field(default_factory=set[ServerSession])
+    sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
     last_seen: float = field(default_factory=time.monotonic)
     calls: int = 0
 
@@ -85,15 +95,16 @@ class Client:
         """Count a call.
 
         Raises:
-            ToolError: `too_many_calls`: a client of the network has that many at work.
+            TooManyCallsError: A client of the network has that many at work.
         """
         if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
-            raise ToolError(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
+            raise TooManyCallsError
         self.calls += 1
         try:
             yield
         finally:
             self.calls -= 1
+            self.last_seen = time.monotonic()
 
 
 class ClientTable:
@@ -132,28 +143,35 @@ class ClientTable:
                 self._look_later(self._idle_seconds)
             state = ClientState(key, self._approval_mode, jobs=JobTable())
             client = self._clients[key] = Client(state, self._readable(key))
+            if key.startswith(SESSION_KEYS):
+                # From its first request on: it may never say that it is initialized.
+                connection_of(ctx.session).exit_stack.callback(self._ended, client)
         client.last_seen = time.monotonic()
         self._clients.move_to_end(key)
         return client
 
-    def follow(self, ctx: RequestContext) -> None:
-        """Remember the session of a request until it ends; a client that is nothing but its session ends with it."""
-        client = self.of(ctx)
-        client.sessions.add(ctx.session)
-        # The SDK has no public way to hear of the end of a connection.
-        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-        connection.exit_stack.callback(self._ended, client, ctx.session)
+    def follow(self, ctx: RequestContext) -> bool:
+        """Remember a way to notify the client of a request until its connection ends.
 
-    def _ended(self, client: Client, session: ServerSession) -> None:
-        client.sessions.discard(session)
-        key = client.state.key
-        if key.startswith(SESSION_KEYS) and self._clients.get(key) is client:
-            self._on_forget(self._clients.pop(key).state)
+        Returns:
+            Whether there was none for this connection yet: a client may say any number of times that it is initialized.
+        """
+        sessions, connection = self.of(ctx).sessions, connection_of(ctx.session)
+        if connection in sessions:
+            return False
+        sessions[connection] = ctx.session
+        connection.exit_stack.callback(sessions.pop, connection, None)
+        return True
+
+    def _ended(self, client: Client) -> None:
+        """Forget a client that is nothing but its session."""
+        if self._clients.get(client.state.key) is client:
+            self._on_forget(self._clients.pop(client.state.key).state)
 
     def sessions(self) -> Iterator[ServerSession]:
         """The sessions of all clients that can be notified."""
         for client in tuple(self._clients.values()):
-            yield from tuple(client.sessions)
+            yield from tuple(client.sessions.values())
 
     def job_tables(self) -> list[JobTable]:
         """What all clients run in the background."""
@@ -172,11 +190,16 @@ class ClientTable:
             self._look_later(oldest.last_seen + self._idle_seconds - time.monotonic() + LOOK_SECONDS)
 
     def _forget_silent(self) -> None:
-        horizon = time.monotonic() - self._idle_seconds
-        while self._clients:
+        now = time.monotonic()
+        for _ in range(len(self._clients)):
             key, oldest = next(iter(self._clients.items()))
-            if key == STDIO_KEY or (oldest.last_seen >= horizon and len(self._clients) < MAX_CLIENTS):
+            if key == STDIO_KEY or (oldest.last_seen >= now - self._idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
+            if oldest.calls:
+                # It waits for us.
+                oldest.last_seen = now
+                self._clients.move_to_end(key)
+                continue
             self._on_forget(self._clients.pop(key).state)
 
 
@@ -190,8 +213,17 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"token:{token.client_id}"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
-    if request.url.path.startswith("/messages"):
-        session = request.query_params.get("session_id")
-        return f"{SESSION_KEYS[1]}{session}" if session else None
+    # Not of `request.url`, which is built anew for each request.
+    if request.scope["path"].startswith("/messages"):
+        return f"{SESSION_KEYS[1]}{sse_session(request.query_params.get('session_id'))}"
     session = request.headers.get("mcp-session-id")
     return f"{SESSION_KEYS[0]}{session}" if session else None
+
+
+def sse_session(spelled: str | None) -> str:
+    """The session over SSE that a request names; it may be spelled in many ways, all of which the SDK understands.
+
+    Raises:
+        ValueError: It names none.
+    """
+    return UUID(hex=spelled or "").hex

@@ -48,7 +48,11 @@ class Contexts:
     def of_relayed(self, ctx: RequestContext, client: Client, exchange: Exchange) -> CallContext:
         """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
         workspace = self.workspaces.workspace(client.roots, client.readable)
-        return CallContext(**self._fields(ctx, client, workspace), exchange=exchange)
+        fields: dict[str, Any] = {
+            **self._fields(ctx, client, workspace),
+            "progress": _untold,
+        }  # the upstream tells its own
+        return CallContext(**fields, exchange=exchange)
 
     def bare(self, state: ClientState) -> ToolContext:
         """What a call would act in of a client that names no roots."""
@@ -70,3 +74,8 @@ def _progress_of(ctx: RequestContext) -> Any:
         await ctx.session.report_progress(done, total, message)
 
     return progress
+
+
+async def _untold(done: float, total: float | None, message: str) -> None:
+    """Progress of our own that nobody hears of."""
+    del done, total, message

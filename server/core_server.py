@@ -9,6 +9,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
 from server.clients import RequestContext
+from server.sdk_seams import connection_of
 from server.settings import SettingsReport
 
 INSTRUCTIONS = (
@@ -66,8 +67,7 @@ class CoreServer(Server[dict[str, Any]]):
 
 def is_open(ctx: RequestContext) -> bool:
     """Whether this is a request of a client that has introduced itself; others are refused by the SDK."""
-    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    return ctx.request_id is not None and connection.initialize_accepted
+    return ctx.request_id is not None and connection_of(ctx.session).initialize_accepted
 
 
 def instructions(report: SettingsReport) -> str | None:

@@ -8,22 +8,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
-from mcp.server.connection import Connection
-from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.transport_context import TransportContext
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
+from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_CAPABILITIES = "coretools-mcp/capabilities"
+"""Under this key a connection of the SDK keeps them."""
+
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
+
+
+USUAL_LEVEL = "info"
+"""The level for a client of the handshake era that has chosen none (ours)."""
+
+_LEVEL_KEY = "coretools-mcp/logLevel"
 
 
 class NotAskedError(Exception):
@@ -45,7 +52,7 @@ class Exchange:
         is_resumed: Whether this request goes on with an earlier one, whose consent holds.
     """
 
-    outbound: DispatchContext[TransportContext]
+    outbound: Outbound
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -80,9 +87,21 @@ class Exchange:
 
     @property
     def log_level(self) -> str | None:
-        """The least level of log messages that this request wants to see, where it says so."""
+        """The least level of log messages that this request wants to see, where it wants any."""
+        if not self.is_modern:
+            return self.chosen_level or USUAL_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
         return level if level in LEVELS else None
+
+    @property
+    def chosen_level(self) -> str | None:
+        """The level that a client of the handshake era has chosen for its connection."""
+        return self.connection.state.get(_LEVEL_KEY) if isinstance(self.connection, Connection) else None
+
+    def choose_level(self, level: str) -> None:
+        """It chooses a level, from now on."""
+        if isinstance(self.connection, Connection):
+            self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
         """Whether the client has announced that it takes requests of this kind."""
@@ -106,8 +125,7 @@ class Exchange:
         """The client outside of this request, where its revision allows to reach it there."""
         if not isinstance(self.connection, Connection):
             return None
-        outbound = cast("DispatchContext[TransportContext]", self.connection)
-        return replace(self, outbound=outbound, params={}, carried={}, is_resumed=False)
+        return replace(self, outbound=cast("Outbound", self.connection), params={}, carried={}, is_resumed=False)
 
     def at_end(self, callback: Callable[[], object]) -> None:
         """Call this when the client's connection ends, where its revision has such."""
@@ -147,6 +165,17 @@ class Exchange:
             raise NotAskedError from None
 
 
+def _capabilities(connection: Connection) -> Json:
+    """What the client announced; a connection of the handshake era announces it once."""
+    known = connection.state.get(_CAPABILITIES)
+    if known is None:
+        announced = connection.client_capabilities
+        known = announced.model_dump(by_alias=True, mode="json", exclude_none=True) if announced is not None else {}
+        if connection.initialize_accepted:
+            connection.state[_CAPABILITIES] = known
+    return known
+
+
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     """The exchange of a request that the SDK hands to a handler or a middleware.
 
@@ -154,16 +183,13 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         ctx: The request.
         client_key: Whose it is.
     """
-    # The SDK has no public way to send what it has no model for.
-    outbound = ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    capabilities = ctx.session.client_capabilities
+    connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     return Exchange(
-        outbound=cast("DispatchContext[TransportContext]", outbound),
+        outbound=outbound_of(ctx.session),
         params=ctx.params or {},
         version=ctx.protocol_version,
-        capabilities=capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if capabilities else {},
+        capabilities=_capabilities(connection),
         client_key=client_key,
         connection=None if is_modern else connection,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from server.clients import RequestContext
+from server.clients import RequestContext, TooManyCallsError
 from server.consent.confirmers import Confirmers
 from server.exposure import complete, completion_to_wire, contents_to_wire, prompt_to_wire
 from server.memory_resources import MemoryResources
@@ -30,6 +31,7 @@ from tools.registry import ToolRegistry
 logger = logging.getLogger(__name__)
 
 ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
+AtWork = Callable[[RequestContext], AbstractContextManager[None]]
 Wire = dict[str, Any]
 
 _LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}
@@ -42,13 +44,22 @@ class FileFeatures:
     Args:
         flow: Where calls run.
         context_of: Whose request it is, and where it may act.
+        at_work: Counts a request as a call of its client is counted.
         confirmers: Ask for consent where a rule demands it.
         remembered: What is remembered; it comes beside the files.
     """
 
-    def __init__(self, flow: Flow, context_of: ContextOf, confirmers: Confirmers, remembered: MemoryResources) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        context_of: ContextOf,
+        at_work: AtWork,
+        confirmers: Confirmers,
+        remembered: MemoryResources,
+    ) -> None:
         self._flow = flow
         self._context_of = context_of
+        self._at_work = at_work
         self._confirmers = confirmers
         self._remembered = remembered
 
@@ -58,14 +69,18 @@ class FileFeatures:
         has_prompt, has_files = "read_many_files" in names, "read_file" in names
         page = types.PaginatedRequestParams
         if has_prompt:
-            server.add_request_handler("prompts/list", page, _guarded(self._list_prompts))
-            server.add_request_handler("prompts/get", types.GetPromptRequestParams, _guarded(self._get_prompt))
+            server.add_request_handler("prompts/list", page, self._guarded(self._list_prompts))
+            server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._guarded(self._get_prompt))
         if has_files:
-            server.add_request_handler("resources/list", page, _guarded(self._list_resources))
-            server.add_request_handler("resources/templates/list", page, _guarded(self._list_templates))
-            server.add_request_handler("resources/read", types.ReadResourceRequestParams, _guarded(self._read_resource))
+            server.add_request_handler("resources/list", page, self._guarded(self._list_resources))
+            server.add_request_handler("resources/templates/list", page, self._guarded(self._list_templates))
+            server.add_request_handler(
+                "resources/read", types.ReadResourceRequestParams, self._guarded(self._read_resource)
+            )
         if "list_directory" in names and (has_prompt or has_files):
-            server.add_request_handler("completion/complete", types.CompleteRequestParams, _guarded(self._complete))
+            server.add_request_handler(
+                "completion/complete", types.CompleteRequestParams, self._guarded(self._complete)
+            )
 
     @cached_property
     def _unpublished(self) -> Flow:
@@ -153,6 +168,26 @@ class FileFeatures:
     ) -> Confirmer:
         return self._confirmers.of(ctx, params, context.client.key)
 
+    def _guarded(
+        self, handler: Callable[[RequestContext, Any], Awaitable[Wire]]
+    ) -> Callable[[RequestContext, Any], Any]:
+        """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
+
+        async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
+            try:
+                with self._at_work(ctx):
+                    return await handler(ctx, params)
+            except MCPError:
+                raise
+            except TooManyCallsError as error:
+                raise MCPError(code=types.INVALID_REQUEST, message=error.message) from None
+            except Exception as error:
+                logger.exception("%s raised %s", ctx.method, type(error).__name__)
+                message = "The request failed because of an internal error; the server's log has the details."
+                raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
+
+        return guarded
+
 
 class _NobodyIsAsked:
     """Nobody wants a question with every key: what would have to be asked for is not proposed."""
@@ -167,19 +202,3 @@ def _runner(flow: Flow, context: ToolContext, confirmer: Confirmer) -> Runner:
         return await flow.run(call, context, confirmer)
 
     return run
-
-
-def _guarded(handler: Callable[[RequestContext, Any], Awaitable[Wire]]) -> Callable[[RequestContext, Any], Any]:
-    """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
-
-    async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
-        try:
-            return await handler(ctx, params)
-        except MCPError:
-            raise
-        except Exception as error:
-            logger.exception("%s raised %s", ctx.method, type(error).__name__)
-            message = "The request failed because of an internal error; the server's log has the details."
-            raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
-
-    return guarded

@@ -54,8 +54,7 @@ def serve(report: SettingsReport, transport: Transport) -> None:
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
-        _allow_connections()
-        anyio.run(_serve_http, report, options, listener)
+        anyio.run(_serve_http, report, options, listener, _allow_connections())
 
 
 async def _serve_stdio(report: SettingsReport) -> None:
@@ -72,7 +71,7 @@ async def _serve_stdio(report: SettingsReport) -> None:
         group.cancel_scope.cancel()
 
 
-async def _serve_http(report: SettingsReport, options: HttpOptions, listener: socket.socket) -> None:
+async def _serve_http(report: SettingsReport, options: HttpOptions, listener: socket.socket, descriptors: int) -> None:
     from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
     app = App(report, "network")
@@ -81,20 +80,33 @@ async def _serve_http(report: SettingsReport, options: HttpOptions, listener: so
         group.start_soon(_stop_on_signal, stopping.set)
         async with app.running():
             app.start_upstreams()
-            await serve_http(app.server, options, listener, stopping, lambda: app.pool.is_settled)
+            await serve_http(
+                app.server,
+                options,
+                listener,
+                stopping,
+                is_ready=lambda: app.pool.is_settled,
+                descriptors=descriptors,
+            )
         group.cancel_scope.cancel()
 
 
-def _allow_connections() -> None:
-    """Have room for the descriptors of many clients; usual limits are 1,024 and, for those who ask, far more."""
+def _allow_connections() -> int:
+    """Have room for the descriptors of many clients; usual limits are 1,024 and, for those who ask, far more.
+
+    Returns:
+        How many there may be.
+    """
     if sys.platform == "win32":
-        return
+        return DESCRIPTORS
     import resource  # noqa: PLC0415 - not on every system
 
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
-    if least != resource.RLIM_INFINITY and least < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    if least == resource.RLIM_INFINITY or least >= wanted:
+        return DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

@@ -17,10 +17,13 @@ from server.contexts import Contexts
 from server.core_server import is_open
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
-from server.exposure import DisplayPlace, complete, result_to_wire, tool_to_wire
+from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
+from server.transports.lines import ReadyList
+from server.upstreams.chain import is_asked_by_its_like, list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.peer import as_mapping
+from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from tools.contract.base import BaseTool
 from tools.contract.confirmation import Question
@@ -44,6 +47,9 @@ NO_AGENTS = (
 """Who knows the tool from elsewhere calls it."""
 
 
+_NO_ANSWER = types.InputResponseRequestParams()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRequests:
     """Answers requests about tools.
@@ -57,6 +63,7 @@ class ToolRequests:
         custom_tools: Those found by a command, which may still be looked for.
         is_built_in: Whether the built-in tools are there, else their names are for others.
         display: Where what people see of a result goes.
+        listed: Told that the tools are listed.
         modes_changed: Tells sessions whose approval mode is another one now.
     """
 
@@ -68,6 +75,7 @@ class ToolRequests:
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
+    listed: Callable[[], None]
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
     _listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
 
@@ -77,16 +85,19 @@ class ToolRequests:
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
-        client = self.contexts.client(ctx)
-        await self.delivery.pool.wait_for_first_list()
+        client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        await self.delivery.pool.wait_for_first_list(LIKE_SECONDS if is_asked_by_its_like(meta) else None)
         await self.custom_tools.wait_for_first_list()
+        self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": tools, **LISTS}
-        return complete(listing, ctx.protocol_version)
+            listed = ReadyList(listed_for({}, tools))
+            listing = self._listings[plans, shows_forms] = {"tools": listed, "all": tools}
+        tools = listed_for(meta, listing["all"]) if is_asked_by_its_like(meta) else listing["tools"]
+        return {"tools": tools, **LISTS, **list_meta(meta)}
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see.
@@ -180,7 +191,7 @@ class ToolRequests:
             is_of_agents = params.name == DELEGATING and self.is_built_in
             raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
         if client.state.approval_mode is not mode:
-            await self.modes_changed(list(client.sessions))
+            await self.modes_changed(list(client.sessions.values()))
         return outcome
 
 
@@ -196,6 +207,8 @@ def _is_planning(client: Client) -> bool:
 def _answered(ctx: RequestContext) -> types.InputResponseRequestParams:
     """The answer to a question of ours that a request carries, if there is one."""
     params = ctx.params or {}
+    if "inputResponses" not in params:
+        return _NO_ANSWER
     responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
     given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
     fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}

@@ -1,4 +1,4 @@
-"""Starting real servers and connecting real clients, over every transport and in both protocol eras."""
+"""Starting real servers and connecting real clients, over every transport and in every protocol revision."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import anyio
 import anyio.abc
+import mcp_types as types
 from mcp.client import Client
+from mcp.client._memory import InMemoryTransport
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
 
 from server.app import App
 from server.settings import load_settings
@@ -23,18 +29,53 @@ ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
 PEERS = ROOT / "tests" / "peers"
 
-MODERN = "2026-07-28"
-HANDSHAKE = "legacy"
+HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The revisions that begin with a handshake."""
 
-ROUTES = [
-    ("stdio", HANDSHAKE),
-    ("stdio", MODERN),
-    ("http", HANDSHAKE),
-    ("http", MODERN),
-    ("sse", HANDSHAKE),
-    ("sse", MODERN),
-]
-"""Every transport with every era that real clients speak over it."""
+HANDSHAKE = "legacy"
+"""A client of the SDK as it is, with a handshake; it proposes the latest of them."""
+
+MODERN = "2026-07-28"
+REVISIONS = (*HANDSHAKES, MODERN)
+
+
+class Route(NamedTuple):
+    """A transport, and the protocol revision that is spoken over it."""
+
+    transport: str
+    revision: str
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether there is no handshake, so that questions are results."""
+        return self.revision == MODERN
+
+    @property
+    def is_network(self) -> bool:
+        """Whether clients reach the server over HTTP."""
+        return self.transport in ("http", "sse")
+
+    @property
+    def tells_clients_apart(self) -> bool:
+        """Whether the server knows one client from another."""
+        return not (self.is_network and self.is_modern)
+
+    @property
+    def has_forms(self) -> bool:
+        """Whether the revision has questions to a person."""
+        return self.revision not in ("2024-11-05", "2025-03-26")
+
+    def __str__(self) -> str:
+        return f"{self.transport}-{self.revision}"
+
+
+TRANSPORTS = ("memory", "stdio", "sse", "http")
+"""Over `http` the revisions with a handshake have sessions, and 2026-07-28 has none: each request stands for itself."""
+
+ROUTES = [Route(transport, revision) for transport in TRANSPORTS for revision in REVISIONS]
+
+Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+Wire = AbstractAsyncContextManager[Streams]
 
 
 def stdio_upstream(**more: Any) -> dict[str, Any]:
@@ -94,39 +135,92 @@ async def our_http_server(root: Path | None, config: Path | None, transport: str
         yield url
 
 
-def http_client(url: str, transport: str, mode: str, **callbacks: Any) -> Client:
-    """A client of the SDK for a server that is listening already."""
+class _Older:
+    """What a client sends, as one of an older revision introduces itself: that of the SDK proposes the latest alone."""
+
+    def __init__(self, stream: WriteStream[SessionMessage], revision: str) -> None:
+        self._stream = stream
+        self._revision = revision
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
+            params: dict[str, Any] = {**(message.params or {}), "protocolVersion": self._revision}
+            if not Route("", self._revision).has_forms:
+                params["capabilities"] = {**params["capabilities"]}
+                params["capabilities"].pop("elicitation", None)
+            item = SessionMessage(message.model_copy(update={"params": params}), item.metadata)
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+
+
+@asynccontextmanager
+async def _proposing(revision: str, wire: Wire) -> AsyncGenerator[Streams]:
+    async with wire as (reading, writing):
+        yield reading, _Older(writing, revision)
+
+
+@asynccontextmanager
+async def speaking(revision: str, wire: Wire, **callbacks: Any) -> AsyncGenerator[Client]:
+    """A client of the SDK that speaks this revision over any transport."""
     callbacks.setdefault("cache", None)
-    if transport == "sse":
-        reach: AbstractAsyncContextManager[Any] = sse_client(f"{url}/sse")
-        return Client(reach, mode=mode, **callbacks)
-    return Client(f"{url}/mcp", mode=mode, **callbacks)
+    if revision in HANDSHAKES:
+        async with Client(_proposing(revision, wire), mode="legacy", **callbacks) as client:
+            assert client.session.protocol_version == revision
+            yield client
+        return
+    async with Client(wire, mode=revision, **callbacks) as client:
+        yield client
+
+
+def http_client(url: str, transport: str, revision: str, **callbacks: Any) -> AbstractAsyncContextManager[Client]:
+    """A client of the SDK for a server that is listening already."""
+    wire = sse_client(f"{url}/sse") if transport == "sse" else streamable_http_client(f"{url}/mcp")
+    return speaking(revision, wire, **callbacks)
 
 
 @asynccontextmanager
 async def connected(
-    transport: str, mode: str, root: Path | None, config: Path | None = None, **callbacks: Any
+    transport: str, revision: str, root: Path | None, config: Path | None = None, **callbacks: Any
 ) -> AsyncGenerator[Client]:
     """A client connected to a server of its own."""
-    callbacks.setdefault("cache", None)
-    if transport == "stdio":
-        parameters = StdioServerParameters(command=sys.executable, args=server_arguments(root, config))
-        async with Client(parameters, mode=mode, **callbacks) as client:
+    if transport == "memory":
+        async with in_memory(revision, root, config, **callbacks) as client:
             yield client
-        return
-    async with (
-        our_http_server(root, config) as url,
-        http_client(url, transport, mode, **callbacks) as client,
-    ):
-        yield client
+    elif transport == "stdio":
+        parameters = StdioServerParameters(command=sys.executable, args=server_arguments(root, config))
+        async with speaking(revision, stdio_client(parameters), **callbacks) as client:
+            yield client
+    else:
+        async with (
+            our_http_server(root, config) as url,
+            http_client(url, transport, revision, **callbacks) as client,
+        ):
+            yield client
 
 
 @asynccontextmanager
 async def in_memory(
-    mode: str, root: Path | None, config: Path | None = None, **callbacks: Any
+    revision: str, root: Path | None, config: Path | None = None, **callbacks: Any
 ) -> AsyncGenerator[Client]:
     """A real client of the whole server without a process between them."""
     overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
     app = App(load_settings([str(config)] if config else [], overrides, {}), "stdio")
-    async with app.running(), Client(app.server, mode=mode, cache=None, **callbacks) as client:
-        yield client
+    async with app.running():
+        if revision in HANDSHAKES:
+            async with speaking(revision, InMemoryTransport(app.server), **callbacks) as client:
+                yield client
+            return
+        async with Client(app.server, mode=revision, cache=None, **callbacks) as client:
+            yield client

@@ -132,7 +132,7 @@ def _allowing(permission: Permission) -> str:
 
 def _refusal(judged: Judgement, answer: Answer) -> str:
     match answer.channel:
-        case Channel.FORM:
+        case Channel.FORM | Channel.EARLIER:
             said = f" Their reason: {answer.reason}" if answer.reason else ""
             return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
         case Channel.DECLINED:

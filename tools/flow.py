@@ -22,7 +22,7 @@ from tools.audit import Audit, AuditEntry
 from tools.consent import Judgement, question_of, refusal_of, require_consent
 from tools.contract.base import BaseTool
 from tools.contract.blocking import run_blocking
-from tools.contract.confirmation import Answer, Confirmer, Pending, Question, Unavailable
+from tools.contract.confirmation import Answer, Channel, Confirmer, Pending, Question, Unavailable
 from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
@@ -172,6 +172,8 @@ class Flow:
         remembered: Remembered | None = None
         try:
             require_consent(judged, answer)
+            if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
+                judged.tool.consented(context.client.key)
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             if choice is not None and choice.rules:
                 remembered = await remember(choice, context.client, self.policy, self.keeper)

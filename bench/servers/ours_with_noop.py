@@ -7,9 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from server import serving
+from server import cli, serving
 from server.app import App
-from server.settings import load_settings
 from tools.contract.base import READS, Kind
 from tools.contract.builtin_tool import BuiltinTool
 from tools.contract.context import ToolContext
@@ -52,6 +51,7 @@ class AppWithHello(App):
 
 if __name__ == "__main__":
     serving.App = AppWithHello
-    overrides = {"workspace": {"roots": [sys.argv[1]]}}
-    serving.serve(load_settings([], overrides, {}), "stdio")
-    serving.leave(0)
+    arguments = ["serve", "--workspace", sys.argv[1]]
+    if "http" in sys.argv[2:]:
+        arguments += ["--transport", "http", "--port", "0"]
+    raise SystemExit(cli.main(arguments))

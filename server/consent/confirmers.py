@@ -120,7 +120,7 @@ class AlreadyConsented:
     async def ask(self, question: Question) -> Answer:
         """Yes, to the same action: the state of the round is bound to it."""
         del question
-        return Answer(Decision.ONCE)
+        return Answer(Decision.ONCE, Channel.EARLIER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from server.settings.errors import KeyPath
 from server.settings.files import real_path
 from server.settings.layers import FileState
 from server.settings.variables import HINT
-from server.upstreams.catalog import NameMap
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
+from server.upstreams.names import NameMap
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import EVERYTHING
 from tools.builtins import builtin_tools

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from server.exposure import tool_to_wire
-from server.upstreams.catalog import NameMap
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.names import NameMap
 from tools.contract.base import BaseTool
 from tools.display import visible_line
 

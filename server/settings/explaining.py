@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from server.settings.errors import KeyPath, dotted
-from server.settings.keys import Key, Mark, key_at, keys_of, wire_default
+from server.settings.keys import Key, key_at, keys_of, wire_default
 from server.settings.models import Settings
 from server.settings.section import MILLISECONDS, Expected, Section
 
@@ -33,7 +33,6 @@ class Described:
         path: Its dotted path; `NAME` stands for a name that the operator chooses.
         type: What its value has to be, in words.
         default: What counts where nobody gives it, as JSON has it.
-        mark: Whether this version acts on it.
         section: The section it stands in.
         attribute: Its name there.
     """
@@ -41,21 +40,19 @@ class Described:
     path: str
     type: str
     default: Any
-    mark: Mark
     section: type[Section]
     attribute: str
 
 
-def described_keys(section: type[Section] = Settings, path: KeyPath = (), above: Mark = None) -> Iterator[Described]:
+def described_keys(section: type[Section] = Settings, path: KeyPath = ()) -> Iterator[Described]:
     """Every key that holds a value or a table of named sections, in the order of the models."""
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
-        mark = key.mark or above
         here = (*path, name)
         if key.section is None or key.named:
-            yield Described(dotted(here), words(key), wire_default(key), mark, section, attribute)
+            yield Described(dotted(here), words(key), wire_default(key), section, attribute)
         if key.section is not None:
-            yield from described_keys(key.section, (*here, "NAME") if key.named else here, mark)
+            yield from described_keys(key.section, (*here, "NAME") if key.named else here)
 
 
 def words(key: Key) -> str:

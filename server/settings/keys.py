@@ -11,10 +11,7 @@ from pydantic.fields import FieldInfo
 
 from server.settings.errors import KeyPath
 from server.settings.models import Settings
-from server.settings.section import NotUsed, Section
-
-Mark = NotUsed | None
-"""Whether this version acts on a key; `None` if it does."""
+from server.settings.section import Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +22,11 @@ class Key:
         field: Its declaration.
         section: The section below it, or `None` for a value.
         named: Whether what is below are sections by names that the operator chose.
-        mark: Whether this version acts on it.
     """
 
     field: FieldInfo
     section: type[Section] | None
     named: bool
-    mark: Mark
 
 
 @cache
@@ -41,14 +36,13 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
 
 
 def _key(field: FieldInfo) -> Key:
-    mark = next((item for item in field.metadata if isinstance(item, NotUsed)), None)
     annotation = cast("Any", field.annotation)
     if _is_section(annotation):
-        return Key(field, annotation, named=False, mark=mark)
+        return Key(field, annotation, named=False)
     values = get_args(annotation)[-1:]
     if values and _is_section(values[0]):
-        return Key(field, values[0], named=True, mark=mark)
-    return Key(field, None, named=False, mark=mark)
+        return Key(field, values[0], named=True)
+    return Key(field, None, named=False)
 
 
 def _is_section(annotation: Any) -> bool:
@@ -81,34 +75,27 @@ class Given:
 
     Args:
         path: Where it stands.
-        key: Its key.
-        mark: The key's own mark, or that of a section above it.
         value: As it came from JSON.
     """
 
     path: KeyPath
-    key: Key
-    mark: Mark
     value: Any
 
 
-def given_values(
-    data: Mapping[str, Any], section: type[Section] = Settings, path: KeyPath = (), above: Mark = None
-) -> Iterator[Given]:
-    """Every value in the settings that has a key. A marked table of named sections is one value."""
+def given_values(data: Mapping[str, Any], section: type[Section] = Settings, path: KeyPath = ()) -> Iterator[Given]:
+    """Every value in the settings that has a key."""
     keys = keys_of(section)
     for name, value in data.items():
         key = keys[name]
-        mark = key.mark or above
-        if key.section is None or not isinstance(value, dict) or (key.named and mark is not None):
-            yield Given((*path, name), key, mark, value)
+        if key.section is None or not isinstance(value, dict):
+            yield Given((*path, name), value)
         elif key.named:
             for chosen, entry in cast("dict[str, Any]", value).items():
                 if isinstance(entry, dict):
                     below = cast("dict[str, Any]", entry)
-                    yield from given_values(below, key.section, (*path, name, chosen), mark)
+                    yield from given_values(below, key.section, (*path, name, chosen))
         else:
-            yield from given_values(cast("dict[str, Any]", value), key.section, (*path, name), mark)
+            yield from given_values(cast("dict[str, Any]", value), key.section, (*path, name))
 
 
 def wire_default(key: Key) -> Any:

@@ -14,7 +14,7 @@ from server.settings.errors import Findings, SettingsError, dotted
 from server.settings.files import home_folder, own_folder, read_streams, without_links
 from server.settings.inputs import SettingsInputs, working_folder
 from server.settings.kept_rules import Kept
-from server.settings.keys import Given, given_values, wire_default
+from server.settings.keys import Given, given_values
 from server.settings.layers import FileState, Layer, Rank, SettingsFile
 from server.settings.merge import Merged, holder_of
 from server.settings.models import Settings
@@ -113,8 +113,6 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     _add_server_command(merged, findings)
     settings = _validate(merged, findings)
     given = tuple((item, merged.source_of(item.path)) for item in given_values(merged.data))
-    for item, source in given:
-        _judge_use(item, source, findings)
     if settings is None:
         raise SettingsError(findings.problems)
     settings = Resolver(inputs.environ, merged.source_of, findings).resolve(settings)
@@ -165,12 +163,3 @@ def _validate(merged: Merged, findings: Findings) -> Settings | None:
 
         findings.problems += explain(error, merged.source_of)
         return None
-
-
-def _judge_use(given: Given, source: str, findings: Findings) -> None:
-    """Tell of a value that this version does not act on."""
-    if given.mark is None or given.value in (None, "", [], {}):
-        return
-    same = given.mark.same_as
-    if given.value != (wire_default(given.key) if same is None else same):
-        findings.warn(source, f"{dotted(given.path)} is known but not used by this version.")

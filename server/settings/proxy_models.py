@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from server.settings.section import DAY, NOT_USED, CommandLine, Duration, NotUsed, Section
+from server.settings.section import DAY, CommandLine, Duration, Section
 
 
 class UpstreamSettings(Section):
@@ -57,7 +57,8 @@ all."""
     """Tools not taken from the server, named likewise; wins over includeTools."""
 
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
-    """The protocol era spoken with the server: tried out, the initialize handshake, or the 2026-07-28 revision."""
+    """The protocol era spoken with the server: the client's where the server knows it, the initialize handshake, or \
+the 2026-07-28 revision."""
 
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a call may go on without progress."""
@@ -68,14 +69,15 @@ all."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing its tools, prompts or resources may take."""
 
-    isolation: Annotated[Literal["shared", "per-client"], NotUsed(same_as="shared")] = "per-client"
-    """Whether each client gets its own connection. This version shares one connection among all clients."""
+    isolation: Literal["shared", "per-client"] = "per-client"
+    """Whether each client over the network gets a connection of its own, or all share one, where questions of the \
+server reach a client only while no other has a call at work."""
 
-    max_sessions: Annotated[int, Field(ge=1, le=10_000), NOT_USED] = 16
-    """The most connections opened at once where each client gets its own."""
+    max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
+    """The most connections of clients at once, where each gets its own; a further client is refused."""
 
-    max_concurrent: Annotated[int | None, Field(ge=1, le=10_000), NOT_USED] = None
-    """The most calls in flight at once; null is no limit."""
+    max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
+    """The most requests of clients that the server works on at once; others wait. null is no limit."""
 
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \

@@ -1,9 +1,9 @@
-"""What the settings models are made of: the base class, and the marks that a key's declaration carries."""
+"""What the settings models are made of: the base class, and what a key's declaration carries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,24 +15,10 @@ Duration = Annotated[int, MILLISECONDS]
 
 
 @dataclass(frozen=True, slots=True)
-class NotUsed:
-    """Marks a key, or a whole section, that this version reads and checks but does not act on.
-
-    Args:
-        same_as: The value that says what this version does anyway, where that is not the default.
-    """
-
-    same_as: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Expected:
     """Says what a value has to be, where the type alone says it wrongly."""
 
     words: str
-
-
-NOT_USED: Final = NotUsed()
 
 
 CommandLine = Annotated[

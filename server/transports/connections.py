@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import OrderedDict
 from typing import Any, ClassVar, cast
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 HEAD_SECONDS = 15.0
 """How long a client has for the head of a request, from connecting or from the first byte after an answer."""
@@ -14,11 +18,18 @@ BODY_SECONDS = 60.0
 """How long it has for the body after that."""
 
 UNREAD_SECONDS = 30.0
-"""How long a client may leave unread what is there for it, while more is waiting."""
+"""How long a client may leave unread what is there for it."""
 
 
 class ClientConnection(H11Protocol):
-    """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests."""
+    """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests.
+
+    When there are too many, the one ends that has brought no request for longest. uvicorn would keep those, and refuse
+    the requests of all others: whoever opens enough connections would need no token to keep everybody out.
+    """
+
+    _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
+    """The connections of each server without a request under way, the one that waits longest first."""
 
     head_seconds: ClassVar[float] = HEAD_SECONDS
     body_seconds: ClassVar[float] = BODY_SECONDS
@@ -26,36 +37,54 @@ class ClientConnection(H11Protocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._waiting_here = self._waiting.setdefault(self.server_state, OrderedDict())
         self._latest: RequestResponseCycle | None = None
+        self._awaits_body = False
         self._slow_sender: asyncio.TimerHandle | None = None
         self._slow_reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._wait()
+        self._make_room()
+        _give_up_unread(transport, self.unread_seconds)
         self._expect(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
+        self._waiting_here.pop(self, None)
         self._expect(None)
         self._note_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take in data. The head of a request begins with the first byte after an answer."""
+        super().data_received(data)
+        # Asked afterwards: most requests come as a whole, and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
-        super().data_received(data)
 
     def handle_events(self) -> None:
         """Begin requests, and take in their bodies."""
         super().handle_events()
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is not None and cycle is not self._latest:
+        if cycle is None:
+            return
+        if cycle is not self._latest:
             self._latest = cycle
-            self._expect(self.body_seconds)
-        if cycle is not None and not cycle.more_body:
+            self._waiting_here.pop(self, None)
+            self._awaits_body = cycle.more_body
+            self._expect(self.body_seconds if cycle.more_body else None)
+        elif self._awaits_body and not cycle.more_body:
+            self._awaits_body = False
             self._expect(None)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, if it is not there yet."""
+        super().on_response_complete()
+        if self._is_between_requests() and not self.transport.is_closing():
+            self._wait()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than there is to read."""
@@ -67,6 +96,19 @@ class ClientConnection(H11Protocol):
         """It has read."""
         self._note_read()
         self.flow.resume_writing()
+
+    def _wait(self) -> None:
+        self._waiting_here[self] = None
+        self._waiting_here.move_to_end(self)
+
+    def _make_room(self) -> None:
+        """Keep fewer connections than uvicorn would refuse requests at."""
+        most, waiting = self.limit_concurrency, self._waiting_here
+        while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
+            del waiting[longest]
+            # Its end is told only later.
+            self.connections.discard(longest)
+            longest.transport.abort()
 
     def _is_between_requests(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)
@@ -82,3 +124,15 @@ class ClientConnection(H11Protocol):
         if self._slow_reader is not None:
             self._slow_reader.cancel()
             self._slow_reader = None
+
+
+def _give_up_unread(transport: asyncio.Transport, seconds: float) -> None:
+    """Have the system cut a connection whose other end takes nothing, or is gone without a word.
+
+    A little that waits in the system's own buffer is never seen by us. Elsewhere than on Linux the system's own limit
+    holds, which is some minutes.
+    """
+    # By name: type stubs know it on Linux only.
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))

@@ -18,24 +18,29 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.transports.connections import ClientConnection
+from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.refusals import ForKnown, leads_nowhere
+from server.transports.sessions import MOST_SESSIONS, BoundedSessions
+from server.transports.sse import SseSessions
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3
-"""How long open responses may go on after SIGTERM; a stream that never ends is cut then."""
+"""How long open responses may go on after SIGTERM; a stream that never ends is ended then."""
+
+LAST_SECONDS = 2
+"""How long after that connections are kept whose clients take in nothing."""
 
 MOST_CONNECTIONS = 4_000
-"""Requests beyond that are answered with 503."""
+"""When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
 
 
 class _WebServer(uvicorn.Server):
@@ -52,7 +57,9 @@ async def serve_http(
     options: HttpOptions,
     listener: socket.socket,
     stopping: anyio.Event,
+    *,
     is_ready: Callable[[], bool],
+    descriptors: int,
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
@@ -62,18 +69,20 @@ async def serve_http(
         listener: The open socket.
         stopping: Set to stop.
         is_ready: Whether all is there that clients may ask for.
+        descriptors: How many the system allows us; half of them are left for what requests need.
     """
+    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
-        http_app(server, options, lambda: is_ready() and not stopping.is_set()),
+        app,
         http=ClientConnection,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS + LAST_SECONDS,
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
@@ -88,6 +97,8 @@ async def serve_http(
     async def stop() -> None:
         await stopping.wait()
         web.should_exit = True
+        await anyio.sleep(GRACE_SECONDS)
+        app.end()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
@@ -95,40 +106,39 @@ async def serve_http(
         tasks.cancel_scope.cancel()
 
 
-def http_app(server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool]) -> Starlette:
+def http_app(
+    server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
+) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it.
 
     Args:
         server: Answers.
         options: How to listen.
         is_ready: What `/readyz` tells.
+        most_sessions: Of Streamable HTTP.
     """
-    sse = SseServerTransport("/messages/", _security(options), options.max_body_bytes)
+    sse = SseSessions(server, SseServerTransport("/messages/", _security(options), options.max_body_bytes))
     routes: list[Route | Mount] = [
         Route("/healthz", endpoint=_healthz, methods=["GET"]),
         Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
-        *_routes("/sse", _for_known(_SseEndpoint(server, sse), options), ["GET"]),
-        Mount("/messages", app=_for_known(sse.handle_post_message, options)),
+        *_routes("/sse", _for_known(_Endpoint(sse.connect), options), ["GET"]),
+        Mount("/messages", app=_for_known(sse.post, options)),
     ]
-    middleware: list[Middleware] = []
-    if options.tokens:
-        middleware = [
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(options.tokens)),
-            Middleware(AuthContextMiddleware),
-        ]
     answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
-        return Starlette(routes=routes, middleware=middleware, exception_handlers=answers)
+        return Starlette(routes=routes, exception_handlers=answers)
     sessions = StreamableHTTPSessionManager(
         server,
         security_settings=_security(options),
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
+        # Ours is the limit; each connection may be opening one more.
+        max_sessions=most_sessions + MOST_CONNECTIONS,
     )
-    routes += _routes("/mcp", _for_known(StreamableHTTPASGIApp(sessions), options))
-    return Starlette(
-        routes=routes, middleware=middleware, exception_handlers=answers, lifespan=lambda _: sessions.run()
-    )
+    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
+    mcp = _for_known(bounded, options)
+    routes += _routes("/mcp", mcp)
+    return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
 
 
 def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[Route]:
@@ -136,9 +146,25 @@ def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[R
     return [Route(way, endpoint=app, methods=methods) for way in (path, f"{path}/")]
 
 
+class _McpFirst(Starlette):
+    """Starlette with a short way to `/mcp`: finding the way there costs a thirtieth of a small call."""
+
+    def __init__(self, mcp: ASGIApp, sessions: StreamableHTTPSessionManager, **options: Any) -> None:
+        super().__init__(lifespan=lambda _: sessions.run(), **options)
+        self._mcp = mcp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/mcp":
+            await self._mcp(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
     """An application for those alone who show a token, where there are tokens."""
-    return ForKnown(app) if options.tokens else app
+    if not options.tokens:
+        return app
+    return AuthenticationMiddleware(AuthContextMiddleware(ForKnown(app)), BearerAuthBackend(options.tokens))
 
 
 def _security(options: HttpOptions) -> TransportSecuritySettings:
@@ -176,18 +202,11 @@ def _readyz(is_ready: Callable[[], bool]) -> Callable[[Request], Any]:
     return answer
 
 
-class _SseEndpoint:
-    """One SSE connection is one run of the server."""
+class _Endpoint:
+    """An application as a route takes it: a function would be given a request."""
 
-    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
-        self._server = server
-        self._transport = transport
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            async with self._transport.connect_sse(scope, receive, send) as (read_stream, write_stream):
-                options = self._server.create_initialization_options()
-                await self._server.run(read_stream, write_stream, options)
-        except ValueError:
-            # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
-            logger.info("an SSE connection was refused")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Lines of JSON-RPC: splitting them, queueing them, and knowing which answers are still owed."""
+"""Lines of JSON-RPC, of clients and upstreams: reading and writing them, and knowing which answers are still owed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import asyncio
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, cast
+from functools import cached_property
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared.message import SessionMessage
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 logger = logging.getLogger(__name__)
 
 INBOX_MESSAGES = 256
-"""Messages waiting for the dispatcher before reading pauses."""
+"""Messages that wait to be taken before reading pauses."""
 
 OUTBOX_BYTES = 4 * 1024 * 1024
 """Bytes waiting for a slow reader before senders have to wait."""
@@ -33,6 +31,9 @@ _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
 
+_PARTS = 4
+"""Of a request with parameters: what it is, its id, its method and these. An answer has one less."""
+
 _INPUT_ENDED = (
     "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
     "Keep the input open until the answer has come."
@@ -41,7 +42,28 @@ _INPUT_ENDED = (
 RequestId = str | int
 AnyId = RequestId | float
 """A fraction is no id that one should use, but a request with one is answered all the same."""
-Item = SessionMessage | Exception
+
+
+def read_message(line: bytes) -> types.JSONRPCMessage:
+    """A message as it stands in a line. The usual forms are made without the SDK's models looking at every part.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        fields: Any = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if isinstance(fields, dict):
+        known = cast("dict[str, Any]", fields)
+        identity, method, params, result = (known.get(name) for name in ("id", "method", "params", "result"))
+        if known.get("jsonrpc") != "2.0" or type(identity) not in (int, str):
+            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if len(known) == _PARTS and isinstance(method, str) and isinstance(params, dict):
+            return types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+        if len(known) == _PARTS - 1 and isinstance(result, dict):
+            return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=identity, result=result)
+    return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
 class LineSplitter:
@@ -149,7 +171,7 @@ def _tool_of(request: types.JSONRPCRequest) -> str:
 def encoded(message: Mapping[str, Any]) -> bytes:
     """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
     try:
-        return to_json(message, inf_nan_mode="null") + b"\n"
+        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null") + b"\n"
     except ValueError:
         logger.exception("a message could not be encoded")
     if "result" not in message:
@@ -158,85 +180,28 @@ def encoded(message: Mapping[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
 
 
-class Inbox:
-    """Messages that came in, as the dispatcher's read stream."""
+class ReadyList(list[Any]):
+    """A list that is sent again and again as it is, and is encoded once."""
 
-    def __init__(self, on_room: Callable[[], None]) -> None:
-        self._items: deque[Item] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._listener: Callable[[Item], None] | None = None
-        self._closed = asyncio.Event()
-        self._is_closed = False
-        self._on_room = on_room
+    @cached_property
+    def json(self) -> bytes:
+        """The list as JSON."""
+        return to_json(list(self), inf_nan_mode="null")
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._items) >= INBOX_MESSAGES
 
-    def put(self, item: Item) -> None:
-        """Take in a message; whoever listens has it at once."""
-        if self._listener is not None:
-            self._listener(item)
-            self._on_room()
-            return
-        self._items.append(item)
-        self._wake()
-
-    async def listen(self, listener: Callable[[Item], None]) -> None:
-        """Hand each message over as it comes, without a turn of the event loop between; returns at the end.
-
-        Args:
-            listener: Takes a message, and is quick.
-        """
-        while self._items:
-            listener(self._items.popleft())
-        self._listener = listener
-        self._on_room()
-        try:
-            await self._closed.wait()
-        finally:
-            self._listener = None
-
-    def close(self) -> None:
-        """End of the stream, after what is waiting."""
-        self._is_closed = True
-        self._closed.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def receive(self) -> Item:
-        while not self._items:
-            if self._is_closed:
-                raise anyio.EndOfStream
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        item = self._items.popleft()
-        if not self._items:
-            self._on_room()
-        return item
-
-    async def aclose(self) -> None:
-        self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        self.close()
+def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
+    """One line for an answer whose result begins with a list that is encoded already."""
+    result = message.get("result")
+    if not isinstance(result, dict):
+        return None
+    fields = cast("dict[str, Any]", result)
+    name, first = next(iter(fields.items()), ("", None))
+    if not isinstance(first, ReadyList):
+        return None
+    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+    end = rest if rest == b"{}" else b"," + rest[1:]
+    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+    return head + first.json + (end if end != b"{}" else b"}") + b"}\n"
 
 
 class Outbox:

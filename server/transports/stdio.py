@@ -19,12 +19,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from server.transports.dispatcher import WireDispatcher
-from server.transports.lines import INBOX_MESSAGES, LineSplitter, Outbox, read_unreadable, refusal_of_oversized
+from server.transports.lines import (
+    INBOX_MESSAGES,
+    LineSplitter,
+    Outbox,
+    read_message,
+    read_unreadable,
+    refusal_of_oversized,
+)
 from server.transports.one_client import serve_one_client
 
 logger = logging.getLogger(__name__)
@@ -101,7 +107,7 @@ def _claim_wire() -> tuple[int, int]:
 
 
 class _Wire:
-    """Moves lines between the descriptors and the streams."""
+    """Moves lines between the descriptors and the dispatcher."""
 
     def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
         self._runs_command = runs_command
@@ -173,7 +179,7 @@ class _Wire:
 
     def _receive(self, line: bytes) -> None:
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = read_message(line)
         except ValueError:
             self._receive_unreadable(line)
             return

@@ -45,6 +45,20 @@ class _Held:
     last_used: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _OfOneClient:
+    """Brings what is said in a session of one client to it alone; changed lists are for all."""
+
+    upstream: Upstream
+    connection: int
+
+    def list_changed(self, kind: str) -> None:
+        self.upstream.list_changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        self.upstream.resource_updated(uri, self.connection)
+
+
 class ClientSessions:
     """The sessions of all clients with one upstream.
 
@@ -86,7 +100,7 @@ class ClientSessions:
             return catalog
         key = _key(exchange)
         held = self._held.get(key)
-        if held is not None and held.session is not None and held.session.lost.is_set():
+        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             await self._close(key)
             held = None
         if held is None:
@@ -159,7 +173,8 @@ class ClientSessions:
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                async with open_session(way.reach, options, self._upstream) as session:
+                listener = _OfOneClient(self._upstream, key[1])
+                async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     held.session = session
@@ -207,10 +222,10 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """Those that a client uses: its own, or the one that lists where it is the only client."""
+        """Those that a client uses: its own, or the one that lists where all share that."""
         own = [held.session for key, held in self._held.items() if key == _key(exchange)]
-        one = [self._upstream.session] if self._audience.is_one else []
-        return [session for session in (*own, *one) if session is not None]
+        is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
+        return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
 def _key(exchange: Exchange) -> Key:

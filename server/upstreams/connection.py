@@ -82,7 +82,7 @@ class Upstream:
         alias: Its name in our configuration, part of every published name.
         entry: How to reach it and what of it to publish.
         changed: Told which of its lists may be other ones now, and whether clients should hear of it.
-        resource_updated: Told of a changed resource by its URI.
+        resource_updated: Told of a changed resource by its URI, and of the only connection of a client that is meant.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Upstream:
         alias: str,
         entry: UpstreamSettings,
         changed: Callable[[Upstream, Kind, bool], None],
-        resource_updated: Callable[[Upstream, str], None],
+        resource_updated: Callable[[Upstream, str, int | None], None],
     ) -> None:
         self.alias = alias
         self.entry = entry
@@ -239,9 +239,9 @@ class Upstream:
         self._stale.add(kind)
         self._news.set()
 
-    def resource_updated(self, uri: str) -> None:
+    def resource_updated(self, uri: str, connection: int | None = None) -> None:
         """A resource that was subscribed to has changed."""
-        self._resource_updated(self, uri)
+        self._resource_updated(self, uri, connection)
 
     @property
     def announces_resources(self) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +13,10 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import CONNECTION_CODES, is_result_of_call, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_own, is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -25,8 +24,8 @@ from tools.contract.result import ToolResult
 
 logger = logging.getLogger(__name__)
 
-LEVEL_SECONDS = 5.0
-"""How long an upstream may take to note a log level."""
+MOST_REMEMBERED = 10_000
+"""Tools whose headers are remembered."""
 
 
 @dataclass(slots=True)
@@ -60,6 +59,7 @@ class Delivery:
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
         self._relay = relay
+        self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
     def resumed(self, method: str, exchange: Exchange) -> Exchange:
         """The exchange as one that goes on with an earlier round, if its state says so.
@@ -122,34 +122,45 @@ class Delivery:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
         exchange, name = context.exchange, definition["name"]
         named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
-        headers = _headers(definition, arguments)
+        headers = mcp_param_headers(repeated, arguments) if (repeated := self._repeated(definition)) else None
         request = Request("tools/call", _own(exchange, named), _patience(upstream), headers)
         try:
             result = await self._brought(upstream, request, exchange)
             if not is_result_of_call(result):
                 raise UnusableAnswerError("what it sent is no result of a tool")
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and error.code not in CONNECTION_CODES:
+            if isinstance(error, UpstreamError) and is_own(error):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=result)
 
+    def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+        """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""
+        known = self._headers.get(id(definition))
+        if known is None or known[0] is not definition:
+            if len(self._headers) >= MOST_REMEMBERED:
+                self._headers.clear()
+            found = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
+            known = self._headers[id(definition)] = (definition, found)
+        return known[1]
+
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
-        async with _place(upstream):
+        if upstream.places is None:
+            return await self._relay.bring(session, request, exchange)
+        async with upstream.places:
             return await self._relay.bring(session, request, exchange)
 
     async def set_level(self, level: str, exchange: Exchange) -> None:
-        """Tell the upstreams which log messages a client wants. Those that have no such thing are passed over."""
+        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        exchange.choose_level(level)
         for upstream in self.pool.upstreams:
-            if upstream.session is None or not upstream.session.era.announces("logging"):
-                continue
-            try:
-                session = await self.session_of(upstream, exchange)
-                if not session.era.is_modern:
-                    await session.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
-            except (ToolError, RelayError, TimeoutError):
-                logger.info("upstream %s did not take a log level", upstream.alias)
+            sessions = self.pool.sessions_with(upstream)
+            for session in sessions.opened_by(exchange) if sessions is not None else ():
+                try:
+                    await session.set_level(level)
+                except ConnectionLostError:
+                    continue
 
     def forget(self, client_key: str) -> None:
         """A client is gone: its sessions are closed and its parked calls cancelled."""
@@ -161,16 +172,6 @@ class Delivery:
         return self._relay.parked.is_used(session)
 
 
-@asynccontextmanager
-async def _place(upstream: Upstream) -> AsyncGenerator[None]:
-    """One of the places that an upstream has for calls, where they are limited."""
-    if upstream.places is None:
-        yield
-        return
-    async with upstream.places:
-        yield
-
-
 def _patience(upstream: Upstream) -> float:
     return upstream.entry.timeout / 1000
 
@@ -179,9 +180,3 @@ def _own(exchange: Exchange, named: Json) -> Json:
     """The parameters as they came, but for names of ours and what belongs to rounds."""
     kept = {key: exchange.params[key] for key in exchange.params if key not in ("requestState", "inputResponses")}
     return {**kept, **named}
-
-
-def _headers(definition: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """HTTP headers that the tool wants some of its arguments in (`x-mcp-header`, 2026-07-28)."""
-    headers = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
-    return mcp_param_headers(headers, arguments) if headers else {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from server.upstreams.definitions import Known, with_visible_texts
+from server.upstreams.origin import with_origin
 from server.upstreams.spelling import full_name, rule_name
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
@@ -14,9 +16,6 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
-
-UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this `_meta` key stand the alias and the tool's own name."""
 
 UpstreamCall = Callable[[Mapping[str, Any], Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 """Sends a call: the tool as its upstream lists it, the arguments, and what the call acts in."""
@@ -33,21 +32,31 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         definition: The tool as the upstream lists it, in wire shape.
         trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
         call: Sends the call.
+        known: What it was before, and who has agreed to what it is now; `None` for one that was never another.
     """
 
     kind = Kind.OTHER
 
     def __init__(
-        self, alias: str, exposed_name: str, definition: Mapping[str, Any], *, trusted: bool, call: UpstreamCall
+        self,
+        alias: str,
+        exposed_name: str,
+        definition: Mapping[str, Any],
+        *,
+        trusted: bool,
+        call: UpstreamCall,
+        known: Known | None = None,
     ) -> None:
         self.alias = alias
         self.upstream_name: str = definition["name"]
         self.name = exposed_name
         full = full_name(alias, self.upstream_name)
         self.aliases = () if full == exposed_name else (full,)
-        self.display_name = definition.get("title") or f"{self.upstream_name} ({alias})"
-        self.description = definition.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        self._shown = with_visible_texts(definition)
+        self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
+        self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
         self._definition = definition
+        self._known = known
         self._trusted = trusted
         self._call = call
         claimed: Mapping[str, Any] = definition.get("annotations") or {}
@@ -85,20 +94,18 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """The upstream's own schema, unchanged."""
-        return self._definition.get("inputSchema") or {"type": "object", "properties": {}}
+        """The upstream's own schema; only texts for people may have marks for what is not seen."""
+        return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def published(self) -> dict[str, Any]:
         """The tool in wire shape: the upstream's definition under our name."""
-        wire = dict(self._definition)
+        wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        meta = dict(wire.get("_meta") or {})
-        meta[UPSTREAM_KEY] = {"server": self.alias, "tool": self.upstream_name}
         if not self._trusted:
             claimed = dict(wire.get("annotations") or {})
             if claimed:
-                meta[CLAIMED_KEY] = claimed
+                wire["_meta"][CLAIMED_KEY] = claimed
             wire["annotations"] = {
                 **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
                 "readOnlyHint": False,
@@ -106,7 +113,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
                 "idempotentHint": False,
                 "openWorldHint": True,
             }
-        wire["_meta"] = meta
         return wire
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:
@@ -119,10 +125,22 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         names = ", ".join(params) or "no arguments"
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
 
+    def why_asked_anew(self, client_key: str) -> str:
+        """Asked once more after the upstream has changed what models are told of it."""
+        if self._known is None or not self._known.is_new_to(client_key):
+            return ""
+        return (
+            f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
+        )
+
+    def consented(self, client_key: str) -> None:
+        """What it is now counts as known."""
+        if self._known is not None:
+            self._known.agree(client_key)
+
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        """Ask unless the operator trusts the server."""
-        del context
-        if self._trusted:
+        """Ask unless the operator trusts the server, and it is as it was."""
+        if self._trusted and not self.why_asked_anew(context.client.key):
             return None
         return McpConfirmation(
             title=f"Confirm a call of the MCP server {self.alias}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
@@ -17,13 +18,17 @@ from mcp.shared.exceptions import MCPError
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
-from server.upstreams.catalog import Listed, NameMap, Origin, name_map
+from server.file_uris import FILE_TEMPLATE
+from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.listing import PROMPTS
+from server.upstreams.names import Listed, NameMap, Origin, name_map
+from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, RelayError, as_mapping
 from server.upstreams.relayed import LISTS, finished, to_protocol_error
-from server.upstreams.routes import ResourceRoutes, Route, resource_routes, with_origin
+from server.upstreams.routes import ResourceRoutes, Route, resource_routes
+from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError
 
@@ -31,8 +36,25 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[RequestContext, CallNext], Awaitable[Any]]
 
-OWN_SCHEMES = ("file:", "memory:", "todo:", "coretools:")
-"""URIs of our own resources begin so."""
+OWN_SCHEMES = ("memory:", "todo:", "coretools:")
+"""URIs of our own resources begin so, beside those of files, which others may have too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this server has itself.
+
+    Args:
+        prompts: The names of its prompts.
+        has_resources: Whether it has resources.
+    """
+
+    prompts: frozenset[str] = frozenset()
+    has_resources: bool = False
+
+    def has(self, uri: str) -> bool:
+        """Whether a URI, or a template of URIs, is its own, so that no upstream gets it."""
+        return self.has_resources and (uri.startswith(OWN_SCHEMES) or uri == FILE_TEMPLATE)
 
 
 class UpstreamFeatures:
@@ -41,7 +63,7 @@ class UpstreamFeatures:
     Args:
         delivery: Brings requests to upstreams.
         key_of: Whose request it is, as `ClientState.key`.
-        own_prompts: The names of our own prompts.
+        own: What is ours.
         budget: The most characters of a published name.
         before: Called before each request: starts what is started by the first one.
     """
@@ -50,13 +72,13 @@ class UpstreamFeatures:
         self,
         delivery: Delivery,
         key_of: Callable[[RequestContext], str],
-        own_prompts: Callable[[], frozenset[str]],
+        own: Own,
         budget: int,
         before: Callable[[RequestContext], Awaitable[None]],
     ) -> None:
         self._delivery = delivery
         self._key_of = key_of
-        self._own_prompts = own_prompts
+        self._own = own
         self._budget = budget
         self._before = before
         self.watching = Watching(delivery.session_of)
@@ -96,7 +118,8 @@ class UpstreamFeatures:
         return self._delivery.resumed(ctx.method, exchange_of(ctx, self._key_of(ctx)))
 
     async def _list_resources(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        return await self._with_ours(ctx, call_next, "resources", self.routes.resources)
+        status = [STATUS] if self._own.has_resources else []
+        return await self._with_ours(ctx, call_next, "resources", [*status, *self.routes.resources])
 
     async def _list_templates(self, ctx: RequestContext, call_next: CallNext) -> Json:
         return await self._with_ours(ctx, call_next, "resourceTemplates", self.routes.templates)
@@ -121,10 +144,14 @@ class UpstreamFeatures:
         except MCPError as error:
             if error.error.code != types.METHOD_NOT_FOUND:
                 raise
-        return finished(ctx.method, {field: [*ours, *theirs], **LISTS}, ctx.protocol_version)
+        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
+        listing = {field: listed_for(meta, [*ours, *theirs]), **LISTS, **list_meta(meta)}
+        return finished(ctx.method, listing, ctx.protocol_version)
 
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
+        if uri == STATUS_URI and self._own.has(STATUS_URI):
+            return finished(ctx.method, status_contents(self._delivery.pool.report()), ctx.protocol_version)
         route = self._route(uri) if isinstance(uri, str) else None
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
@@ -201,7 +228,8 @@ class UpstreamFeatures:
         return {}
 
     def _route(self, uri: str) -> Route | None:
-        if uri.startswith(OWN_SCHEMES) and uri not in self.routes:
+        is_of_files = self._own.has_resources and uri.startswith("file:")
+        if self._own.has(uri) or (is_of_files and uri not in self.routes):
             return None
         return self.routes.find(uri, self._delivery.pool.upstreams)
 
@@ -216,7 +244,7 @@ class UpstreamFeatures:
     def routes(self) -> ResourceRoutes:
         """Where every resource is."""
         if self._routes is None:
-            self._routes = resource_routes(self._delivery.pool.upstreams, ())
+            self._routes = resource_routes(self._delivery.pool.upstreams, self._own.has)
         return self._routes
 
     @property
@@ -231,5 +259,5 @@ class UpstreamFeatures:
                 )
                 for upstream in self._delivery.pool.upstreams
             ]
-            self._prompts = name_map(listed, self._own_prompts(), self._budget)
+            self._prompts = name_map(listed, self._own.prompts, self._budget)
         return self._prompts

@@ -16,8 +16,10 @@ from typing import Self
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+from pydantic_core import to_json
 
-from server.transports.lines import Inbox, LineSplitter
+from server.transports.lines import LineSplitter, read_message
+from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
 from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends
 
@@ -145,7 +147,7 @@ class Incoming:
                 self._take_unreadable(line)
                 continue
             try:
-                message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = read_message(line)
             except ValueError:
                 self._take_unreadable(line)
             else:
@@ -179,6 +181,18 @@ class Incoming:
             self._put(failed, 0)
 
 
+def _line_of(message: types.JSONRPCMessage) -> bytes:
+    """One line for a message.
+
+    Raises:
+        ValueError: It cannot be encoded.
+    """
+    if isinstance(message, types.JSONRPCRequest) and message.params is not None:
+        fields = {"jsonrpc": "2.0", "id": message.id, "method": message.method, "params": message.params}
+        return to_json(fields, inf_nan_mode="null") + b"\n"
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
 class Outgoing:
     """Writes messages to an upstream's standard input: the session's write stream.
 
@@ -207,7 +221,7 @@ class Outgoing:
             await self._progress()
         if not self._takes_more:
             raise anyio.BrokenResourceError
-        self._pending += item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        self._pending += _line_of(item.message)
         if not self._is_waiting:
             self._write()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import anyio
 from mcp_types.methods import validate_server_result
 
-from server.upstreams.chain import THIS_SERVER, chain_of
+from server.upstreams.chain import THIS_SERVER, chain_of, chained, has_passed_here
 from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
 from server.upstreams.session import UpstreamSession
 
@@ -37,7 +37,7 @@ class Kind:
     method: str
     field: str
     key: str
-    capability: str
+    capability: Literal["tools", "prompts", "resources"]
 
 
 TOOLS = Kind("tools/list", "tools", "name", "tools")
@@ -48,7 +48,7 @@ KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)
 
 
 class IsThisServerError(Exception):
-    """The upstream is this very server, or one that stands behind it."""
+    """The upstream is this very server."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ async def _read_list(session: UpstreamSession, kind: Kind, seconds: float) -> li
     unusable = 0
     with anyio.fail_after(seconds):
         for _ in range(MAX_PAGES):
-            params: Json = {"cursor": cursor} if cursor is not None else {}
+            params: Json = {"_meta": chained({}), **({"cursor": cursor} if cursor is not None else {})}
             page = await session.request(kind.method, params)
             if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
                 raise IsThisServerError
@@ -114,7 +114,7 @@ async def _read_list(session: UpstreamSession, kind: Kind, seconds: float) -> li
                 usable = _usable(kind, item, session.era.version)
                 if usable is None:
                     unusable += 1
-                elif len(found) < MAX_ITEMS:
+                elif len(found) < MAX_ITEMS and not has_passed_here(usable):
                     found.setdefault(usable[kind.key], usable)
             following = page.get("nextCursor")
             if not isinstance(following, str) or following in seen or len(found) >= MAX_ITEMS:

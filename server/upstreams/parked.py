@@ -65,7 +65,7 @@ class ParkedCalls:
         """Keep a call; returns the name under which its owner finds it again."""
         name = secrets.token_hex(12)
         self._calls[name] = call
-        call.leg.exchange = None
+        call.leg.is_parked = True
         call.expiry = asyncio.get_running_loop().call_later(self._seconds, self._expire, name)
         return name
 
@@ -95,13 +95,13 @@ class ParkedCalls:
         call = self._calls[name]
         self._remove(name)
         logger.info("a call of upstream %s was cancelled: nobody answered its question", call.session.alias)
-        if call.leg in call.session.legs:
-            call.session.legs.remove(call.leg)
         if not call.session.lost.is_set():
             call.session.tasks.start_soon(_cancel, call)
 
 
 async def _cancel(call: ParkedCall) -> None:
-    call.session.questions.refuse(call.handed_out)
+    """Tell the upstream, first of the call: an answer might make it go on."""
     with anyio.CancelScope(shield=True):
         await call.conversation.close()
+        call.session.questions.refuse(call.handed_out)
+        call.session.end(call.leg)

@@ -17,10 +17,10 @@ from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from server.transports.lines import Inbox
+from server.sdk_seams import ReadStream, WriteStream
+from server.upstreams.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +118,11 @@ class Answer:
     problem: UpstreamError | UnusableAnswerError | ConnectionLostError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Nothing was said in the time that was given."""
+
+
 Event = Progress | Remark | Answer
 
 
@@ -137,6 +142,14 @@ class Conversation:
         self._method = method
         self._events: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, seconds: float | None) -> None:
+        """Tell `Expired` after this time, unless another one is given before; `None` for never."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self.tell, Expired())
 
     def tell(self, event: Any) -> None:
         """Take in an event; whoever waits for one is woken."""
@@ -149,11 +162,6 @@ class Conversation:
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody would take an event at once."""
-        return self._waiter is not None and not self._waiter.done()
 
     async def next(self) -> Any:
         """The next event; after the answer there is none."""
@@ -284,7 +292,8 @@ class Peer:
             params = {**params, "_meta": {**cast("Json", meta), "progressToken": identity}}
         conversation = self._open[identity] = Conversation(self, identity, method)
         try:
-            await self._send(types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=params), headers)
+            request = types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
+            await self._send(request, headers)
         except BaseException:
             await conversation.close()
             raise
@@ -330,13 +339,6 @@ class Peer:
     def forget(self, identity: RequestId) -> None:
         """Take no more of a request."""
         self._open.pop(identity, None)
-
-    def tell_open(self, event: Remark) -> bool:
-        """Tell an event to the open requests that somebody waits for; whether there is one."""
-        waiting = [conversation for conversation in self._open.values() if conversation.is_waited_for]
-        for conversation in waiting[:1]:
-            conversation.tell(event)
-        return bool(waiting)
 
     async def _send_quietly(self, message: types.JSONRPCMessage) -> None:
         try:

@@ -21,6 +21,9 @@ from tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from tools.execution.brokered_starter import BrokeredStarter
 
+LIKE_SECONDS = 1.0
+"""How long the first list lets a server like this one wait: in a ring they would wait for each other."""
+
 CallOf = Callable[[Upstream], UpstreamCall]
 
 
@@ -46,7 +49,7 @@ class UpstreamPool:
         self.catalog = ToolCatalog(registry, name_budget)
         self.on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None
         """Told of each list that may be another one, and whether clients should hear of it."""
-        self.on_updated: Callable[[Upstream, str], None] = lambda _upstream, _uri: None
+        self.on_updated: Callable[[Upstream, str, int | None], None] = lambda _upstream, _uri, _connection: None
         """Told of changed resources."""
         self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
         """Whether a call of a session waits for its client."""
@@ -62,6 +65,7 @@ class UpstreamPool:
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
+        self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience) -> None:
@@ -93,6 +97,7 @@ class UpstreamPool:
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
+        self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
@@ -130,11 +135,16 @@ class UpstreamPool:
                 self._starter = None
                 await starter.aclose()
 
-    async def wait_for_first_list(self) -> None:
-        """Give upstreams a moment after the start, so that the first list is whole where it can be."""
+    async def wait_for_first_list(self, most: float | None = None) -> None:
+        """Give upstreams a moment after the start, so that the first list is whole where it can be.
+
+        Args:
+            most: No more seconds than that.
+        """
         if self._wait_until is None or anyio.current_time() >= self._wait_until:
             return
-        with anyio.CancelScope(deadline=self._wait_until):
+        deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
+        with anyio.CancelScope(deadline=deadline):
             for upstream in self.upstreams:
                 await upstream.known.wait()
 
@@ -151,7 +161,7 @@ class UpstreamPool:
 
     def by_alias(self, alias: str) -> Upstream | None:
         """The upstream of this alias."""
-        return next((each for each in self.upstreams if each.alias == alias), None)
+        return self._by_alias.get(alias)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
         """The upstream that a name belongs to, whether or not the tool is known now.
@@ -176,13 +186,24 @@ class UpstreamPool:
 
     def report(self) -> list[dict[str, Any]]:
         """How every upstream stands, in the shape of JSON."""
-        return [{**each.report(), "clientSessions": len(self._sessions.get(each.alias, ()))} for each in self.upstreams]
+        hidden: dict[str, list[dict[str, str]]] = {}
+        for entry in self.catalog.names.hidden:
+            told = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
+            hidden.setdefault(entry.origin.alias, []).append(told)
+        return [
+            {
+                **each.report(),
+                "hiddenTools": hidden.get(each.alias, []),
+                "clientSessions": len(self._sessions.get(each.alias, ())),
+            }
+            for each in self.upstreams
+        ]
 
     def _is_unlisted(self, alias: str) -> bool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
 
-    def _updated(self, upstream: Upstream, uri: str) -> None:
-        self.on_updated(upstream, uri)
+    def _updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
+        self.on_updated(upstream, uri, connection)
 
     def _is_parked(self, session: UpstreamSession) -> bool:
         return self.is_parked(session)

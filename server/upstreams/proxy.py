@@ -19,7 +19,7 @@ from server.exchange import Exchange, Json, exchange_of
 from server.settings import SettingsReport
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.delivery import Delivery
-from server.upstreams.features import UpstreamFeatures
+from server.upstreams.features import Own, UpstreamFeatures
 from server.upstreams.listing import Kind
 from server.upstreams.peer import ConnectionLostError
 from server.upstreams.pool import UpstreamPool
@@ -43,7 +43,7 @@ class Surroundings:
         registry: Where tools are published.
         served_over: Whether there is one client or many.
         key_of: Whose request it is, as `ClientState.key`.
-        own_prompts: The names of our own prompts.
+        own: What is ours.
         before: Called before each request: starts what is started by the first one.
         bus: Reaches the clients of the 2026-07-28 revision that listen.
         changed: Told that a list is another one, or is said to be.
@@ -52,7 +52,7 @@ class Surroundings:
     registry: ToolRegistry
     served_over: Literal["stdio", "network"]
     key_of: Callable[[RequestContext], str]
-    own_prompts: Callable[[], frozenset[str]]
+    own: Own
     before: Callable[[RequestContext], Awaitable[None]]
     bus: SubscriptionBus
     changed: Callable[[ListKind], None]
@@ -71,7 +71,7 @@ class Proxy:
         self._question_seconds = settings.confirmation.timeout / 1000
         self._around = around
         self._tasks: TaskGroup | None = None
-        self.untold: dict[tuple[str, str], Upstream] = {}
+        self.untold: dict[tuple[str, str, int | None], Upstream] = {}
         """Changed resources that nobody has been told of yet."""
         self._is_telling = False
         self.relay = Relay(self._question_seconds)
@@ -84,7 +84,7 @@ class Proxy:
         )
         self.delivery = Delivery(self.pool, self.relay)
         self.features = UpstreamFeatures(
-            self.delivery, around.key_of, around.own_prompts, settings.proxy.name_budget, around.before
+            self.delivery, around.key_of, around.own, settings.proxy.name_budget, around.before
         )
         self.pool.is_parked = self.delivery.is_parked
         self.pool.on_offer = self._on_offer
@@ -127,14 +127,13 @@ class Proxy:
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()
         if is_said:
-            name: ListKind = "resources" if kind.capability == "resources" else kind.capability  # pyright: ignore[reportAssignmentType]
-            self._around.changed(name)
+            self._around.changed(kind.capability)
 
-    def _on_updated(self, upstream: Upstream, uri: str) -> None:
+    def _on_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed. However often that is said, it waits to be told once."""
         if self._tasks is None or len(self.untold) >= MOST_UPDATED:
             return
-        self.untold[upstream.alias, uri] = upstream
+        self.untold[upstream.alias, uri, connection] = upstream
         if not self._is_telling:
             self._is_telling = True
             self._tasks.start_soon(self._tell_all_updated)
@@ -142,16 +141,16 @@ class Proxy:
     async def _tell_all_updated(self) -> None:
         try:
             while self.untold:
-                alias, uri = next(iter(self.untold))
+                alias, uri, connection = next(iter(self.untold))
                 with anyio.move_on_after(TELL_SECONDS):
-                    await self._tell_updated(self.untold.pop((alias, uri)), uri)
+                    await self._tell_updated(self.untold.pop((alias, uri, connection)), uri, connection)
         finally:
             self._is_telling = False
 
-    async def _tell_updated(self, upstream: Upstream, uri: str) -> None:
+    async def _tell_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed: tell who watches it."""
         published = self.features.routes.published(upstream, uri)
         await self._around.bus.publish(ResourceUpdated(published))
         async with anyio.create_task_group() as tasks:
-            for watcher in self.features.watching.watchers(upstream, uri):
+            for watcher in self.features.watching.watchers(upstream, uri, connection):
                 tasks.start_soon(watcher.notify, "notifications/resources/updated", {"uri": published})

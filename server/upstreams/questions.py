@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, Peer, RequestId, as_mapping
 from tools.display import visible
 
-UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this `_meta` key stands which server something came from."""
+CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
+"""Whether a client takes a question of this method with these parameters."""
 
 ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
@@ -37,6 +38,7 @@ class Asked:
         identity: The id of the upstream's request.
         method: What is asked.
         params: As they are shown to the client.
+        leg: The only call that may show it, where calls of others may be open beside that.
         is_handed_out: Whether some client has it.
     """
 
@@ -44,6 +46,7 @@ class Asked:
     identity: RequestId
     method: str
     params: Json
+    leg: object | None = None
     is_handed_out: bool = False
     answered: asyncio.Future[Json] = field(
         repr=False, default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -68,20 +71,44 @@ class Questions:
     seconds: float
     _open: dict[str, Asked] = field(default_factory=dict[str, Asked])
 
-    def add(self, identity: RequestId, method: str, params: Json) -> Asked | None:
-        """Take in a question; `None` if there are too many already."""
+    def add(self, identity: RequestId, method: str, params: Json, leg: object | None) -> Asked | None:
+        """Take in a question; `None` if there are too many already.
+
+        Args:
+            identity: The id of the upstream's request.
+            method: What is asked.
+            params: As they are shown to the client.
+            leg: The only call that may show it, if there is just one.
+        """
         if len(self._open) >= MOST_OPEN:
             return None
-        asked = Asked(f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params)
+        asked = Asked(f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params, leg)
         self._open[asked.key] = asked
         return asked
 
-    def hand_out(self) -> list[Asked]:
-        """The questions that no client has yet; whoever takes them answers for them."""
-        waiting = [asked for asked in self._open.values() if not asked.is_handed_out]
+    def waits_for(self, leg: object, can_be_asked: CanBeAsked) -> bool:
+        """Whether there is a question that no client has yet and that this call may show."""
+        return bool(self._waiting(leg, can_be_asked))
+
+    def hand_out(self, leg: object, can_be_asked: CanBeAsked) -> list[Asked]:
+        """The questions that no client has yet and that this call may show; whoever takes them answers for them."""
+        waiting = self._waiting(leg, can_be_asked)
         for asked in waiting:
             asked.is_handed_out = True
         return waiting
+
+    def _waiting(self, leg: object, can_be_asked: CanBeAsked) -> list[Asked]:
+        return [
+            asked
+            for asked in self._open.values()
+            if not (asked.is_handed_out or asked.answered.done())
+            and asked.leg in (None, leg)
+            and can_be_asked(asked.method, asked.params)
+        ]
+
+    def end(self, leg: object, *, is_last: bool) -> None:
+        """A call is over: what only it could show is refused, and everything if it was the last one."""
+        self.refuse([key for key, asked in self._open.items() if is_last or asked.leg is leg])
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Take answers by the names of their questions; others are passed over."""
@@ -112,12 +139,20 @@ class Questions:
                 del self._open[asked.key]
 
     async def settle(self, asked: Asked) -> None:
-        """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled."""
+        """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
+
+        One that a client has waits as long as its parked call, whose end is told to the upstream before the question's.
+        """
         try:
-            async with asyncio.timeout(self.seconds):
-                response = await asyncio.shield(asked.answered)
-        except TimeoutError:
-            response = refusal_of(asked.method)
+            while True:
+                try:
+                    async with asyncio.timeout(self.seconds):
+                        response = await asyncio.shield(asked.answered)
+                    break
+                except TimeoutError:
+                    if not asked.is_handed_out:
+                        response = refusal_of(asked.method)
+                        break
         except asyncio.CancelledError:
             if asked.answered.cancelled():
                 return
@@ -158,8 +193,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
         method: What is asked.
         params: As the upstream gave them.
     """
-    shown = dict(params)
-    shown["_meta"] = {**as_mapping(shown.get("_meta")), UPSTREAM_KEY: {"server": alias}}
+    shown = with_origin(params, alias)
     if method == "elicitation/create":
         shown["message"] = f"[{alias}] {visible(str(params.get('message', '')))}"
     return shown

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from server.sdk_seams import ReadStream, WriteStream
 from server.settings import UpstreamSettings
 from server.settings.upstreams import ABOVE_VARIABLE, servers_above
 from server.upstreams.remote import streamable_streams

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
 from server.upstreams.questions import labelled_requests, refusal_of
 from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
 
@@ -123,7 +122,7 @@ class Relay:
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
         params = request.params
-        if exchange.is_modern and exchange.input_responses:
+        if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, exchange.input_responses, exchange.carried)
         for _ in range(MOST_ROUNDS):
             conversation = await _begun(session, request, params, exchange)
@@ -152,8 +151,12 @@ class Relay:
     async def _until_answer(
         self, session: UpstreamSession, conversation: Conversation, request: Request, exchange: Exchange
     ) -> Json:
-        with session.leg(conversation, exchange) as leg:
+        leg = session.begin(conversation, exchange)
+        try:
             return await self._hold(session, leg, request, exchange)
+        finally:
+            if not leg.is_parked:
+                session.end(leg)
 
     async def _go_on(self, name: str, request: Request, exchange: Exchange) -> Json:
         """Go on with a parked call."""
@@ -161,57 +164,50 @@ class Relay:
         if call is None:
             raise ParkedCallGoneError
         session, leg = call.session, call.leg
-        leg.exchange = exchange
+        leg.exchange, leg.is_parked = exchange, False
         session.questions.answer(exchange.input_responses)
         session.questions.give_back(call.handed_out)
         try:
             return await self._hold(session, leg, request, exchange)
         finally:
-            if not leg.is_parked and leg in session.legs:
-                session.legs.remove(leg)
+            if not leg.is_parked:
+                session.end(leg)
 
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
+        patience = _Patience(conversation, request.patience)
+        patience.renew()
+        session.remind(leg)
         try:
-            with anyio.move_on_after(request.patience) as scope:
-                while True:
-                    if (
-                        exchange.is_modern
-                        and not session.era.is_modern
-                        and (parked := self._park(session, leg, request))
-                    ):
-                        return parked
-                    match await conversation.next():
-                        case Answer() as answer:
-                            return outcome(answer)
-                        case Progress(params):
-                            scope.deadline = anyio.current_time() + request.patience
-                            await exchange.progress(params)
-                        case Remark(method, params):
-                            await (
-                                exchange.log(params)
-                                if method == "notifications/message"
-                                else exchange.notify(method, params)
-                            )
-                        case Asking(is_open):
-                            scope.deadline = math.inf if is_open else anyio.current_time() + request.patience
-                        case QuestionWaits() | _:
-                            continue
-            raise NoAnswerError
+            while True:
+                match await conversation.next():
+                    case Answer() as answer:
+                        return outcome(answer)
+                    case Expired():
+                        raise NoAnswerError
+                    case QuestionWaits():
+                        if (parked := self._park(session, leg, request)) is not None:
+                            return parked
+                    case event:
+                        await _pass_on(event, exchange, patience)
         finally:
+            conversation.expect(None)
             if not leg.is_parked:
                 await conversation.close()
 
     def _park(self, session: UpstreamSession, leg: Leg, request: Request) -> Json | None:
         """Give the questions that wait to the client, if there are any; the call waits for the answers."""
         exchange = leg.exchange
-        if exchange is None or self.parked.is_full:
+        if not exchange.is_modern:
             return None
-        asked = session.questions.hand_out()
+        asked = session.questions.hand_out(leg, exchange.can_be_asked)
+        keys = [question.key for question in asked]
+        if self.parked.is_full:
+            session.questions.refuse(keys)
+            return None
         if not asked:
             return None
-        keys = [question.key for question in asked]
         name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
         return {
             "resultType": "input_required",
@@ -221,6 +217,40 @@ class Relay:
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """How long a call may go on without a word; a person's time is not the upstream's."""
+
+    conversation: Conversation
+    seconds: float
+    asking: int = 0
+
+    def renew(self) -> None:
+        """It has said something."""
+        self.conversation.expect(None if self.asking else self.seconds)
+
+    def ask(self, *, is_open: bool) -> None:
+        """A person is being asked from now on, or no longer."""
+        self.asking += 1 if is_open else -1
+        self.renew()
+
+
+async def _pass_on(event: Any, exchange: Exchange, patience: _Patience) -> None:
+    """Let the client know what its upstream says in the middle of a call."""
+    match event:
+        case Progress(params):
+            patience.renew()
+            await exchange.progress(params)
+        case Remark("notifications/message", params):
+            await exchange.log(params)
+        case Remark(method, params):
+            await exchange.notify(method, params)
+        case Asking(is_open):
+            patience.ask(is_open=is_open)
+        case _:
+            return
 
 
 async def _begun(session: UpstreamSession, request: Request, params: Json, exchange: Exchange) -> Conversation:
@@ -237,7 +267,8 @@ async def _begun(session: UpstreamSession, request: Request, params: Json, excha
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
     state = {"requestState": carried["state"]} if "state" in carried else {}
-    return {**params, "inputResponses": dict(answers), **state}
+    given = {"inputResponses": dict(answers)} if answers else {}
+    return {**params, **given, **state}
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

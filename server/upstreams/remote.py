@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
@@ -20,10 +20,11 @@ from typing import Any, Self
 import anyio
 import httpx2
 import mcp_types as types
+from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.message import SessionMessage
 
+from server.sdk_seams import ReadStream
 from server.upstreams.peer import as_mapping, unusable
 from server.upstreams.unreadable import MESSAGE_BYTES
 
@@ -37,6 +38,8 @@ NOTE_SECONDS = 10.0
 
 ERROR_BYTES = 1 << 20
 """So much is read at most of what a server says beside a status that means an error (ours)."""
+LEAVING_SECONDS = 1.0
+"""How long a server may take to hear that a session ends."""
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION = "mcp-session-id"
@@ -251,8 +254,37 @@ async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Cal
     try:
         async with (
             httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client,
-            streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as (reading, writing),
+            _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES)) as (
+                reading,
+                writing,
+            ),
         ):
             yield ReadableStream(reading), writing
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         raise impression.explained(error) from None
+
+
+@asynccontextmanager
+async def _ended_in_order(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any]:
+    """A transport that is left in order also by a task that is cancelled: so the server hears that the session ends."""
+    leaving, left = anyio.Event(), anyio.Event()
+    shield = anyio.CancelScope(shield=True)
+
+    async def hold(*, task_status: TaskStatus[Any]) -> None:
+        try:
+            with shield:
+                async with transport as streams:
+                    task_status.started(streams)
+                    await leaving.wait()
+        finally:
+            left.set()
+
+    async with anyio.create_task_group() as tasks:
+        streams = await tasks.start(hold)
+        try:
+            yield streams
+        finally:
+            leaving.set()
+            with anyio.move_on_after(LEAVING_SECONDS, shield=True):
+                await left.wait()
+            shield.cancel()

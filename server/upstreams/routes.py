@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
-from server.upstreams.peer import Json, as_mapping
-from server.upstreams.questions import UPSTREAM_KEY
+from server.upstreams.origin import with_origin
+from server.upstreams.peer import Json
 
 MOST_TEMPLATE_CHARS = 2_000
 """A longer template is not matched against what is asked for."""
@@ -72,22 +72,21 @@ class ResourceRoutes:
         return uri
 
 
-def resource_routes(upstreams: Iterable[Upstream], taken: Iterable[str]) -> ResourceRoutes:
+def resource_routes(upstreams: Iterable[Upstream], is_taken: Callable[[str], bool]) -> ResourceRoutes:
     """Give every resource its published URI.
 
     Args:
         upstreams: In the order of the configuration.
-        taken: URIs of our own.
+        is_taken: Whether a URI is our own.
     """
     routes = ResourceRoutes()
     every = list(upstreams)
-    reserved = set(taken)
     for kind, found in ((RESOURCES, routes.resources), (TEMPLATES, routes.templates)):
         counts = _counts(every, kind)
         for upstream in every:
             for item in upstream.offer.of(kind):
                 uri: str = item[kind.key]
-                is_unique = counts[uri] == 1 and uri not in reserved
+                is_unique = counts[uri] == 1 and not is_taken(uri)
                 name = uri if is_unique else f"{upstream.alias}+{uri}"
                 found.append(with_origin({**item, kind.key: name}, upstream.alias))
                 if kind is RESOURCES:
@@ -97,11 +96,6 @@ def resource_routes(upstreams: Iterable[Upstream], taken: Iterable[str]) -> Reso
                     if len(uri) <= MOST_TEMPLATE_CHARS:
                         routes.shapes.append((texts_of(uri), upstream))
     return routes
-
-
-def with_origin(item: Json, alias: str) -> Json:
-    """An item of a list, with where it comes from."""
-    return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias}}}
 
 
 def _counts(upstreams: Iterable[Upstream], kind: Kind) -> dict[Any, int]:

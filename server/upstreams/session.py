@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from mcp_types import LOG_LEVEL_META_KEY
 
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import chained
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
-from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, as_mapping
+from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, UpstreamError, as_mapping
 from server.upstreams.questions import ASKING, MOST_OPEN, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
+
+LEVEL_SECONDS = 5.0
+"""How long an upstream may take to note a log level."""
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -46,16 +50,13 @@ class Leg:
 
     Args:
         conversation: With the upstream.
-        exchange: With the client; `None` while the client has a question and its call is parked.
+        exchange: With the client; the latest one while the call is parked.
+        is_parked: Whether the client has a question, and nobody waits for the call now.
     """
 
     conversation: Conversation
-    exchange: Exchange | None
-
-    @property
-    def is_parked(self) -> bool:
-        """Whether nobody waits for the call now."""
-        return self.exchange is None
+    exchange: Exchange
+    is_parked: bool = False
 
 
 class Listener(Protocol):
@@ -103,6 +104,8 @@ class UpstreamSession:
     tasks: TaskGroup
     few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
+    watched: dict[str, int] = field(default_factory=dict[str, int])
+    """How many watch a resource in it, by its URI."""
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
     @property
@@ -131,9 +134,8 @@ class UpstreamSession:
         if self.era.is_modern:
             announced = exchange.capabilities if exchange is not None else self.options.announced
             meta |= envelope(self.era.version, announced)
-            level = exchange.log_level if exchange is not None and exchange.is_modern else "info"
-            if exchange is not None and level is not None:
-                meta["io.modelcontextprotocol/logLevel"] = level
+            if exchange is not None and (level := exchange.log_level) is not None:
+                meta[LOG_LEVEL_META_KEY] = level
         stamped = {**params, "_meta": meta} if meta else {key: params[key] for key in params if key != "_meta"}
         return await self.peer.start(method, stamped, {**headers_of(self.era, method, params), **(headers or {})})
 
@@ -149,16 +151,39 @@ class UpstreamSession:
             async with await self.start(method, params) as conversation:
                 return await conversation.result()
 
-    @contextmanager
-    def leg(self, conversation: Conversation, exchange: Exchange) -> Generator[Leg]:
-        """A call is open as long as this lasts, and may be asked about."""
+    async def set_level(self, level: str) -> None:
+        """Tell an upstream of the handshake era which log messages its client wants; another one hears it in each call.
+
+        Raises:
+            ConnectionLostError: There is no connection any more.
+        """
+        if self.era.is_modern or not self.era.announces("logging"):
+            return
+        try:
+            await self.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
+        except (UpstreamError, TimeoutError):
+            logger.info("upstream %s did not take a log level", self.alias)
+
+    def begin(self, conversation: Conversation, exchange: Exchange) -> Leg:
+        """A call is open from now on, and may be asked about."""
         leg = Leg(conversation, exchange)
         self.legs.append(leg)
-        try:
-            yield leg
-        finally:
-            if not leg.is_parked:
-                self.legs.remove(leg)
+        return leg
+
+    def end(self, leg: Leg) -> None:
+        """A call is over; questions that nobody else can answer are not left open."""
+        if leg not in self.legs:
+            return
+        self.legs.remove(leg)
+        self.questions.end(leg, is_last=not self.legs)
+        for other in self.legs:
+            if not other.is_parked:
+                self.remind(other)
+
+    def remind(self, leg: Leg) -> None:
+        """Tell a call of a question that waits for it, after all else that it has still to pass on."""
+        if self.questions.waits_for(leg, leg.exchange.can_be_asked):
+            leg.conversation.tell(QuestionWaits())
 
     def on_request(self, identity: RequestId, method: str, params: Json) -> None:
         """The upstream asks for something."""
@@ -173,13 +198,12 @@ class UpstreamSession:
         if identity in self._asking:
             return
         shown = labelled(self.alias, method, params)
-        # Whose question it is cannot be told where calls of several people are open.
-        legs = self.legs if not self.options.is_shared or len(self.legs) == 1 else []
-        able = [leg for leg in legs if leg.exchange is None or leg.exchange.can_be_asked(method, params)]
-        live = next((leg for leg in able if leg.exchange is not None and not leg.exchange.is_modern), None)
+        legs = self._legs_in_question()
+        able = [leg for leg in legs if leg.exchange.can_be_asked(method, params)]
+        live = next((leg for leg in able if not leg.exchange.is_modern), None)
         if len(self._asking) >= MOST_OPEN:
             self.few.start(reply, self.peer, identity, refusal_of(method))
-        elif live is not None and live.exchange is not None:
+        elif live is not None:
             self._begin_to_ask(identity, method, shown, live.exchange, live.conversation)
         elif able:
             self._keep_question(identity, method, shown, able)
@@ -188,13 +212,20 @@ class UpstreamSession:
         else:
             self.few.start(reply, self.peer, identity, refusal_of(method))
 
+    def _legs_in_question(self) -> list[Leg]:
+        """The calls of which one has made the upstream say something.
+
+        Which one cannot be told. So there is none where calls of several people are open.
+        """
+        return self.legs if not self.options.is_shared or len(self.legs) == 1 else []
+
     def _keep_question(self, identity: RequestId, method: str, shown: Json, able: list[Leg]) -> None:
-        asked = self.questions.add(identity, method, shown)
+        asked = self.questions.add(identity, method, shown, able[0] if self.options.is_shared else None)
         if asked is None:
             self.few.start(reply, self.peer, identity, refusal_of(method))
             return
         self.tasks.start_soon(self.questions.settle, asked)
-        waiting = next((leg for leg in able if leg.exchange is not None), None)
+        waiting = next((leg for leg in able if not leg.is_parked), None)
         if waiting is not None:
             waiting.conversation.tell(QuestionWaits())
 
@@ -233,10 +264,10 @@ class UpstreamSession:
             listener.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
             self._take_back(params.get("requestId"))
-        elif not self.peer.tell_open(Remark(method, params)):
-            standing = self.options.standing
-            if standing is not None and method != "notifications/initialized":
-                self.few.start(standing.notify, method, params)
+        elif (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
+            leg.conversation.tell(Remark(method, params))
+        elif (standing := self.options.standing) is not None and method != "notifications/initialized":
+            self.few.start(standing.notify, method, params)
 
     def _take_back(self, identity: Any) -> None:
         """The upstream does not want to know an answer any more."""
@@ -295,6 +326,8 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
                 questions = Questions(peer, options.question_seconds)
                 session = UpstreamSession(options, era, peer, questions, lost, tasks, few)
                 opened.append(session)
+                if options.standing is not None and (level := options.standing.chosen_level) is not None:
+                    await session.set_level(level)
                 yield session
             finally:
                 tasks.cancel_scope.cancel()

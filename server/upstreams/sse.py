@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 
-from server.transports.lines import Inbox
+from server.upstreams.inbox import Inbox
 from server.upstreams.peer import RequestId, unusable
 from server.upstreams.remote import CONNECT_SECONDS, CarefulTransport, Impression
 from server.upstreams.unreadable import MESSAGE_BYTES, answered_by

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from server.sdk_seams import ReadStream, WriteStream
 from tools.execution.process import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":

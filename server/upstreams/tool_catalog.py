@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import Listed, NameMap, Origin, is_included, name_map
+from server.upstreams.definitions import Definitions
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool, UpstreamCall
+from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.spelling import full_name, rule_name
 from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
@@ -46,6 +47,7 @@ class ToolCatalog:
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, _Offer] = {}
+        self._known = Definitions()
         self._is_publishing = False
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
 
@@ -59,6 +61,7 @@ class ToolCatalog:
         self._entries = dict(entries)
         for alias in gone:
             self._offers.pop(alias, None)
+            self._known.forget(alias)
         for alias in gone:
             self._registry.replace_source(alias, ())
         self._publish()
@@ -78,6 +81,7 @@ class ToolCatalog:
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
             if is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
+        self._known.note(alias, kept.values())
         self._offers[alias] = _Offer(kept, call)
         self._publish()
 
@@ -128,9 +132,8 @@ class ToolCatalog:
         listed: list[DiscoveredMCPTool] = []
         unlisted: list[DiscoveredMCPTool] = []
         for name, definition in offer.definitions.items():
-            exposed = published.get(Origin(alias, name))
-            tool = DiscoveredMCPTool(
-                alias, exposed or rule_name(alias, name), definition, trusted=trusted, call=offer.call
-            )
+            exposed = published.get(origin := Origin(alias, name))
+            called, known = exposed or rule_name(alias, name), self._known.of(origin)
+            tool = DiscoveredMCPTool(alias, called, definition, trusted=trusted, call=offer.call, known=known)
             (unlisted if exposed is None else listed).append(tool)
         return listed, unlisted

@@ -22,6 +22,8 @@ MOST_WATCHED = 1_000
 SECONDS = 10.0
 """How long an upstream may take to note a subscription."""
 
+End = Callable[[], None]
+
 SessionOf = Callable[[Upstream, Exchange], Awaitable[UpstreamSession]]
 
 
@@ -40,9 +42,16 @@ class Watching:
     session_of: SessionOf
     _watchers: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict[tuple[str, str], list[Exchange]])
 
-    def watchers(self, upstream: Upstream, uri: str) -> list[Exchange]:
-        """The clients of the handshake era that watch a resource, as they can be reached at any time."""
-        return list(self._watchers.get((upstream.alias, uri), ()))
+    def watchers(self, upstream: Upstream, uri: str, connection: int | None) -> list[Exchange]:
+        """The clients of the handshake era that watch a resource, as they can be reached at any time.
+
+        Args:
+            upstream: Whose resource it is.
+            uri: The URI there.
+            connection: The only client's connection, by its identity, that is to be told, if it is just one.
+        """
+        watchers = self._watchers.get((upstream.alias, uri), ())
+        return [each for each in watchers if connection in (None, id(each.connection))]
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """A client of the handshake era watches a resource from now on.
@@ -62,47 +71,60 @@ class Watching:
             return
         if self._count(exchange) >= MOST_WATCHED:
             raise TooManyWatchedError
-        await self._begin(route, exchange)
+        end = await self._begin(route, exchange)
         watchers.append(standing)
-        exchange.at_end(lambda: self._drop(route, exchange))
+        exchange.at_end(lambda: end() if self._drop(route, exchange) else None)
 
     async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
         """It watches a resource no longer."""
         if self._drop(route, exchange):
-            await self._end(route, exchange)
+            session = await self.session_of(route.upstream, exchange)
+            self._ending(route, session)()
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
         """Resources are watched as long as this lasts; what an upstream refuses is only logged."""
-        begun: list[Route] = []
+        ends: list[End] = []
         try:
             for route in routes[:MOST_WATCHED]:
                 try:
-                    await self._begin(route, exchange)
-                    begun.append(route)
+                    ends.append(await self._begin(route, exchange))
                 except (RelayError, ToolError, TimeoutError):
                     logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
             yield
         finally:
-            for route in begun:
+            for end in ends:
+                end()
+
+    async def _begin(self, route: Route, exchange: Exchange) -> End:
+        """Watch a resource once more; returns what ends it."""
+        session = await self.session_of(route.upstream, exchange)
+        if session.era.is_modern:
+            if (subscriptions := route.upstream.subscriptions) is not None:
+                subscriptions.watch(route.uri)
+        else:
+            session.watched[route.uri] = session.watched.get(route.uri, 0) + 1
+            if session.watched[route.uri] == 1:
+                try:
+                    await session.request("resources/subscribe", _named(route), SECONDS)
+                except BaseException:
+                    session.watched.pop(route.uri, None)
+                    raise
+        return self._ending(route, session)
+
+    def _ending(self, route: Route, session: UpstreamSession) -> End:
+        def end() -> None:
+            if session.era.is_modern:
                 if (subscriptions := route.upstream.subscriptions) is not None:
                     subscriptions.unwatch(route.uri)
+                return
+            left = session.watched.pop(route.uri, 0) - 1
+            if left > 0:
+                session.watched[route.uri] = left
+            elif left == 0 and not session.lost.is_set():
+                session.tasks.start_soon(_unsubscribe, route, session)
 
-    async def _begin(self, route: Route, exchange: Exchange) -> None:
-        session = await self.session_of(route.upstream, exchange)
-        subscriptions = route.upstream.subscriptions
-        if session.era.is_modern and subscriptions is not None:
-            subscriptions.watch(route.uri)
-        elif not session.era.is_modern:
-            await session.request("resources/subscribe", _named(route), SECONDS)
-
-    async def _end(self, route: Route, exchange: Exchange) -> None:
-        session = await self.session_of(route.upstream, exchange)
-        subscriptions = route.upstream.subscriptions
-        if session.era.is_modern and subscriptions is not None:
-            subscriptions.unwatch(route.uri)
-        elif not session.era.is_modern:
-            await session.request("resources/unsubscribe", _named(route), SECONDS)
+        return end
 
     def _count(self, exchange: Exchange) -> int:
         return sum(
@@ -119,6 +141,13 @@ class Watching:
         else:
             self._watchers.pop(key, None)
         return len(kept) < len(watchers)
+
+
+async def _unsubscribe(route: Route, session: UpstreamSession) -> None:
+    try:
+        await session.request("resources/unsubscribe", _named(route), SECONDS)
+    except (RelayError, TimeoutError):
+        logger.info("upstream %s goes on to tell of a resource", route.upstream.alias)
 
 
 def _named(route: Route) -> Json:

@@ -45,7 +45,9 @@ pytestmark = pytest.mark.anyio
 Tool = BaseTool[Any]
 
 
-async def upstream_answer(_name: str, _arguments: Mapping[str, Any], _context: ToolContext) -> ToolResult:
+async def upstream_answer(
+    _definition: Mapping[str, Any], _arguments: Mapping[str, Any], _context: ToolContext
+) -> ToolResult:
     return ToolResult(verbatim={"content": []})
 
 

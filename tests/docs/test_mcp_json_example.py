@@ -18,7 +18,7 @@ from tests.settings_cases import sources
 EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"
 
 NOT_THE_DEFAULT = {
-    "everything": {"type", "command", "args", "description", "isolation"},
+    "everything": {"type", "command", "args", "description"},
     "remote": {"type", "url"},
 }
 """What an entry must give, or what the example says itself is no default."""

@@ -13,7 +13,7 @@ from mcp.client import Client
 
 from server.consent.confirmers import QUESTION_KEY
 from server.consent.sealing import SealedStates
-from tests.harness import MODERN, connected, write_config
+from tests.harness import HANDSHAKE, MODERN, connected, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ async def test_a_file_that_changes_while_the_live_question_is_open_is_not_writte
         target.write_text("goodbye world\n")
         return types.ElicitResult.model_validate(ONCE)
 
-    async with connected("stdio", "legacy", root, elicitation_callback=person) as client:
+    async with connected("stdio", HANDSHAKE, root, elicitation_callback=person) as client:
         result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
     assert target.read_text() == "goodbye world\n"
@@ -117,7 +117,7 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
         raise AssertionError
 
     config = write_config(tmp_path, {"confirmation": {"timeout": 1000}})
-    async with connected("stdio", "legacy", root, config, elicitation_callback=nobody) as client:
+    async with connected("stdio", HANDSHAKE, root, config, elicitation_callback=nobody) as client:
         with anyio.fail_after(20):
             result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
@@ -163,7 +163,7 @@ def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_accepting_without_a_valid_decision_is_no_consent(
     mode: str, content: dict[str, Any] | None, root: Path, target: Path
 ) -> None:
@@ -177,7 +177,7 @@ async def test_accepting_without_a_valid_decision_is_no_consent(
 
 
 @pytest.mark.requirement("consent.content")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, target: Path) -> None:
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
         assert "content" in params.requested_schema["properties"]
@@ -191,7 +191,7 @@ async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, t
 
 
 @pytest.mark.requirement("consent.form")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: Path, target: Path) -> None:
     schemas: list[dict[str, Any]] = []
 

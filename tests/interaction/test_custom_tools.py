@@ -13,7 +13,8 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from tests.harness import HANDSHAKE, ROUTES, connected, write_config
+from tests.harness import HANDSHAKE, connected, write_config
+from tests.interaction.serving import CHEAP_ROUTES, Connect, Served, by_route
 
 pytestmark = pytest.mark.anyio
 
@@ -49,12 +50,9 @@ async def until_listed(client: Client, wanted: str) -> Mapping[str, types.Tool]:
 
 
 @pytest.mark.requirement("discovery.served")
-@pytest.mark.parametrize(("transport", "mode"), ROUTES)
-async def test_a_custom_tool_is_listed_asked_about_and_called(
-    transport: str, mode: str, root: Path, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, settings(tmp_path, "shout"))
-    async with connected(transport, mode, root, config, elicitation_callback=accept) as client:
+@by_route(route for route in CHEAP_ROUTES if route.has_forms)
+async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, served: Served) -> None:
+    async with connect(settings(served.folder, "shout"), elicitation_callback=accept) as client:
         listed = (await client.list_tools()).tools
         result = await client.call_tool("shout", {"what": ["a", 'quote " and\nline']})
     assert listed[-1].name == "shout"

@@ -7,7 +7,7 @@ from pathlib import Path
 import mcp_types as types
 import pytest
 
-from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
+from tests.harness import REVISIONS, in_memory, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ def texts_for(audience: str | None, result: types.CallToolResult) -> list[str]:
 
 
 @pytest.mark.requirement("flow.display.wire")
-@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+@pytest.mark.parametrize("mode", REVISIONS)
 @pytest.mark.parametrize("place", ["block", "meta"])
 async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_in_words(
     mode: str, place: str, root: Path, tmp_path: Path
@@ -48,7 +48,7 @@ async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_i
 
 
 @pytest.mark.requirement("flow.display.wire")
-@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_a_text_display_is_for_the_person_and_stands_beside_the_content(mode: str, root: Path) -> None:
     (root / "a.txt").write_text("one\n")
     async with in_memory(mode, root) as client:

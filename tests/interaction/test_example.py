@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import PEERS, ROOT, connected, listening
+from tests.harness import HANDSHAKE, PEERS, ROOT, connected, listening
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,6 @@ async def test_a_server_starts_from_the_example_and_lists_both_upstreams(root: P
             text = text.replace(shown, used)
         config = tmp_path / "mcp.json"
         config.write_text(text)
-        async with connected("stdio", "legacy", root, config) as client:
+        async with connected("stdio", HANDSHAKE, root, config) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
     assert {"everything__echo", "remote__echo"} <= names

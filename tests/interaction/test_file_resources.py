@@ -1,4 +1,4 @@
-"""Files of the workspace as resources: URIs, contents, errors and completion, over real clients in both eras."""
+"""Files of the workspace as resources: URIs, contents, errors and completion, over real clients in every revision."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from mcp.shared.uri_template import UriTemplate
 
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri, template_value, typed_path
 from server.workspace_resources import RESOURCE_NOT_FOUND
-from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
+from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tools.filesystem.file_resource import MAX_BLOB_BYTES
 from tools.filesystem.reading.media import MAX_INLINE_BYTES
 
 pytestmark = pytest.mark.anyio
 
-ERAS = [HANDSHAKE, MODERN]
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 TEMPLATE = types.ResourceTemplateReference(uri=FILE_TEMPLATE)
 
@@ -49,7 +48,7 @@ async def completed(client: Client, value: str) -> list[str]:
 
 
 @pytest.mark.requirement("resources.template")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_a_file_is_reached_by_expanding_the_template(mode: str, root: Path) -> None:
     (root / "read me.md").write_text("# Title\n")
     async with in_memory(mode, root) as client:
@@ -65,7 +64,7 @@ async def test_a_file_is_reached_by_expanding_the_template(mode: str, root: Path
 
 
 @pytest.mark.requirement("resources.contents")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_text_comes_as_text_and_everything_else_as_its_bytes(mode: str, root: Path, tmp_path: Path) -> None:
     texts = {"a.py": "text/x-python", "b.svg": "image/svg+xml", "c": "text/plain", "d.json": "application/json"}
     blobs = {
@@ -104,7 +103,7 @@ async def test_the_link_in_a_result_leads_to_the_resource(root: Path) -> None:
 
 
 @pytest.mark.requirement("resources.limits")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_long_text_is_cut_as_by_read_file_and_large_binaries_are_refused(mode: str, root: Path) -> None:
     (root / "long.txt").write_text("line\n" * 1_000_000)
     with (root / "huge.bin").open("wb") as huge:
@@ -122,7 +121,7 @@ async def test_long_text_is_cut_as_by_read_file_and_large_binaries_are_refused(m
 
 
 @pytest.mark.requirement("resources.bytes")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_odd_names_are_encoded_byte_by_byte_and_come_back(mode: str, root: Path) -> None:
     names = ["a b.txt", "ä.txt", "100%.txt", "a%20b.txt", "q?.txt", "h#.txt", "new\nline.txt", "back\\slash.txt", "~"]
     names += [os.fsdecode(b"no-utf8-\xff.txt"), " blank ", "%2e%2e"]
@@ -143,7 +142,10 @@ async def test_odd_names_are_encoded_byte_by_byte_and_come_back(mode: str, root:
 
 
 @pytest.mark.requirement("resources.refused")
-@pytest.mark.parametrize(("mode", "not_found"), [(HANDSHAKE, RESOURCE_NOT_FOUND), (MODERN, types.INVALID_PARAMS)])
+@pytest.mark.parametrize(
+    ("mode", "not_found"),
+    [*((revision, RESOURCE_NOT_FOUND) for revision in HANDSHAKES), (MODERN, types.INVALID_PARAMS)],
+)
 async def test_what_is_no_resource_is_refused_with_the_code_of_the_revision(
     mode: str, not_found: int, root: Path, tmp_path: Path
 ) -> None:
@@ -232,7 +234,7 @@ async def test_reading_a_resource_does_not_count_as_reading_before_an_edit(root:
 
 
 @pytest.mark.requirement("resources.completion")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root: Path, tmp_path: Path) -> None:
     (root / "src").mkdir()
     for name in ("src/app.py", "README.md", "who?.txt"):

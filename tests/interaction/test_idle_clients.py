@@ -35,3 +35,20 @@ def test_the_background_jobs_of_a_silent_client_end_though_nobody_new_comes(root
         while is_running(int(text)):
             assert time.monotonic() < until
             time.sleep(0.01)
+
+
+@pytest.mark.requirement("http.idle")
+@pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only")
+def test_a_client_that_waits_for_a_long_call_is_not_silent(root: Path, tmp_path: Path) -> None:
+    settings = {"http": {"sessionIdle": 1000}, "shell": {"sandbox": "off"}}
+    once = {"action": "accept", "content": {"decision": "once"}}
+    with (
+        http_server(root, write_config(tmp_path, settings)) as url,
+        introduced(reach(url, "http"), "2025-06-18") as client,
+    ):
+        for command in ({"command": "exec sleep 300", "is_background": True}, {"command": "sleep 4"}):
+            call = client.call("run_shell_command", command)
+            call.answer(call.asked(), once)
+            assert call.done().code is None
+        listed = client.call("list_background_jobs", {}).done()
+        assert "sleep 300" in str(listed)

@@ -13,11 +13,10 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.harness import HANDSHAKE, MODERN, connected, http_client, in_memory, our_http_server, write_config
+from tests.harness import HANDSHAKE, MODERN, REVISIONS, connected, http_client, in_memory, our_http_server, write_config
 
 pytestmark = pytest.mark.anyio
 
-ERAS = [HANDSHAKE, MODERN]
 TODOS = [{"id": "1", "content": "Read", "status": "in_progress"}]
 
 
@@ -33,7 +32,7 @@ async def text_of(client: Client, uri: str) -> str:
 
 
 @pytest.mark.requirement("memory.resources")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_what_is_saved_is_read_back(mode: str, root: Path, tmp_path: Path) -> None:
     async with in_memory(mode, root, settings(tmp_path, permissions={"allow": ["save_memory"]})) as client:
         assert (await client.list_resources()).resources == []
@@ -50,7 +49,7 @@ async def test_what_is_saved_is_read_back(mode: str, root: Path, tmp_path: Path)
 
 
 @pytest.mark.requirement("todo.resource")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", REVISIONS)
 async def test_a_todo_list_is_shown_to_people_and_read_back(mode: str, root: Path, tmp_path: Path) -> None:
     async with in_memory(mode, root, settings(tmp_path)) as client:
         result = await client.call_tool("todo_write", {"todos": TODOS})
@@ -79,7 +78,7 @@ async def test_anonymous_clients_have_no_todo_list_and_sessions_have_each_their_
 
 
 @pytest.mark.requirement("memory.parallel")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_servers_that_save_at_the_same_time_lose_nothing(mode: str, root: Path, tmp_path: Path) -> None:
     config = settings(tmp_path, approvalMode="default")
 

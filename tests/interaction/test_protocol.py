@@ -14,45 +14,22 @@ from pydantic import FileUrl
 
 from server.app import App
 from server.settings import load_settings
-from tests.harness import MODERN, ROUTES, connected, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, stdio_upstream, write_config
+from tests.interaction.serving import CHEAP_ROUTES, HANDSHAKE_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
+
+DEMO = {"mcpServers": {"demo": stdio_upstream(trust=True)}}
 
 
 def text_of(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-@pytest.mark.requirement("protocol.unknown_tool")
-@pytest.mark.parametrize(("transport", "mode"), ROUTES)
-async def test_an_unknown_tool_is_a_protocol_error_that_proposes_the_nearest_three(
-    transport: str, mode: str, root: Path
-) -> None:
-    async with connected(transport, mode, root) as client:
-        with pytest.raises(MCPError) as caught:
-            await client.call_tool("read_fil", {})
-    assert caught.value.error.code == types.INVALID_PARAMS
-    assert "read_file" in caught.value.error.message
-    assert len(caught.value.error.data["nearest"]) == 3
-
-
-@pytest.mark.requirement("protocol.wrong_types")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_wrong_arguments_are_a_result_the_model_can_mend(mode: str, root: Path) -> None:
-    async with connected("stdio", mode, root) as client:
-        result = await client.call_tool("read_file", {"absolute_path": 5, "nonsense": 1})
-    assert result.is_error
-    assert "[invalid_tool_params]" in text_of(result)
-    assert "absolute_path" in text_of(result)
-    assert "nonsense" in text_of(result)
-    assert (result.meta or {})["coretools-mcp/error"]["type"] == "invalid_tool_params"
-    assert result.structured_content is None
-
-
 @pytest.mark.requirement("protocol.annotations")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_annotations_are_exact(mode: str, root: Path) -> None:
-    async with connected("stdio", mode, root) as client:
+@by_route(CHEAP_ROUTES)
+async def test_annotations_are_exact(connect: Connect) -> None:
+    async with connect() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     expected = {
         "list_directory": (True, False, True, False),
@@ -82,50 +59,61 @@ async def test_annotations_are_exact(mode: str, root: Path) -> None:
 
 
 @pytest.mark.requirement("protocol.aliases")
-async def test_legacy_names_are_called_but_not_listed(root: Path) -> None:
-    (root / "a.txt").write_text("needle\n")
-    async with connected("stdio", "legacy", root) as client:
+@by_route(CHEAP_ROUTES)
+async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: Path) -> None:
+    (place / "a.txt").write_text("needle\n")
+    async with connect() as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert not listed & {"replace", "search_file_content"}
-        found = await client.call_tool("search_file_content", {"pattern": "needle"})
+        found = await client.call_tool("search_file_content", {"pattern": "needle", "path": str(place)})
     assert "a.txt" in text_of(found)
 
 
 @pytest.mark.requirement("protocol.progress")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_the_first_progress_message_says_what_the_call_does(mode: str, root: Path) -> None:
-    (root / "a.txt").write_text("x\n")
+@by_route(CHEAP_ROUTES)
+async def test_the_first_progress_message_says_what_the_call_does(connect: Connect, place: Path) -> None:
+    (place / "a.txt").write_text("x\n")
     messages: list[str | None] = []
+    has_heard = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         messages.append(message)
+        has_heard.set()
 
-    async with connected("stdio", mode, root) as client:
-        await client.call_tool("read_file", {"absolute_path": str(root / "a.txt")}, progress_callback=on_progress)
-    assert messages
+    with anyio.fail_after(50):
+        async with connect() as client:
+            await client.call_tool("read_file", {"absolute_path": str(place / "a.txt")}, progress_callback=on_progress)
+            await has_heard.wait()
     assert messages[0] is not None
     assert "a.txt" in messages[0]
 
 
 @pytest.mark.requirement("upstream.progress")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_progress_of_an_upstream_reaches_the_client_in_order(mode: str, root: Path, tmp_path: Path) -> None:
+@by_route(CHEAP_ROUTES)
+async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Connect) -> None:
     messages: list[str | None] = []
+    has_heard = anyio.Event()
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         messages.append(message)
+        if message == "step 3":
+            has_heard.set()
 
-    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    async with connected("stdio", mode, root, config) as client:
-        await client.call_tool("demo__steps", {}, progress_callback=on_progress)
-    assert messages[1:] == ["step 1", "step 2", "step 3"]
+    with anyio.fail_after(50):
+        async with connect(DEMO) as client:
+            for _ in range(5):
+                messages.clear()
+                await client.call_tool("demo__steps", {}, progress_callback=on_progress)
+                # What the client does with progress may lag behind the answer.
+                await has_heard.wait()
+                has_heard = anyio.Event()
+                assert messages[1:] == ["step 1", "step 2", "step 3"]
 
 
 @pytest.mark.requirement("upstream.results")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_results_of_an_upstream_arrive_as_they_were_sent(mode: str, root: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    async with connected("stdio", mode, root, config) as client:
+@by_route(CHEAP_ROUTES)
+async def test_results_of_an_upstream_arrive_as_they_were_sent(connect: Connect) -> None:
+    async with connect(DEMO) as client:
         structured = await client.call_tool("demo__structured", {})
         assert structured.structured_content == {"answer": 42}
         assert (structured.meta or {})["example.org/kept"] == "yes"
@@ -140,11 +128,9 @@ async def test_results_of_an_upstream_arrive_as_they_were_sent(mode: str, root: 
 
 
 @pytest.mark.requirement("upstream.names")
-async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can_be_called(
-    root: Path, tmp_path: Path
-) -> None:
-    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    async with connected("stdio", "legacy", root, config) as client:
+@by_route(CHEAP_ROUTES)
+async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can_be_called(connect: Connect) -> None:
+    async with connect(DEMO) as client:
         names = [tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("demo__odd")]
         assert len(names) == 1
         assert all(char.isalnum() or char in "_.-" for char in names[0])
@@ -152,17 +138,15 @@ async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can
 
 
 @pytest.mark.requirement("upstream.untrusted")
-async def test_an_untrusted_upstream_is_published_cautiously_and_asks_with_its_arguments(
-    root: Path, tmp_path: Path
-) -> None:
+@by_route(route for route in CHEAP_ROUTES if route.has_forms)
+async def test_an_untrusted_upstream_is_published_cautiously_and_asks_with_its_arguments(connect: Connect) -> None:
     asked: list[str] = []
 
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
         asked.append(params.message)
         return types.ElicitResult(action="accept", content={"decision": "deny", "reason": "not today"})
 
-    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream()}})
-    async with connected("stdio", "legacy", root, config, elicitation_callback=person) as client:
+    async with connect({"mcpServers": {"demo": stdio_upstream()}}, elicitation_callback=person) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         hints = tools["demo__echo"].annotations
         assert hints is not None
@@ -183,7 +167,7 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
     config = write_config(tmp_path, {"mcpServers": {"demo": entry}})
     report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {})
     app = App(report, "stdio")
-    async with app.running(), Client(app.server, mode="legacy") as client:
+    async with app.running(), Client(app.server, mode=HANDSHAKE) as client:
         names = text_of(await client.call_tool("demo__environment", {})).split()
     assert {"OWN", "WANTED", "PATH"} <= set(names)
     assert "A_SECRET_OF_OURS" not in names
@@ -192,7 +176,7 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
 @pytest.mark.requirement("upstream.death")
 async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    async with connected("stdio", "legacy", root, config) as client:
+    async with connected("stdio", HANDSHAKE, root, config) as client:
         died = await client.call_tool("demo__die", {})
         assert died.is_error
         assert "[upstream_unavailable]" in text_of(died)
@@ -210,14 +194,18 @@ async def test_tools_of_a_late_upstream_are_announced(root: Path, tmp_path: Path
             changed.set()
 
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}, "proxy": {"firstListWait": 0}})
-    async with connected("stdio", "legacy", root, config, message_handler=on_message) as client:
+    async with connected("stdio", HANDSHAKE, root, config, message_handler=on_message) as client:
         with anyio.fail_after(20):
             await changed.wait()
         assert "demo__echo" in {tool.name for tool in (await client.list_tools()).tools}
 
 
 @pytest.mark.requirement("roots.client")
-async def test_without_operator_folders_the_clients_roots_are_the_workspace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("revision", [HANDSHAKES[0], HANDSHAKE])
+async def test_without_operator_folders_the_clients_roots_are_the_workspace(
+    transport: str, revision: str, tmp_path: Path
+) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder in (inside, outside):
         folder.mkdir()
@@ -226,7 +214,7 @@ async def test_without_operator_folders_the_clients_roots_are_the_workspace(tmp_
     async def roots(_context: Any) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(inside.as_uri()))])
 
-    async with connected("stdio", "legacy", None, list_roots_callback=roots) as client:
+    async with connected(transport, revision, None, list_roots_callback=roots) as client:
         allowed = await client.call_tool("read_file", {"absolute_path": str(inside / "a.txt")})
         assert text_of(allowed).startswith("in inside")
         refused = await client.call_tool("read_file", {"absolute_path": str(outside / "a.txt")})
@@ -234,19 +222,19 @@ async def test_without_operator_folders_the_clients_roots_are_the_workspace(tmp_
 
 
 @pytest.mark.requirement("roots.operator")
-@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
-async def test_the_clients_roots_never_replace_the_operators(transport: str, root: Path, tmp_path: Path) -> None:
+@by_route(HANDSHAKE_ROUTES)
+async def test_the_clients_roots_never_replace_the_operators(connect: Connect, place: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "a.txt").write_text("x\n")
-    (root / "b.txt").write_text("in the workspace\n")
+    (place / "b.txt").write_text("in the workspace\n")
 
     async def roots(_context: Any) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(elsewhere.as_uri()))])
 
-    async with connected(transport, "legacy", root, list_roots_callback=roots) as client:
+    async with connect(list_roots_callback=roots) as client:
         refused = await client.call_tool("read_file", {"absolute_path": str(elsewhere / "a.txt")})
-        allowed = await client.call_tool("read_file", {"absolute_path": str(root / "b.txt")})
+        allowed = await client.call_tool("read_file", {"absolute_path": str(place / "b.txt")})
     assert "[path_not_in_workspace]" in text_of(refused)
     assert text_of(allowed).startswith("in the workspace")
 
@@ -262,7 +250,7 @@ async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(part.as_uri()))])
 
     config = write_config(tmp_path, {"workspace": {"clientRoots": "intersect"}})
-    async with connected("http", "legacy", root, config, list_roots_callback=roots) as client:
+    async with connected("http", HANDSHAKE, root, config, list_roots_callback=roots) as client:
         allowed = await client.call_tool("read_file", {"absolute_path": str(part / "a.txt")})
         refused = await client.call_tool("read_file", {"absolute_path": str(root / "b.txt")})
     assert text_of(allowed).startswith("part")
@@ -270,23 +258,22 @@ async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root
 
 
 @pytest.mark.requirement("modes")
+@by_route(CHEAP_ROUTES)
 @pytest.mark.parametrize(("mode", "is_error"), [("plan", True), ("default", True), ("auto-edit", False)])
 async def test_the_approval_mode_decides_where_nobody_is_asked(
-    mode: str, is_error: bool, root: Path, tmp_path: Path
+    mode: str, is_error: bool, connect: Connect, place: Path
 ) -> None:
-    config = write_config(tmp_path, {"approvalMode": mode, "confirmation": {"whenUnavailable": "deny"}})
-    path = root / "a.txt"
-    async with connected("stdio", "legacy", root, config) as client:
+    path = place / "a.txt"
+    async with connect({"approvalMode": mode, "confirmation": {"whenUnavailable": "deny"}}) as client:
         result = await client.call_tool("write_file", {"file_path": str(path), "content": "x"})
     assert bool(result.is_error) is is_error
     assert path.exists() is not is_error
 
 
 @pytest.mark.requirement("cancellation")
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
-async def test_a_cancelled_call_ends_and_the_connection_goes_on(mode: str, root: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    async with connected("stdio", mode, root, config) as client:
+@by_route(CHEAP_ROUTES)
+async def test_a_cancelled_call_ends_and_the_connection_goes_on(connect: Connect) -> None:
+    async with connect(DEMO) as client:
         await client.call_tool("demo__echo", {"text": "up"})
         with anyio.move_on_after(0.5) as scope:
             await client.call_tool("demo__wait", {})

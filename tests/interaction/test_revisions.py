@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from server.exposure import result_to_wire
+from tests.harness import HANDSHAKES
 from tests.interaction.test_lifecycle import INITIALIZED, call, running
 from tools.contract.result import FileDataPart, InlineDataPart, ToolResult
-
-REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
 def initialize(revision: str) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def initialize(revision: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("protocol.revisions")
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("revision", HANDSHAKES)
 def test_every_handshake_revision_lists_and_calls(revision: str, root: Path) -> None:
     (root / "a.txt").write_text("content\n")
     with running(root) as server:

@@ -10,7 +10,8 @@ import anyio
 import mcp_types as types
 import pytest
 
-from tests.harness import PEERS, ROUTES, connected, listening, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, PEERS, connected, listening, stdio_upstream, write_config
+from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
 
@@ -18,17 +19,14 @@ CEILING = 50
 
 
 @pytest.mark.requirement("upstreams.several")
-@pytest.mark.parametrize(("transport", "mode"), ROUTES)
-async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_server(
-    transport: str, mode: str, root: Path, tmp_path: Path
-) -> None:
+@by_route(CHEAP_ROUTES)
+async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_server(connect: Connect) -> None:
     servers = {
         "one": stdio_upstream(trust=True, env={"MARK_OF_ONE": "1"}),
         "two": stdio_upstream(trust=True, env={"MARK_OF_TWO": "2"}, excludeTools=["echo"]),
     }
-    config = write_config(tmp_path, {"mcpServers": servers})
     with anyio.fail_after(CEILING):
-        async with connected(transport, mode, root, config) as client:
+        async with connect({"mcpServers": servers}) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             said = {alias: str((await client.call_tool(f"{alias}__environment", {})).content) for alias in servers}
     assert len(set(names)) == len(names)
@@ -42,7 +40,7 @@ async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_serve
 async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"only": stdio_upstream(trust=True)}})
     with anyio.fail_after(CEILING):
-        async with connected("stdio", "legacy", root, config) as client:
+        async with connected("stdio", HANDSHAKE, root, config) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             bare = await client.call_tool("only__echo", {"text": "hi"})
     assert "only__echo" in names
@@ -65,7 +63,7 @@ async def test_servers_over_different_transports_stand_side_by_side(root: Path, 
                 "far": {"url": f"http://127.0.0.1:{sse}/sse", "trust": True},
             }
             config = write_config(tmp_path, {"mcpServers": servers})
-            async with connected("stdio", "legacy", root, config) as client:
+            async with connected("stdio", HANDSHAKE, root, config) as client:
                 listed = {tool.name: tool for tool in (await client.list_tools()).tools}
                 said = [str((await client.call_tool(f"{alias}__echo", {"text": alias})).content) for alias in servers]
     schemas = {json.dumps(listed[f"{alias}__echo"].input_schema) for alias in servers}

@@ -12,7 +12,7 @@ from tools.contract.result import ToolResult
 from tools.registry import ToolRegistry
 
 
-async def unreachable(_name: str, _arguments: object, _context: ToolContext) -> ToolResult:
+async def unreachable(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:
     raise AssertionError
 
 

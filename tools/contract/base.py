@@ -122,6 +122,15 @@ class BaseTool(ABC, Generic[ParamsT]):
         del params, context
         return ()
 
+    def why_asked_anew(self, client_key: str) -> str:
+        """Why the person behind a client has to be asked whatever rules and modes allow; empty if there is nothing."""
+        del client_key
+        return ""
+
+    def consented(self, client_key: str) -> None:
+        """The person behind a client has agreed to a call of this tool as it is now."""
+        del client_key
+
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
         """What a person has to be asked before this call, or `None`. Pure; may be repeated.
 

@@ -204,6 +204,8 @@ class Channel(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     MALFORMED = "malformed"
+    EARLIER = "earlier"
+    """Given before, for a call that goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Deny stands over ask, ask over allow, allow over what the tool itself would do in the client's approval mode:
 
-    not offered > deny rule > plan mode > ask rule > protected file > allow rule > approval mode > the tool itself
+    not offered > deny rule > plan mode > ask rule > changed tool, protected file > allow rule > approval mode
+    > the tool itself
 """
 
 from __future__ import annotations
@@ -100,24 +101,25 @@ class PermissionPolicy:
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
             return self._judge_command(command, rules, mode, workspace)
-        return next(self._opinions(tool, subjects, rules, mode, workspace), None)
+        return next(self._opinions(tool, subjects, rules, client, workspace), None)
 
     def _opinions(
         self,
         tool: BaseTool[Any],
         subjects: Sequence[Subject],
         rules: Rules,
-        mode: ApprovalMode,
+        client: ClientState,
         workspace: Workspace,
     ) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
+        mode = client.approval_mode
         named = [rule for rule in (*rules.deny, *rules.ask) if rule.names_tool(tool)]
         about = [rule for rule in named if _is_about_any(rule, subjects, workspace)]
         yield from (_by_rule(rule) for rule in about if rule.verdict is Verdict.DENY)
         if mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
             yield _PLAN_MODE
         yield from (_by_rule(rule) for rule in about)
-        protected = self._protected(subjects, workspace)
+        protected = tool.why_asked_anew(client.key) or self._protected(subjects, workspace)
         if protected is not None:
             yield Permission(Verdict.ASK, protected, no_rule_allows=True)
         if tool.kind is Kind.COMMUNICATE:

@@ -1,38 +1,29 @@
-"""The ways on which a question can travel."""
+"""The ways on which a question can travel, between a server and a client that writes JSON-RPC itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from tests.harness import ROUTES as ALL_ROUTES
+from tests.harness import Route
+from tests.interaction.serving import by_route
 
-import pytest
+__all__ = [
+    "HANDSHAKE_ROUTES",
+    "KNOWN_ROUTES",
+    "MODERN_ROUTES",
+    "NETWORK_ROUTES",
+    "REVISIONS",
+    "ROUTES",
+    "TRANSPORTS",
+    "Route",
+    "by_route",
+]
 
-from tests.harness import MODERN
+ROUTES = [route for route in ALL_ROUTES if route.has_forms and route.transport != "memory"]
 
-
-class Route(NamedTuple):
-    """A transport, and the protocol revision that is spoken over it."""
-
-    transport: str
-    revision: str
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether there is no handshake, so that questions are results."""
-        return self.revision == MODERN
-
-    @property
-    def tells_clients_apart(self) -> bool:
-        """Whether the server knows one client from another."""
-        return self.transport == "stdio" or not self.is_modern
-
-
-REVISIONS = ("2025-06-18", "2025-11-25", MODERN)
+REVISIONS = tuple(dict.fromkeys(route.revision for route in ROUTES))
 """Those that have elicitation."""
 
-TRANSPORTS = ("stdio", "http", "sse")
-
-ROUTES = [Route(transport, revision) for transport in TRANSPORTS for revision in REVISIONS]
+TRANSPORTS = tuple(dict.fromkeys(route.transport for route in ROUTES))
 
 HANDSHAKE_ROUTES = [route for route in ROUTES if not route.is_modern]
 """Those with live questions."""
@@ -41,10 +32,4 @@ MODERN_ROUTES = [route for route in ROUTES if route.is_modern]
 
 KNOWN_ROUTES = [route for route in ROUTES if route.tells_clients_apart]
 
-NETWORK_ROUTES = [route for route in ROUTES if route.transport != "stdio"]
-
-
-def by_route(routes: Iterable[Route]) -> Any:
-    """A test for each of these routes."""
-    listed = list(routes)
-    return pytest.mark.parametrize("route", listed, ids=["-".join(route) for route in listed])
+NETWORK_ROUTES = [route for route in ROUTES if route.is_network]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +14,12 @@ from urllib.parse import urlsplit
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client import Client as McpClient
+from mcp.client.subscriptions import Subscription
 
 from server.clients import MOST_CALLS, STDIO_KEY, Client
-from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
+from tests.harness import Route, connected, http_client, our_http_server, write_config
+from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -88,27 +93,64 @@ def test_over_stdio_calls_wait_instead() -> None:
         assert client.calls == MOST_CALLS + 1
 
 
+def noting(event: anyio.Event) -> Any:
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            event.set()
+
+    return on_message
+
+
+@asynccontextmanager
+async def following(route: Route, client: McpClient, heard: anyio.Event) -> AsyncGenerator[None]:
+    """Hear of a changed list: in 2026-07-28 on a stream that is asked for, before by itself."""
+    if not route.is_modern:
+        yield
+        return
+
+    async def listen(changes: Subscription) -> None:
+        async for _ in changes:
+            heard.set()
+
+    async with client.listen(tools_list_changed=True) as changes, anyio.create_task_group() as tasks:
+        tasks.start_soon(listen, changes)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def without_glob(folder: Path) -> None:
+    """Change the list of tools."""
+    write_config(folder, {"tools": {"exclude": ["glob"]}})
+
+
 @pytest.mark.requirement("network.changes")
-async def test_every_session_hears_of_a_changed_list(root: Path, tmp_path: Path) -> None:
+async def test_every_session_and_every_listener_hears_of_a_changed_list(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    heard = [anyio.Event() for _ in range(3)]
-
-    def noting(event: anyio.Event) -> Any:
-        async def on_message(message: Any) -> None:
-            if isinstance(message, types.ToolListChangedNotification):
-                event.set()
-
-        return on_message
-
-    async with (
-        our_http_server(root, config) as url,
-        http_client(url, "http", HANDSHAKE, message_handler=noting(heard[0])) as first,
-        http_client(url, "http", HANDSHAKE, message_handler=noting(heard[1])),
-        http_client(url, "sse", HANDSHAKE, message_handler=noting(heard[2])),
-    ):
-        assert "glob" in {tool.name for tool in (await first.list_tools()).tools}
-        write_config(tmp_path, {"tools": {"exclude": ["glob"]}})
+    heard = {route: anyio.Event() for route in NETWORK_ROUTES}
+    async with our_http_server(root, config) as url, AsyncExitStack() as stack:
+        clients: list[McpClient] = []
+        for route, event in heard.items():
+            speaking = http_client(url, *route, message_handler=noting(event))
+            clients.append(await stack.enter_async_context(speaking))
+            await stack.enter_async_context(following(route, clients[-1], event))
+            assert "glob" in {tool.name for tool in (await clients[-1].list_tools()).tools}
+        without_glob(tmp_path)
         with anyio.fail_after(CEILING):
-            for event in heard:
+            for event in heard.values():
                 await event.wait()
-        assert "glob" not in {tool.name for tool in (await first.list_tools()).tools}
+        for client in clients:
+            assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.requirement("network.changes")
+@by_route(route for route in CHEAP_ROUTES if not route.is_network)
+async def test_the_only_client_of_a_server_hears_of_a_changed_list(route: Route, root: Path, tmp_path: Path) -> None:
+    heard = anyio.Event()
+    config = write_config(tmp_path, {})
+    async with connected(*route, root, config, message_handler=noting(heard)) as client:
+        async with following(route, client, heard):
+            assert "glob" in {tool.name for tool in (await client.list_tools()).tools}
+            without_glob(tmp_path)
+            with anyio.fail_after(CEILING):
+                await heard.wait()
+        assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar
 
 import anyio
@@ -30,10 +30,15 @@ class Hasty(ClientConnection):
 
 
 class Application:
-    """Takes a body, or answers without end; tells how far it came."""
+    """Takes a body, or answers with a stream; tells how far it came.
 
-    def __init__(self) -> None:
+    Args:
+        sends: So many bytes, and then nothing until the client is gone; 0 sends without end.
+    """
+
+    def __init__(self, sends: int = 0) -> None:
         self.sent = 0
+        self._sends = sends
         self.has_ended = anyio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -42,6 +47,11 @@ class Application:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         if scope["path"] == "/stream":
             try:
+                if self._sends:
+                    await send({"type": "http.response.body", "body": bytes(self._sends), "more_body": True})
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+                    return
                 while True:
                     with anyio.fail_after(CEILING):
                         await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
@@ -65,10 +75,14 @@ async def _is_gone(receive: Any) -> bool:
 
 
 @asynccontextmanager
-async def served(application: Application) -> AsyncGenerator[int]:
+async def served(
+    application: Application, protocol: type[ClientConnection] = Hasty, most: int | None = None
+) -> AsyncGenerator[int]:
     """The application on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, http=Hasty, log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(
+            application, http=protocol, limit_concurrency=most, log_config=None, lifespan="off", ws="none"
+        )
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
@@ -115,6 +129,34 @@ async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes) -> None
 
 
 @pytest.mark.requirement("network.slow")
+async def test_a_client_that_stops_in_the_head_of_a_later_request_is_cut_off() -> None:
+    async with served(Application()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + b"x" * 1000)
+        with anyio.fail_after(CEILING):
+            assert (await reader.readuntil(b"\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+            writer.write(b"GET /ta")
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.requirement("network.slow")
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="not run: only Linux tells how long data is unread")
+async def test_a_client_that_reads_nothing_of_a_few_bytes_is_cut_off_too() -> None:
+    application = Application(sends=200_000)
+    async with served(application) as port:
+        with socket.socket() as client:
+            # Less than the server's system takes for it, and more than the client's: nothing of ours sees it wait.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, ("127.0.0.1", port))
+            await loop.sock_sendall(client, b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with anyio.fail_after(CEILING):
+                await application.has_ended.wait()
+
+
+@pytest.mark.requirement("network.slow")
 async def test_a_client_that_sends_in_pieces_in_time_is_served() -> None:
     async with served(Application()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -142,3 +184,28 @@ async def test_a_client_that_does_not_read_is_cut_off_and_others_are_served_mean
         assert application.sent < 64 << 20
         assert not reader.at_eof()
         writer.close()
+
+
+@pytest.mark.requirement("network.many")
+async def test_connections_that_bring_no_request_keep_nobody_out() -> None:
+    most = 5
+    application = Application(sends=1)
+    # With all its patience: nothing is cut off because of the time.
+    async with served(application, ClientConnection, most) as port:
+        stream, open_stream = await asyncio.open_connection("127.0.0.1", port)
+        open_stream.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        kept, silent = await asyncio.open_connection("127.0.0.1", port)
+        with anyio.fail_after(CEILING):
+            await stream.readuntil(b"\r\n\r\n")
+            silent.write(HEAD + b"x" * 1000)
+            await kept.readuntil(b"\r\n0\r\n\r\n")
+            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(most * 2)]
+            async with httpx2.AsyncClient(timeout=CEILING) as client:
+                assert (await client.post(f"http://127.0.0.1:{port}/take", content=b"x")).text == "taken"
+            # Those that waited longest are cut off, and what has a request under way goes on.
+            for reader in (kept, others[0][0]):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            assert not application.has_ended.is_set()
+        for writer in (open_stream, silent, *(writer for _, writer in others)):
+            writer.close()

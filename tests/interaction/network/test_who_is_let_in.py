@@ -49,7 +49,7 @@ def settings(folder: Path, more: Mapping[str, Any] | None = None) -> Path:
 
 
 @asynccontextmanager
-async def serving(root: Path, config: Path, *options: str) -> AsyncGenerator[str]:
+async def serving(root: Path | None, config: Path, *options: str) -> AsyncGenerator[str]:
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0", *options)
     async with listening([sys.executable, *arguments], ADDRESS) as url:
         yield url

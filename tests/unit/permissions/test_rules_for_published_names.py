@@ -21,7 +21,7 @@ from tools.registry import ToolRegistry
 pytestmark = pytest.mark.anyio
 
 
-async def done(_name: str, _arguments: object, _context: ToolContext) -> ToolResult:
+async def done(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:
     return ToolResult(llm_content="done")
 
 
@@ -61,7 +61,7 @@ async def test_rules_by_the_full_name_count_whatever_a_tool_is_published_as(
     context: ToolContext, published: DiscoveredMCPTool, rule: str
 ) -> None:
     for key, expected in (("allow", Verdict.ALLOW), ("deny", Verdict.DENY), ("ask", Verdict.ASK)):
-        flow = flow_with(published, **{f"permissions_{key}": [rule]})
+        flow = flow_with(published, built_in=False, **{f"permissions_{key}": [rule]})
         assert await verdict(flow, context, published.name) is expected
         assert await verdict(flow, context, "hub__search") is expected
 

@@ -18,7 +18,7 @@ from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, forget_folder, trust_file, trust_folder
 from server.settings.watch import new_settings
-from server.upstreams.pool import UpstreamPool
+from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.subject import AgentSubject
@@ -184,7 +184,7 @@ async def _changed(project: Project, registry: ToolRegistry) -> tuple[LiveSettin
     async def told(before: SettingsReport, now: SettingsReport) -> None:
         del before, now
 
-    return LiveSettings(project.report, registry, policy, UpstreamPool({}, registry, 0), told), policy
+    return LiveSettings(project.report, registry, policy, quiet_pool({}, registry=registry), told), policy
 
 
 @pytest.mark.anyio

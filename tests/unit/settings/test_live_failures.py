@@ -18,8 +18,8 @@ from server.live_settings import LiveSettings
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.watch import new_settings
-from server.upstreams.pool import UpstreamPool
 from tests.harness import LAUNCHER
+from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.registry import ToolRegistry
 
@@ -105,7 +105,7 @@ async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_
         done.set()
 
     policy = permission_policy(report, registry)
-    live = LiveSettings(report, registry, policy, UpstreamPool({}, registry, 0), apply)
+    live = LiveSettings(report, registry, policy, quiet_pool({}, registry=registry), apply)
     async with anyio.create_task_group() as tasks:
         live.start(tasks)
         with anyio.fail_after(50):

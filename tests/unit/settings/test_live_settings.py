@@ -12,10 +12,10 @@ from server.live_settings import LiveSettings, waiting_for_restart
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.connection import Upstream
-from server.upstreams.pool import UpstreamPool
 from tests.harness import stdio_upstream
+from tests.pools import ONE_CLIENT, quiet_pool
 from tests.settings_cases import write
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.contract.context import ClientState
 from tools.contract.subject import CommandSubject
 from tools.execution.run_shell_command import ShellTool
 from tools.filesystem.workspace import Workspace
@@ -32,7 +32,7 @@ class Running:
         report = self.written(content)
         self.registry = ToolRegistry()
         self.policy = permission_policy(report, self.registry)
-        self.pool = UpstreamPool(report.upstreams, self.registry, 0)
+        self.pool = quiet_pool(report.upstreams, registry=self.registry)
         self.changes: list[tuple[SettingsReport, SettingsReport]] = []
         self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._told)
 
@@ -53,25 +53,24 @@ class Running:
 
 @pytest.mark.requirement("settings.live.upstreams")
 async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_others_go_on(
-    environ: dict[str, str], file: Path, root: Path
+    environ: dict[str, str], file: Path
 ) -> None:
     running = Running(
         file,
         environ,
         {"mcpServers": {"same": stdio_upstream(), "changed": stdio_upstream(), "gone": stdio_upstream()}},
     )
-    context = ToolContext(Workspace([str(root)]), Limits(), ClientState(key="test"))
     async with anyio.create_task_group() as tasks:
-        running.pool.start(tasks)
+        running.pool.start(tasks, ONE_CLIENT)
         same, changed = await running.upstream("same"), await running.upstream("changed")
         await running.upstream("gone")
         steps: list[str] = []
 
         async def call() -> None:
-            tool = running.registry.get_tool("same__wait")
+            session = same.connected_session()
             with anyio.CancelScope() as scope:
                 tasks_of_call.append(scope)
-                await tool.execute(tool.validate_tool_params({}), context)
+                await session.request("tools/call", {"name": "wait", "arguments": {}})
             steps.append("ended by us" if scope.cancelled_caught else "ended")
 
         tasks_of_call: list[anyio.CancelScope] = []

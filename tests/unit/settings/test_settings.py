@@ -142,7 +142,7 @@ def test_settings_cannot_be_changed(environ: dict[str, str]) -> None:
 
 @pytest.mark.requirement("settings.defaults")
 def test_a_file_can_give_every_default_without_a_warning(environ: dict[str, str], file: Path) -> None:
-    entry = {"command": "run", **ENTRY_DEFAULTS, "isolation": "shared"}
+    entry = {"command": "run", **ENTRY_DEFAULTS}
     report = load(file, {**DEFAULTS, "mcpServers": {"a": entry}}, environ)
     assert report.warnings == ()
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.settings import load_settings
-from server.settings.section import NotUsed
-from tests.settings_cases import KEYS, at, load, refusal, write
+from tests.settings_cases import load, refusal, write
 from tools.contract.context import ApprovalMode
 
 SECRETS = [
@@ -67,32 +65,6 @@ def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ:
     assert len(report.warnings) == 3
     assert "hunter2" not in repr(report)
     assert "hunter2" not in str(report.settings)
-
-
-# --- What this version does not act on ---------------------------------------------------------------------------
-
-NOT_USED: Mapping[str, Any] = {
-    "mcpServers.NAME.isolation": "per-client",
-    "mcpServers.NAME.maxSessions": 2,
-    "mcpServers.NAME.maxConcurrent": 1,
-}
-
-KEY_OF = {key.path: key for key in KEYS}
-
-
-@pytest.mark.requirement("settings.not-used")
-def test_the_keys_that_this_version_does_not_act_on_are_these() -> None:
-    assert {key.path for key in KEYS if isinstance(key.mark, NotUsed)} == set(NOT_USED)
-
-
-@pytest.mark.requirement("settings.not-used")
-@pytest.mark.parametrize("path", NOT_USED)
-def test_a_value_for_a_key_that_is_not_used_gets_a_warning(environ: dict[str, str], file: Path, path: str) -> None:
-    content = at(KEY_OF[path], NOT_USED[path])
-    if path.startswith("mcpServers"):
-        content["mcpServers"]["chosen"]["command"] = "run"
-    where = path.replace("NAME", "chosen")
-    assert load(file, content, environ).warnings == (f"{file}: {where} is known but not used by this version.",)
 
 
 @pytest.mark.requirement("settings.yolo")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.upstreams.catalog import Listed, NameMap, Origin, is_included, name_map
+from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
 from server.upstreams.spelling import Change, rule_name
 
 LONG = "create_pull_request_review_comment_of_a_thread"

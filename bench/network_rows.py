@@ -1,0 +1,148 @@
+"""What the network transports cost: ours beside the SDK's low-level server under the same web server."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from bench.http_client import KeptConnection, Listening, check, is_whole, listening
+from bench.line_client import Start
+from bench.rows import PYTHON, SERVERS, NotRunError, Pair, Round, Row, Scene
+
+SDK = Start([PYTHON, str(SERVERS / "sdk_streamable_http.py")])
+GREETING = {"name": "x"}
+WARMING = 150
+CALLS = 1_000
+
+CLIENTS = 200
+CALLS_OF_EACH = 20
+
+SESSIONS = 10_000
+
+
+def _ours(scene: Scene) -> Start:
+    return Start([PYTHON, str(SERVERS / "ours_with_noop.py"), str(scene.scratch), "http"])
+
+
+def _kept(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Round]]:
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        def one_round() -> Pair:
+            with listening(_ours(scene)) as ours, listening(SDK) as theirs:
+                return _calls_in_turn(ours, theirs, modern=modern)
+
+        yield one_round
+
+    return opened
+
+
+def _calls_in_turn(ours: Listening, theirs: Listening, *, modern: bool) -> Pair:
+    """Call after call, one of ours and one of theirs."""
+    clients = [KeptConnection(server, modern=modern) for server in (ours, theirs)]
+    taken: list[list[float]] = [[], []]
+    try:
+        for number in range(WARMING + CALLS):
+            # Each goes first in turn, since the second finds the processor awake.
+            for side in (0, 1) if number % 2 else (1, 0):
+                one = clients[side].timed(clients[side].tool_request("hello", GREETING))
+                if number >= WARMING:
+                    taken[side].append(one)
+    finally:
+        for client in clients:
+            client.close()
+    return Pair(statistics.median(taken[0]), statistics.median(taken[1]))
+
+
+@contextmanager
+def _many(scene: Scene) -> Generator[Round]:
+    def one_round() -> Pair:
+        with listening(_ours(scene)) as ours, listening(SDK) as theirs:
+            mine, others = asyncio.run(_at_once(ours)), asyncio.run(_at_once(theirs))
+        medians = f"medians {statistics.median(mine):.0f} : {statistics.median(others):.0f}"
+        return Pair(_p99(mine), _p99(others), medians)
+
+    yield one_round
+
+
+def _p99(taken: list[float]) -> float:
+    return sorted(taken)[int(len(taken) * 0.99)]
+
+
+async def _at_once(server: Listening) -> list[float]:
+    """Milliseconds of each call of many clients with a session each, all at once."""
+    clients = [KeptConnection(server) for _ in range(CLIENTS)]
+    try:
+        for client in clients:
+            client.exchange(client.tool_request("hello", GREETING))
+        taken = await asyncio.gather(*(_calls(client) for client in clients))
+    finally:
+        for client in clients:
+            client.close()
+    return [one for times in taken for one in times]
+
+
+async def _calls(client: KeptConnection) -> list[float]:
+    reader, writer = await asyncio.open_connection(sock=client.socket)
+    taken: list[float] = []
+    for _ in range(CALLS_OF_EACH):
+        started = time.perf_counter()
+        writer.write(client.tool_request("hello", GREETING))
+        answer = b""
+        while not is_whole(answer):
+            data = await reader.read(1 << 16)
+            if not data:
+                raise RuntimeError("the server closed the connection")
+            answer += data
+        taken.append((time.perf_counter() - started) * 1000)
+        check(answer)
+    return taken
+
+
+@contextmanager
+def _abandoned(scene: Scene) -> Generator[Round]:
+    if not sys.platform.startswith("linux"):
+        raise NotRunError("the memory of a process is read from /proc")
+
+    def one_round() -> Pair:
+        with listening(_ours(scene)) as server:
+            before = _megabytes(server.pid)
+            _open_and_leave(server)
+            first = _megabytes(server.pid)
+            _open_and_leave(server)
+            second = _megabytes(server.pid)
+            client = KeptConnection(server)
+            client.exchange(client.tool_request("hello", GREETING))
+            client.close()
+        return Pair(second, first, f"{before:.0f} MB before")
+
+    yield one_round
+
+
+def _open_and_leave(server: Listening) -> None:
+    for _ in range(SESSIONS):
+        KeptConnection(server).vanish()
+
+
+def _megabytes(pid: int) -> float:
+    """What a process has in memory."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+ROWS = (
+    Row("call over Streamable HTTP on a kept connection, of the SDK's", 1.1, _kept(modern=False)),
+    Row("the same in the 2026-07-28 revision, of the SDK's", 1.1, _kept(modern=True)),
+    Row(f"99 % of calls of {CLIENTS} clients at once, of the SDK's", 1.1, _many, informative=True, most_rounds=3),
+    Row(
+        f"memory after {2 * SESSIONS:,} abandoned sessions, of that after {SESSIONS:,}",
+        1.05,
+        _abandoned,
+        unit="MB",
+        most_rounds=1,
+    ),
+)

@@ -1,0 +1,29 @@
+"""The parts of the SDK that it keeps to itself and that we cannot do without: nothing else here reaches for them.
+
+A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
+either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `one_client.py` alone know.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.transport_context import TransportContext
+
+__all__ = ["Connection", "Outbound", "ReadStream", "WriteStream", "connection_of", "outbound_of"]
+
+Outbound = DispatchContext[TransportContext]
+
+
+def connection_of(session: ServerSession) -> Connection:
+    """What lives as long as the client's connection; in the 2026-07-28 revision, as long as the request."""
+    return session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+
+
+def outbound_of(session: ServerSession) -> Outbound:
+    """The way back to who sent a request, for as long as that is open, which takes any message."""
+    return cast("Outbound", session._request_outbound)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001

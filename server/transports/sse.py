@@ -1,0 +1,126 @@
+"""Sessions over the older SSE transport: each is one run of the server, with a bounded number of unread answers.
+
+Requests come on other connections than the answers go, so that a client that reads nothing could go on asking. Each
+answer that it leaves unread would be held.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.sse import SseServerTransport
+from mcp.shared._stream_protocols import WriteStream
+from mcp.shared.message import SessionMessage
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from server.clients import sse_session
+
+logger = logging.getLogger(__name__)
+
+MOST_UNREAD = 64
+"""Messages of one session that wait to be taken by its connection; until there are fewer, nothing more is taken in."""
+
+_ENDPOINT = re.compile(rb"session_id=([0-9a-f]{32})")
+
+
+class SseSessions:
+    """Opens sessions, and takes in what their clients post.
+
+    Args:
+        server: Answers.
+        transport: Of the SDK.
+    """
+
+    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
+        self._server = server
+        self._transport = transport
+        self._unread: dict[str, _Unread] = {}
+
+    async def connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a session until its connection ends."""
+        session, unread = "", _Unread()
+
+        async def noting(message: Message) -> None:
+            # The SDK tells the session's id to the client alone.
+            nonlocal session
+            if not session and (found := _ENDPOINT.search(message.get("body", b""))):
+                session = found[1].decode()
+                self._unread[session] = unread
+            await send(message)
+
+        try:
+            async with self._transport.connect_sse(scope, receive, noting) as (read_stream, write_stream):
+                options = self._server.create_initialization_options()
+                await self._server.run(read_stream, _CountingStream(write_stream, unread), options)
+        except ValueError:
+            # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
+            logger.info("an SSE connection was refused")
+        finally:
+            self._unread.pop(session, None)
+
+    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take in a message, as soon as its client has read enough of what is there for it."""
+        try:
+            unread = self._unread.get(sse_session(Request(scope).query_params.get("session_id")))
+        except ValueError:
+            unread = None
+        if unread is not None:
+            await unread.wait_for_room()
+        # The session may end when its message was accepted already; the SDK reports that in this way.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._transport.handle_post_message(scope, receive, send)
+
+
+class _Unread:
+    """How many messages of one session wait to be taken by its connection."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._fewer = anyio.Event()
+
+    async def wait_for_room(self) -> None:
+        while self._count >= MOST_UNREAD:
+            await self._fewer.wait()
+
+    def begin(self) -> None:
+        self._count += 1
+
+    def end(self) -> None:
+        self._count -= 1
+        if self._count < MOST_UNREAD:
+            self._fewer.set()
+            self._fewer = anyio.Event()
+
+
+class _CountingStream:
+    """The way out of a session, which counts what waits there."""
+
+    def __init__(self, stream: WriteStream[SessionMessage], unread: _Unread) -> None:
+        self._stream = stream
+        self._unread = unread
+
+    async def send(self, item: SessionMessage) -> None:
+        self._unread.begin()
+        try:
+            await self._stream.send(item)
+        finally:
+            # Ended sessions too: who waits for room is told then that there is no session.
+            self._unread.end()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)

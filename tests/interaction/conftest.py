@@ -1,0 +1,37 @@
+"""The one fixture of the tests of what any client sees: every transport with every protocol revision."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROUTES, Route
+from tests.interaction.serving import Connect, Served
+
+
+@pytest.fixture(params=ROUTES, ids=str)
+def route(request: pytest.FixtureRequest) -> Route:
+    """A transport and a revision; a test that takes it, or `connect`, runs over each. `by_route` names fewer."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    """The servers that tests share, by what the operator has set."""
+    with ExitStack() as stack:
+        yield Served(tmp_path_factory.mktemp("served").resolve(), stack)
+
+
+@pytest.fixture
+def place(served: Served) -> Path:
+    """A folder of the shared workspace that only this test uses."""
+    return served.place()
+
+
+@pytest.fixture
+def connect(route: Route, served: Served) -> Connect:
+    """Connects a client of this route: `async with connect(settings, **callbacks) as client`."""
+    return Connect(route, served)

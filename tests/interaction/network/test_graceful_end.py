@@ -1,0 +1,125 @@
+"""SIGTERM while streams are open, sessions live and calls are at work: it ends in order, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.harness import server_arguments, write_config
+from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
+from tests.interaction.network.wires import INITIALIZED, connection, initialize, modern, modern_headers, request
+from tests.interaction.test_conversation import UNASKED
+from tests.processes import children_of, until_ended
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("network.end"),
+    pytest.mark.skipif(os.name != "posix", reason="not run: signals and commands are those of POSIX"),
+]
+
+CEILING = 30
+
+
+@contextmanager
+def running(root: Path, config: Path, transport: str) -> Generator[tuple[subprocess.Popen[bytes], str]]:
+    """A server, and its address."""
+    arguments = server_arguments(root, config, "--transport", transport, "--port", "0")
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline().decode()
+        assert "serving MCP at " in line
+        yield process, line.partition("serving MCP at ")[2].partition(",")[0]
+    finally:
+        process.kill()
+        process.wait(CEILING)
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: str, root: Path, tmp_path: Path) -> None:
+    places = {name: root / name for name in ("session", "lone", "sse")}
+    for folder in places.values():
+        folder.mkdir()
+    with running(root, write_config(tmp_path, UNASKED), transport) as (process, url):
+        async with connection(url) as stream, connection(url) as wire, connection(url) as calling:
+            events = stream.events(await stream.ask("GET", "/sse", {}))
+            _, endpoint = await anext(events)
+            await tell(wire, initialize("2025-11-25", {}), {}, endpoint)
+            assert json.loads((await anext(events))[1])["id"] == 0
+            await tell(wire, INITIALIZED, {}, endpoint)
+            await tell(wire, request(1, "tools/call", waiting(places["sse"])), {}, endpoint)
+            at_work = [await began(places["sse"])]
+            if transport == "http":
+                async with session(url, "2025-11-25") as (_, headers):
+                    await begin(wire, request(1, "tools/call", waiting(places["session"])), headers)
+                    at_work.append(await began(places["session"]))
+                    async with connection(url) as listening:
+                        listened = await listening.ask("GET", "/mcp", headers)
+                        assert listened.status == 200
+                        lone = modern(1, "tools/call", waiting(places["lone"]))
+                        await begin(calling, lone, modern_headers(lone))
+                        at_work.append(await began(places["lone"]))
+                        await ends(process, at_work)
+                        assert [message async for message in listening.messages(listened)] == []
+                        # It was at work without a word until then, or had said how far it was.
+                        last = await calling.head()
+                        assert last.status in (200, 503)
+                        _ = [piece async for piece in calling.pieces(last)]
+            else:
+                await ends(process, at_work)
+            assert [name async for name, _ in events] in ([], ["message"])
+
+
+async def ends(process: subprocess.Popen[bytes], at_work: list[int]) -> None:
+    """It ends when it is told to, with all that it has started."""
+    started = [*at_work, *children_of(process.pid)]
+    process.send_signal(signal.SIGTERM)
+    assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0
+    await until_ended(started)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert b"Traceback" not in said
+    assert b"ERROR" not in said
+
+
+async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Path, tmp_path: Path) -> None:
+    places = {name: root / name for name in ("session", "lone")}
+    for folder in places.values():
+        folder.mkdir()
+    with running(root, write_config(tmp_path, UNASKED), "http") as (process, url), anyio.fail_after(CEILING):
+        async with session(url, "2025-11-25") as (_, headers), connection(url) as first, connection(url) as second:
+            await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
+            lone = modern(1, "tools/call", waiting(places["lone"]))
+            await begin(second, lone, modern_headers(lone))
+            for folder in places.values():
+                await began(folder)
+            process.send_signal(signal.SIGTERM)
+            await until_refused(url)
+            for folder in places.values():
+                (folder / "go").touch()
+            for wire in (first, second):
+                last = [message async for message in wire.messages(await wire.head())][-1]
+                assert last["id"] == 1
+                assert not last["result"].get("isError"), last
+        assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0
+
+
+async def until_refused(url: str) -> None:
+    """Wait until nobody new is let in."""
+    while True:
+        try:
+            async with connection(url) as wire:
+                if (await wire.ask("GET", "/readyz", {})).status != 200:
+                    return
+        except (OSError, AssertionError):
+            return

@@ -1,0 +1,84 @@
+"""Arguments that a call of the 2026-07-28 revision repeats as headers, for those between client and server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from server.app import App
+from server.clients import RequestContext
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from tests.harness import MODERN
+from tests.interaction.network.test_sessions import ACCEPT, Served, served
+from tools.contract.context import ToolContext
+from tools.contract.result import ToolResult
+
+pytestmark = pytest.mark.anyio
+
+META: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+PLAIN = {"type": "object", "properties": {"region": {"type": "string"}}}
+REPEATED = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+
+
+async def answer(definition: Mapping[str, Any], arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    del definition, context
+    return ToolResult(llm_content=f"in {arguments['region']}")
+
+
+def publish(app: App, schema: Mapping[str, Any]) -> None:
+    """Let a server behind us have one tool, with these parameters."""
+    tool = DiscoveredMCPTool("up", "up__run", {"name": "run", "inputSchema": schema}, trusted=True, call=answer)
+    app.registry.replace_source("up", [tool])
+
+
+async def run(server: Served, header: str | None) -> httpx2.Response:
+    """Call the tool with one argument, and perhaps its header."""
+    headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__run"}
+    if header is not None:
+        headers["mcp-param-region"] = header
+    params = {"name": "up__run", "arguments": {"region": "north"}, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return await server.http.post("/mcp", json=message, headers=headers)
+
+
+@pytest.mark.requirement("network.parameter-headers")
+async def test_a_call_whose_headers_and_arguments_differ_is_refused(root: Path) -> None:
+    async with served(root) as server:
+        publish(server.app, REPEATED)
+        # The first call is the one before which nothing is known.
+        for _ in range(2):
+            assert [(await run(server, header)).status_code for header in ("south", None, "north")] == [400, 400, 200]
+
+
+@pytest.mark.requirement("network.parameter-headers")
+async def test_what_is_compared_changes_with_the_tools(root: Path) -> None:
+    async with served(root) as server:
+        for schema, status in ((PLAIN, 200), (REPEATED, 400), (PLAIN, 200)):
+            publish(server.app, schema)
+            assert [(await run(server, None)).status_code for _ in range(2)] == [status] * 2
+        server.app.registry.replace_source("up", [])
+        assert (await run(server, None)).json()["error"]["code"] == -32602
+
+
+@pytest.mark.requirement("network.parameter-headers")
+async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
+    methods: list[str] = []
+
+    async def noting(ctx: RequestContext, call_next: Any) -> Any:
+        methods.append(ctx.method)
+        return await call_next(ctx)
+
+    async with served(root) as server:
+        publish(server.app, REPEATED)
+        server.app.server.middleware.append(noting)
+        for _ in range(3):
+            assert (await run(server, "north")).status_code == 200
+    assert methods == ["tools/list", "tools/call", "tools/call", "tools/call"]

@@ -1,0 +1,309 @@
+"""Sessions of Streamable HTTP that nobody ends: how many are kept, which end first, and what is left of them."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import weakref
+from asyncio import all_tasks
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+
+from server.app import App
+from server.settings import load_settings
+from server.transports.connections import ClientConnection
+from server.transports.http import http_app
+from server.transports.listening import HttpOptions, open_socket
+from server.transports.sessions import ENDED_AT_ONCE, BoundedSessions
+from server.transports.tokens import Tokens
+
+pytestmark = pytest.mark.anyio
+
+CEILING = 30
+MOST = 5
+ACCEPT = {"accept": "application/json, text/event-stream"}
+TOKENS = {"laptop": "laptop-token-" + "a" * 20, "bot": "bot-token-" + "b" * 20}
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+class Served:
+    """A server in this process, and clients of it that say nothing by themselves.
+
+    Args:
+        app: What answers.
+        http: Reaches it.
+    """
+
+    def __init__(self, app: App, http: httpx2.AsyncClient) -> None:
+        self.app = app
+        self.http = http
+
+    async def post(self, message: dict[str, Any], session: str | None, token: str = "") -> httpx2.Response:
+        headers = dict(ACCEPT)
+        if session is not None:
+            headers["mcp-session-id"] = session
+        return await self.http.post("/mcp", json=message, headers=headers | as_bearer(token))
+
+    async def opened(self, token: str = "") -> str:
+        """A new session, which the client has left."""
+        answer = await self.post(INITIALIZE, None, token)
+        assert answer.status_code == 200, answer.text
+        session = answer.headers["mcp-session-id"]
+        taken = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, session, token)
+        assert taken.status_code == 202, taken.text
+        return session
+
+    async def status(self, session: str, token: str = "") -> int:
+        """What a request of a session is answered with; after 200 it is the one that was silent shortest."""
+        return (await self.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, session, token)).status_code
+
+    @property
+    def kept(self) -> int:
+        """How many sessions there are that could be notified."""
+        return len(list(self.app.clients.sessions()))
+
+
+def as_bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {TOKENS[token]}"} if token else {}
+
+
+@asynccontextmanager
+async def served(root: Path, idle_seconds: float = 600, *, with_tokens: bool = False) -> AsyncGenerator[Served]:
+    """A server that keeps few sessions."""
+    app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "network")
+    options = HttpOptions(
+        host="127.0.0.1",
+        port=0,
+        allowed_hosts=(),
+        allowed_origins=(),
+        max_body_bytes=1 << 20,
+        session_idle_seconds=idle_seconds,
+        tokens=Tokens(TOKENS if with_tokens else {}),
+    )
+    web = http_app(app.server, options, lambda: True, most_sessions=MOST)
+    with open_socket(options) as listener:
+        config = uvicorn.Config(web, http=ClientConnection, log_config=None, lifespan="on", ws="none")
+        server = uvicorn.Server(config)
+        async with anyio.create_task_group() as tasks, app.running():
+            tasks.start_soon(server.serve, [listener])
+            while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
+                await anyio.sleep(0.01)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            async with httpx2.AsyncClient(base_url=url, timeout=CEILING) as http:
+                yield Served(app, http)
+            server.should_exit = True
+
+
+async def introduced(server: Served, stream: httpx2.Response) -> AsyncIterator[str]:
+    """Introduce a client over an SSE connection; while the rest of the stream is held, the connection lasts."""
+    rest = aiter(stream.aiter_lines())
+    assert await anext(rest) == "event: endpoint"
+    path = (await anext(rest)).removeprefix("data: ")
+    for message in (INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+        assert (await server.http.post(path, json=message)).status_code == 202
+    return rest
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what only the state of the server tells."""
+    with anyio.fail_after(CEILING):
+        while not is_so():  # noqa: ASYNC110 - nobody sets an event
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_new_client_is_served_and_the_session_that_was_silent_longest_ends(root: Path) -> None:
+    async with served(root) as server:
+        first, second, *others = [await server.opened() for _ in range(MOST)]
+        assert await server.status(first) == 200
+        newest = await server.opened()
+        await until(lambda: server.kept == MOST)
+        assert await server.status(second) == 404
+        for session in (first, newest, *others):
+            assert await server.status(session) == 200
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_client_whose_session_was_ended_opens_another_one(root: Path) -> None:
+    async with served(root) as server:
+        forgotten, *_ = [await server.opened() for _ in range(MOST + 1)]
+        await until(lambda: server.kept == MOST)
+        assert await server.status(forgotten) == 404
+        assert await server.status(await server.opened()) == 200
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_of_many_abandoned_sessions_no_more_than_the_limit_is_kept(root: Path) -> None:
+    async with served(root) as server:
+        for _ in range(MOST):
+            await server.opened()
+        tasks = len(all_tasks())
+        for _ in range(MOST * 10):
+            await server.opened()
+        await until(lambda: server.kept == MOST and len(all_tasks()) <= tasks)
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_session_with_an_open_stream_is_not_silent(root: Path) -> None:
+    async with served(root) as server:
+        listening = await server.opened()
+        headers = {**ACCEPT, "mcp-session-id": listening}
+        async with server.http.stream("GET", "/mcp", headers=headers) as stream:
+            assert stream.status_code == 200
+            others = [await server.opened() for _ in range(MOST)]
+            await until(lambda: server.kept == MOST)
+            assert await server.status(listening) == 200
+            assert await server.status(others[0]) == 404
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_who_opens_many_sessions_loses_their_own(root: Path) -> None:
+    async with served(root, with_tokens=True) as server:
+        alone = await server.opened("laptop")
+        many = [await server.opened("bot") for _ in range(MOST + 2)]
+        await until(lambda: server.kept == MOST)
+        assert await server.status(alone, "laptop") == 200
+        assert [await server.status(session, "bot") for session in many] == [404] * 3 + [200] * 4
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_session_that_its_client_ended_counts_no_more(root: Path) -> None:
+    async with served(root) as server:
+        oldest = await server.opened()
+        for _ in range(MOST * 2):
+            headers = {"mcp-session-id": await server.opened()}
+            assert (await server.http.delete("/mcp", headers=headers)).status_code == 200
+        assert await server.status(oldest) == 200
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_session_that_could_not_be_ended_counts_still(root: Path) -> None:
+    async with served(root) as server:
+        for _ in range(MOST * 2):
+            headers = {"mcp-session-id": await server.opened(), "host": "elsewhere.example"}
+            assert (await server.http.delete("/mcp", headers=headers)).status_code == 421
+        await until(lambda: server.kept == MOST)
+
+
+@pytest.mark.requirement("network.sessions")
+@pytest.mark.parametrize(
+    "message",
+    [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0"}, INITIALIZE | {"id": None}],
+    ids=["no handshake", "no request", "no id"],
+)
+async def test_a_request_that_opens_no_session_ends_none(root: Path, message: dict[str, Any]) -> None:
+    async with served(root) as server:
+        sessions = [await server.opened() for _ in range(MOST)]
+        for _ in range(MOST):
+            assert (await server.post(message, None)).status_code == 400
+        assert [await server.status(session) for session in sessions] == [200] * MOST
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_silent_sessions_expire_and_nothing_is_left_of_them(root: Path) -> None:
+    async with served(root, idle_seconds=0.5) as server:
+        # The first client of all starts what lasts.
+        await server.opened()
+        await until(lambda: server.kept == 0)
+        tasks = len(all_tasks())
+        sessions = [await server.opened() for _ in range(MOST)]
+        await until(lambda: server.kept == 0 and len(all_tasks()) <= tasks)
+        assert [await server.status(session) for session in sessions] == [404] * MOST
+
+
+class Opening:
+    """Answers each request with a session of its own."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        del receive
+        self.methods.append(scope["method"])
+        headers = [(b"mcp-session-id", str(len(self.methods)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.requirement("network.sessions")
+@pytest.mark.parametrize(("idle_seconds", "ended"), [(0, 0), (600, 3)], ids=["expired", "not expired"])
+async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_seconds: float, ended: int) -> None:
+    opening = Opening()
+    web: Any = BoundedSessions(opening, MOST, idle_seconds)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
+        for _ in range(MOST + 3):
+            await http.post("/mcp")
+    assert opening.methods.count("DELETE") == ended
+
+
+class Circle:
+    """Holds itself, as what an ended session leaves does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_what_ended_sessions_leave_does_not_gather() -> None:
+    opening = Opening()
+    web: Any = BoundedSessions(opening, MOST, 600)
+    left = weakref.ref(Circle())
+    gc.disable()
+    try:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
+            for _ in range(MOST + ENDED_AT_ONCE):
+                await http.post("/mcp")
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_nothing_is_left_of_sse_connections_that_are_gone(root: Path) -> None:
+    async with served(root) as server:
+        await server.opened()
+        tasks = len(all_tasks())
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(server.http.stream("GET", "/sse")) for _ in range(MOST * 2)]
+            held = [await introduced(server, stream) for stream in streams]
+            await until(lambda: server.kept == MOST * 2 + 1)
+            assert len(held) == MOST * 2
+        await until(lambda: server.kept == 1 and len(all_tasks()) <= tasks)
+
+
+@pytest.mark.requirement("network.prompt")
+async def test_small_writes_of_a_connection_go_at_once() -> None:
+    seen: list[int] = []
+
+    class Noting(ClientConnection):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            connection = transport.get_extra_info("socket")
+            seen.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 20, 600, Tokens({}))
+    with open_socket(options) as listener:
+        server = uvicorn.Server(uvicorn.Config(answer, http=Noting, log_config=None, lifespan="off", ws="none"))
+        async with anyio.create_task_group() as tasks, httpx2.AsyncClient(timeout=CEILING) as client:
+            tasks.start_soon(server.serve, [listener])
+            await client.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+            server.should_exit = True
+    assert seen
+    assert all(seen)

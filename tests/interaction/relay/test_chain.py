@@ -1,0 +1,159 @@
+"""Servers like this one behind this one: calls cross both, and rings settle."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.conformance.suite import listening
+from tests.harness import server_arguments, write_config
+from tests.interaction.relay.clients import (
+    AnswerError,
+    Json,
+    WireClient,
+    answering,
+    client_on,
+    http_transport,
+    proxied,
+    until_there,
+)
+from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.test_questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
+from tests.interaction.relay.test_results import check_echo
+from tests.interaction.relay.test_while_it_works import PROGRESS
+
+pytestmark = pytest.mark.anyio
+
+SERVING = r"serving MCP at (http://\S+?),"
+
+
+@pytest.fixture(scope="module")
+def inner(upstream_port: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """A proxy over HTTP with an upstream of each era behind it; its address."""
+    servers = {
+        era: {"httpUrl": f"http://127.0.0.1:{upstream_port}/{era}/chain/mcp", "trust": True}
+        for era in ("handshake", "modern")
+    }
+    config = write_config(tmp_path_factory.mktemp("inner"), {"tools": {"builtIn": False}, "mcpServers": servers})
+    command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", "0")]
+    with listening(command, SERVING) as url:
+        yield url
+
+
+def entry_of(url: str, **more: Any) -> Json:
+    return {"httpUrl": f"{url}/mcp", "trust": True, **more}
+
+
+@pytest.mark.requirement("relay.chain")
+@by_eras
+async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str, inner: str, tmp_path: Path) -> None:
+    answer = answering(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    prefix = f"in__{upstream_era}__"
+    async with proxied(tmp_path, {"in": entry_of(inner)}, client_era, answer=answer) as client:
+        tools = await client.listed("tools")
+        assert all(len(name) <= 48 for name in tools)
+        assert "coretools-mcp/chain" not in str(tools)
+        await check_echo(client, f"{prefix}echo")
+        with pytest.raises(AnswerError) as refused:
+            await client.call(f"{prefix}refuse", {})
+        assert (refused.value.error["code"], refused.value.error["data"]["why"]) == (-32050, ["x"])
+        await client.call(f"{prefix}steps", {"steps": 10}, {"progressToken": "t"})
+        assert [params["x-step"] for name, params in client.heard if name == PROGRESS] == list(range(1, 11))
+        told = await client.told(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
+        assert told == [ANSWERS["accept"], SAMPLED, ROOTED]
+        asked = next(params for method, params in client.asked if method == "elicitation/create")
+        assert asked["message"] == f"[in] [{upstream_era}] Who<U+202E>are you?"
+        assert len(await client.told(f"{prefix}ask_twice", {"questions": [FORM]})) == 2
+        mark = tmp_path / "mark"
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.call, f"{prefix}wait", {"mark": str(mark)})
+            await until_there(mark.with_suffix(".began"))
+            calls.cancel_scope.cancel()
+        await until_there(mark.with_suffix(".cancelled"))
+        prompt = await client.request("prompts/get", {"name": f"{prefix}greet", "arguments": {"who": "Ada"}})
+        assert prompt["messages"][0]["content"]["text"] == "Greet Ada"
+        uris = await client.listed("resources")
+        (uri,) = (uri for uri in uris if uri.endswith("test://text") and upstream_era in uri)
+        read = await client.request("resources/read", {"uri": uri})
+        assert read["contents"][0]["text"] == "text of test://text"
+
+
+@pytest.mark.requirement("relay.chain")
+async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(inner: str) -> None:
+    async with client_on(http_transport(f"{inner}/mcp"), "handshake", {}) as client:
+        chain = {"coretools-mcp/chain": [f"server-{number}" for number in range(8)]}
+        result = await client.call("modern__whoami", {}, chain)
+        assert result["isError"]
+        assert "stand in a ring" in result["content"][0]["text"]
+        assert not (await client.call("modern__whoami", {}, {"coretools-mcp/chain": ["one"]})).get("isError")
+
+
+async def until_listed(client: WireClient, *wanted: str) -> set[str]:
+    """The names of the tools, as soon as these are among them."""
+    while not {*wanted} <= (names := set(await client.listed("tools"))):
+        await anyio.sleep(0.05)
+    return names
+
+
+def free_port() -> int:
+    """A port that was free just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def ring_member(folder: Path, port: int, others: dict[str, int], upstreams: Json) -> Any:
+    """A server on a port of its own choice whose upstreams are others like it."""
+    servers = {alias: entry_of(f"http://127.0.0.1:{other}") for alias, other in others.items()}
+    folder.mkdir()
+    config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": {**servers, **upstreams}})
+    command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", str(port))]
+    return listening(command, SERVING)
+
+
+@pytest.mark.requirement("relay.ring")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_two_servers_that_stand_behind_each_other_settle(era: str, upstream_port: str, tmp_path: Path) -> None:
+    one, two = free_port(), free_port()
+
+    def plain(room: str) -> Json:
+        return {room: {"httpUrl": f"http://127.0.0.1:{upstream_port}/both/{room}/mcp", "trust": True}}
+
+    with (
+        ring_member(tmp_path / "one", one, {"two": two}, plain("x")) as first,
+        ring_member(tmp_path / "two", two, {"one": one}, plain("y")) as second,
+    ):
+        async with (
+            client_on(http_transport(f"{first}/mcp"), era, {}) as client,
+            client_on(http_transport(f"{second}/mcp"), era, {}) as other,
+        ):
+            await until_listed(client, "x__echo", "two__y__echo")
+            await until_listed(other, "y__echo", "one__x__echo")
+            for _ in range(3):
+                # A change goes around once, and stops where it began.
+                await client.call("x__change", {})
+                await other.call("y__change", {})
+            names = await until_listed(client, "x__added_2", "two__y__added_2")
+            assert all(name.startswith(("x__", "two__y__")) for name in names), names
+            assert not (await client.call("two__y__whoami", {})).get("isError")
+            with pytest.raises(AnswerError) as refused:
+                await client.call("two__one__x__whoami", {})
+            assert "two__one__x__whoami" in refused.value.error["message"]
+
+
+@pytest.mark.requirement("relay.ring")
+async def test_a_server_that_is_its_own_upstream_leaves_itself_out(upstream_port: str, tmp_path: Path) -> None:
+    port = free_port()
+    plain = {"x": {"httpUrl": f"http://127.0.0.1:{upstream_port}/both/self/mcp", "trust": True}}
+    with ring_member(tmp_path / "self", port, {"me": port}, plain) as url:
+        async with client_on(http_transport(f"{url}/mcp"), "handshake", {}) as client:
+            names = await until_listed(client, "x__echo")
+            assert all(name.startswith("x__") for name in names)
+            result = await client.call("me__x__echo", {})
+            assert result["isError"]
+            assert "state left out: it is this very server" in result["content"][0]["text"]

@@ -1,0 +1,265 @@
+"""Questions of upstreams reach the person behind the client, and nobody else, and the answers find back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.interaction.relay.clients import (
+    ALL,
+    UPSTREAM_KEY,
+    AnswerError,
+    Json,
+    answering,
+    proxied,
+    said,
+    stdio_entry,
+    until_there,
+)
+from tests.interaction.relay.conftest import Entry
+from tests.interaction.relay.eras import by_eras
+
+pytestmark = pytest.mark.anyio
+
+FORM: Json = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "form",
+        "message": "Who\u202eare you?",
+        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string", "x-unknown": 1}}},
+        "x-unknown": {"a": 1},
+    },
+}
+URL: Json = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Look", "url": "https://example.org/", "elicitationId": "e1"},
+}
+SAMPLING: Json = {
+    "method": "sampling/createMessage",
+    "params": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Hi", "x-unknown": 1}}],
+        "maxTokens": 5,
+        "x-unknown": 2,
+    },
+}
+ROOTS: Json = {"method": "roots/list", "params": {}}
+
+SAMPLED: Json = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Ho"}, "x-unknown": 3}
+ROOTED: Json = {"roots": [{"uri": "file:///somewhere", "name": "n", "x-unknown": 4}]}
+
+ANSWERS: dict[str, Json] = {
+    "accept": {"action": "accept", "content": {"name": "Ada"}, "x-unknown": 5},
+    "decline": {"action": "decline"},
+    "cancel": {"action": "cancel"},
+}
+
+
+@pytest.mark.requirement("relay.questions")
+@by_eras
+async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_answer_finds_back(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        for answer in ANSWERS.values():
+            client.answer = answering(elicitation=answer)
+            client.asked.clear()
+            assert await client.told("up__ask", {"questions": [FORM]}) == [answer]
+            ((method, params),) = client.asked
+            assert method == "elicitation/create"
+            assert params["message"] == "[up] Who<U+202E>are you?"
+            assert params["_meta"][UPSTREAM_KEY] == {"server": "up"}
+            assert params["requestedSchema"] == FORM["params"]["requestedSchema"]
+            assert params["x-unknown"] == {"a": 1}
+        client.asked.clear()
+        assert await client.told("up__ask", {"questions": [URL]}) == [ANSWERS["cancel"]]
+        ((_, params),) = client.asked
+        assert (params["mode"], params["url"], params["message"]) == ("url", "https://example.org/", "[up] Look")
+
+
+@pytest.mark.requirement("relay.questions")
+@by_eras
+async def test_sampling_and_roots_are_asked_for_too(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    answer = answering(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        told = await client.told("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
+        assert told == [SAMPLED, ROOTED, ANSWERS["accept"]]
+        sampled = next(params for method, params in client.asked if method == "sampling/createMessage")
+        assert sampled.pop("_meta")[UPSTREAM_KEY] == {"server": "up"}
+        assert sampled == SAMPLING["params"]
+
+
+@pytest.mark.requirement("relay.questions")
+@by_eras
+async def test_an_upstream_may_ask_again_and_in_prompts(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    names = iter(["Ada", "Bea", "Cleo"])
+
+    def answer(method: str, params: Json) -> Json:
+        return {"action": "accept", "content": {"name": next(names)}}
+
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        told = await client.told("up__ask_twice", {"questions": [FORM]})
+        assert [each["content"]["name"] for each in told] == ["Ada", "Bea"]
+        prompt = await client.ask_in_rounds("prompts/get", {"name": "up__greet", "arguments": {"who": "?"}})
+        assert "Cleo" in prompt["messages"][0]["content"]["text"]
+
+
+ANNOUNCED: list[Json] = [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, {"sampling": {}}, ALL]
+
+
+@pytest.mark.requirement("relay.announced")
+@pytest.mark.parametrize(
+    "announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]
+)
+@by_eras
+async def test_nothing_is_announced_that_the_client_has_not_announced(
+    client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
+) -> None:
+    entry = remote(upstream_era)
+    answer = answering(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": entry}, client_era, capabilities=announced, answer=answer) as client:
+        told = (await client.told("up__whoami"))["capabilities"]
+        assert set(told) == set(announced)
+        assert set(told.get("elicitation", {})) <= set(announced.get("elicitation", {}))
+        if upstream_era == "handshake":
+            answers = await client.told("up__ask", {"questions": [FORM, URL, SAMPLING]})
+            forms = "elicitation" in announced
+            assert answers == [
+                ANSWERS["accept" if forms else "cancel"],
+                ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
+                SAMPLED if "sampling" in announced else {"error": -32601},
+            ]
+            assert len(client.asked) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
+
+
+@pytest.mark.requirement("relay.questions")
+@by_eras
+async def test_questions_of_calls_at_once_are_all_answered(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    def answer(method: str, params: Json) -> Json:
+        return {"action": "accept", "content": {"echo": params["message"]}}
+
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        told: dict[int, Any] = {}
+
+        async def call(number: int) -> None:
+            question = {**FORM, "params": {**FORM["params"], "message": f"question {number}"}}
+            told[number] = await client.told("up__ask", {"questions": [question]})
+
+        async with anyio.create_task_group() as calls:
+            for number in range(4):
+                calls.start_soon(call, number)
+        assert {number: answer[0]["content"]["echo"] for number, answer in told.items()} == {
+            number: f"[up] question {number}" for number in range(4)
+        }
+        assert len(client.asked) == 4
+
+
+async def parked(client: Any, tool: str, arguments: Json) -> tuple[Json, Json]:
+    """The parameters of a call, and the result that carries its question."""
+    params = {"name": tool, "arguments": arguments}
+    result = await client.request("tools/call", params)
+    assert result["resultType"] == "input_required"
+    return params, result
+
+
+@pytest.mark.requirement("relay.parked")
+async def test_a_parked_call_is_cancelled_after_its_time_and_its_question_answered(
+    remote: Entry, tmp_path: Path
+) -> None:
+    settings = {"confirmation": {"timeout": 300}}
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer) as client:
+        mark = tmp_path / "parked"
+        params, result = await parked(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
+        await until_there(mark.with_suffix(".cancelled"))
+        with pytest.raises(AnswerError) as late:
+            await client.request("tools/call", {**params, **await client.answers_to(result)})
+        assert late.value.error["code"] == -32602
+        assert "Send the request again" in late.value.error["message"]
+        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        assert said(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
+            ANSWERS["accept"]
+        ]
+
+
+@pytest.mark.requirement("relay.parked")
+@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
+    upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, "modern", answer=answer) as client:
+
+        async def refused(params: Json) -> None:
+            with pytest.raises(AnswerError) as error:
+                await client.request("tools/call", params)
+            assert error.value.error["code"] == -32602
+            assert "requestState" in error.value.error["message"]
+
+        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        answers = await client.answers_to(result)
+        state = answers["requestState"]
+        await refused({**params, **answers, "arguments": {"questions": [URL]}})
+        await refused({**params, **answers, "name": "up__wait"})
+        await refused({**params, **answers, "requestState": state[:-2] + ("aa" if state[-2:] != "aa" else "bb")})
+        assert said(await client.request("tools/call", {**params, **answers})) == [ANSWERS["accept"]]
+        await refused({**params, **answers})
+
+
+@pytest.mark.requirement("relay.parked")
+async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
+        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        again = await client.request("tools/call", {**params, "requestState": result["requestState"]})
+        assert again["inputRequests"] == result["inputRequests"]
+        assert said(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
+            ANSWERS["accept"]
+        ]
+
+
+@pytest.mark.requirement("relay.parked")
+async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: Path) -> None:
+    async with proxied(
+        tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])
+    ) as client:
+        mark = tmp_path / "mark"
+        params, result = await parked(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
+            await until_there(mark.with_suffix(".began"))
+            calls.cancel_scope.cancel()
+        await until_there(mark.with_suffix(".cancelled"))
+
+
+@pytest.mark.requirement("relay.questions")
+@by_eras
+async def test_a_question_that_is_open_is_withdrawn_when_its_call_is_cancelled(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    if client_era == "modern":
+        return  # its question is a result
+    forever = anyio.Event()
+
+    async def answer(method: str, params: Json) -> Json | None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            forever.set()
+
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.call, "up__ask", {"questions": [FORM]})
+            await client.until_asked()
+            calls.cancel_scope.cancel()
+        await forever.wait()
+        assert json.dumps(await client.told("up__whoami"))

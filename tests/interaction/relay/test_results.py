@@ -1,0 +1,104 @@
+"""Arguments and results cross as they are, in all four combinations of eras and over every pair of transports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interaction.relay.clients import AnswerError, WireClient, proxied, stdio_entry
+from tests.interaction.relay.conftest import Entry
+from tests.interaction.relay.eras import by_eras
+from tests.peers.asking_upstream import CONTENT, ECHO, UNKNOWN
+
+pytestmark = pytest.mark.anyio
+
+ARGUMENTS: list[Any] = [
+    None,
+    {},
+    {"text": "ü\u202e\x00", "n": [0, -1.5, 1e300, None, True], "deep": {"": {"a b": []}}, "requestState": "mine"},
+]
+
+
+async def check_echo(client: WireClient, tool: str) -> None:
+    """Arguments arrive as they were sent, and the result comes as it was given."""
+    for arguments in ARGUMENTS:
+        result = await client.call(tool, arguments, {"example.org/mine": {"a": 1}, "progressToken": "mine"})
+        params = result["structuredContent"]["params"]
+        assert ("arguments" in params) is (arguments is not None)
+        assert params.get("arguments") == arguments
+        assert params["name"] == "echo"
+        assert params["_meta"]["example.org/mine"] == {"a": 1}
+        assert result["content"] == [
+            {"type": "text", "text": "echo", "annotations": {"audience": ["user"], **UNKNOWN}, **UNKNOWN}
+        ]
+        assert result["x-unknown"] == UNKNOWN["x-unknown"]
+        assert result["_meta"]["kept"] == [1]
+
+
+@pytest.mark.requirement("relay.results")
+@by_eras
+async def test_arguments_and_results_cross_untouched(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        tool = (await client.listed("tools"))["up__echo"]
+        expected = {**ECHO, "name": "up__echo"}
+        assert tool["_meta"].pop("coretools-mcp/upstream") == {"server": "up", "tool": "echo"}
+        assert tool == expected
+        await check_echo(client, "up__echo")
+        result = await client.call("up__content", {})
+        assert (result["content"], result["isError"]) == (CONTENT, False)
+        assert ("resultType" in result) is client.is_modern
+
+
+@pytest.mark.requirement("relay.errors")
+@by_eras
+async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        result = await client.call("up__fail", {})
+        assert (result["isError"], result["structuredContent"]) == (True, {"why": 1})
+        assert result["x-unknown"] == UNKNOWN["x-unknown"]
+        with pytest.raises(AnswerError) as refused:
+            await client.call("up__refuse", {})
+        assert refused.value.error == {
+            "code": -32050,
+            "message": "the upstream's own error",
+            "data": {"why": ["x"], **UNKNOWN},
+        }
+        with pytest.raises(AnswerError) as closed:
+            await client.call("up__say_closed", {})
+        assert closed.value.error == {"code": -32000, "message": "the shop is closed", "data": {"opens": "at nine"}}
+        with pytest.raises(AnswerError) as missing:
+            await client.request("resources/read", {"uri": "other://thing"})
+        assert missing.value.error == {
+            "code": -32002,
+            "message": "no such thing",
+            "data": {"uri": "other://thing", **UNKNOWN},
+        }
+        with pytest.raises(AnswerError) as unknown:
+            await client.call("up__nothing", {})
+        assert unknown.value.error["code"] == -32602
+
+
+PAIRS = [
+    ("stdio", "handshake", "stdio", "handshake"),
+    ("stdio", "modern", "stdio", "modern"),
+    ("memory", "modern", "sse", "handshake"),
+    ("memory", "handshake", "sse", "handshake"),
+    ("memory", "handshake", "stdio", "modern"),
+    ("memory", "modern", "stdio", "handshake"),
+]
+
+
+@pytest.mark.requirement("relay.transports")
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
+    transport, client_era, way, upstream_era = pair
+    entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era, way)
+    async with proxied(tmp_path, {"up": entry}, client_era, transport=transport) as client:
+        assert "up__echo" in await client.listed("tools")
+        await check_echo(client, "up__echo")

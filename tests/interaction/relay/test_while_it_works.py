@@ -1,0 +1,141 @@
+"""What happens while a call is at work: progress, log messages, its time limit, cancellation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.interaction.relay.clients import AnswerError, proxied, said, stdio_entry, until_there
+from tests.interaction.relay.conftest import Entry
+from tests.interaction.relay.eras import by_eras
+
+pytestmark = pytest.mark.anyio
+
+LEVEL = "io.modelcontextprotocol/logLevel"
+PROGRESS = "notifications/progress"
+MESSAGE = "notifications/message"
+
+
+@pytest.mark.requirement("relay.progress")
+@by_eras
+async def test_progress_comes_whole_and_in_order_before_the_result(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        assert said(await client.call("up__steps", {"steps": 30}, {"progressToken": "of mine"})) == "done"
+        told = [params for method, params in client.heard if method == PROGRESS]
+        assert told == [
+            {"progressToken": "of mine", "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
+            for step in range(1, 31)
+        ]
+        assert [method for method, _ in client.heard if method in (PROGRESS, "answer")][-1] == "answer"
+        client.heard.clear()
+        assert said(await client.call("up__steps", {"steps": 2})) == "done"
+        assert PROGRESS not in [method for method, _ in client.heard]
+
+
+@pytest.mark.requirement("relay.logs")
+@by_eras
+async def test_log_messages_reach_who_wants_them(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+
+        async def levels(meta: dict[str, str]) -> list[str]:
+            client.heard.clear()
+            await client.call("up__logs", {}, meta)
+            return [params["level"] for method, params in client.heard if method == MESSAGE]
+
+        assert await levels({}) == ([] if client.is_modern else ["debug", "info", "error"])
+        if client.is_modern:
+            assert await levels({LEVEL: "info"}) == ["info", "error"]
+            assert await levels({LEVEL: "debug"}) == ["debug", "info", "error"]
+        else:
+            await client.request("logging/setLevel", {"level": "alert"})
+            assert await levels({}) == ["debug", "info", "error"], "which ones are sent is the upstream's to decide"
+        said = next(params for method, params in client.heard if method == MESSAGE)
+        assert said == {"level": "debug", "logger": "asking", "data": {"said": "debug"}, "x-unknown": 1}
+
+
+@pytest.mark.requirement("relay.logs")
+@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_an_upstream_hears_which_level_a_client_wants(
+    upstream_era: str, way: str, remote: Entry, tmp_path: Path
+) -> None:
+    entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era)
+    async with proxied(tmp_path, {"up": entry}, "handshake") as client:
+        await client.request("logging/setLevel", {"level": "warning"})
+        assert await client.told("up__logs", {}) == {"level": "warning"}
+        with pytest.raises(AnswerError):
+            await client.request("logging/setLevel", {"level": "loud"})
+    async with proxied(tmp_path, {"up": entry}, "modern") as client:
+        assert said(await client.call("up__logs", {}, {LEVEL: "error"})) == {
+            "level": "error" if upstream_era == "modern" else None
+        }
+
+
+@pytest.mark.requirement("relay.logs")
+@by_eras
+async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_era: str, tmp_path: Path) -> None:
+    async with proxied(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client:
+        await client.call("up__logs", {}, {LEVEL: "info"})
+        levels = [params["level"] for method, params in client.heard if method == MESSAGE]
+        assert levels[-2:] == ["info", "error"]
+
+
+@pytest.mark.requirement("relay.time_limit")
+@by_eras
+async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_more(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    async with proxied(tmp_path, {"up": remote(upstream_era, timeout=600)}, client_era) as client:
+        assert await client.told("up__steps", {"steps": 5, "pause": 0.25}) == "done"
+        result = await client.call("up__wait", {"mark": str(tmp_path / "late")})
+        assert result["isError"]
+        assert "mcpServers.up.timeout" in result["content"][0]["text"]
+        await until_there(tmp_path / "late.cancelled")
+        assert await client.told("up__whoami")
+
+
+@pytest.mark.requirement("relay.cancelled")
+@by_eras
+async def test_a_cancelled_call_ends_the_work_of_the_upstream(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    servers = {"near": stdio_entry(upstream_era), "far": remote(upstream_era), "sse": remote(upstream_era, "sse")}
+    if upstream_era == "modern":
+        del servers["sse"]  # the old transport was never spoken with it
+    async with proxied(tmp_path, servers, client_era) as client:
+        for alias in servers:
+            mark = tmp_path / alias
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(client.call, f"{alias}__wait", {"mark": str(mark)})
+                await until_there(mark.with_suffix(".began"))
+                assert not mark.with_suffix(".cancelled").exists()
+                calls.cancel_scope.cancel()
+            await until_there(mark.with_suffix(".cancelled"))
+            assert await client.told(f"{alias}__whoami")
+
+
+@pytest.mark.requirement("relay.cancelled")
+@by_eras
+async def test_a_client_that_is_gone_has_its_calls_ended(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    mark = tmp_path / "gone"
+    async with (
+        proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client,
+        anyio.create_task_group() as calls,
+    ):
+        calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
+        await until_there(mark.with_suffix(".began"))
+        client.notify = _nothing  # it goes without a word
+        calls.cancel_scope.cancel()
+    await until_there(mark.with_suffix(".cancelled"))
+
+
+async def _nothing(method: str, params: object = None) -> None:
+    del method, params

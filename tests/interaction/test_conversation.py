@@ -1,0 +1,207 @@
+"""What any client does with a server, over every transport and in every protocol revision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from tests.harness import MODERN, Route
+from tests.interaction.serving import CHEAP_ROUTES, FORM_ROUTES, Connect, by_route
+from tests.processes import until_ended
+
+pytestmark = pytest.mark.anyio
+
+CEILING = 20
+UNASKED = {"shell": {"sandbox": "off"}, "confirmation": {"whenUnavailable": "client"}}
+"""Any command runs for a client that announces no elicitation, in whatever revision."""
+
+LINGERS = "echo $$ > began.new; mv began.new began; sleep 600; touch done"
+AT = types.PromptReference(name="at")
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+class Person:
+    """Answers each question with the next of these."""
+
+    def __init__(self, answers: Sequence[types.ElicitResult]) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, _context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        self.asked.append(params.message)
+        return self._answers.pop(0)
+
+
+def decided(decision: str) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"decision": decision})
+
+
+async def introduced(client: Client) -> tuple[types.ServerCapabilities, str | None]:
+    """What a server says of itself when a client introduces itself, or asks."""
+    if client.session.initialize_result is not None:
+        return client.session.initialize_result.capabilities, client.session.initialize_result.instructions
+    discovered = types.DiscoverResult.model_validate(await client.session.send_discover(MODERN))
+    return discovered.capabilities, discovered.instructions
+
+
+@pytest.mark.requirement("protocol.routes")
+async def test_a_client_is_told_what_there_is_lists_and_calls(connect: Connect, route: Route, place: Path) -> None:
+    (place / "notes.txt").write_text("the notes\n")
+    async with connect() as client:
+        capabilities, instructions = await introduced(client)
+        assert capabilities.tools == types.ToolsCapability(list_changed=True)
+        assert "run_shell_command" in (instructions or "")
+        assert len((await client.list_tools()).tools) == 15
+        read = await client.call_tool("read_file", {"absolute_path": str(place / "notes.txt")})
+        assert (read.is_error or False, text_of(read)) == (False, "the notes\n")
+        failed = await client.call_tool("read_file", {"absolute_path": str(place / "none.txt")})
+        assert failed.is_error
+        assert "[file_not_found]" in text_of(failed)
+        if not route.is_modern:
+            await client.session.send_request(types.PingRequest(), types.EmptyResult)
+
+
+@pytest.mark.requirement("protocol.unknown_tool")
+async def test_an_unknown_tool_is_a_protocol_error_that_proposes_the_nearest_three(connect: Connect) -> None:
+    async with connect() as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("read_fil", {})
+    assert caught.value.error.code == types.INVALID_PARAMS
+    assert "read_file" in caught.value.error.message
+    assert len(caught.value.error.data["nearest"]) == 3
+
+
+@pytest.mark.requirement("protocol.wrong_types")
+async def test_wrong_arguments_are_a_result_the_model_can_mend(connect: Connect) -> None:
+    async with connect() as client:
+        result = await client.call_tool("read_file", {"absolute_path": 5, "nonsense": 1})
+    assert result.is_error
+    assert "[invalid_tool_params]" in text_of(result)
+    assert "absolute_path" in text_of(result)
+    assert "nonsense" in text_of(result)
+    assert (result.meta or {})["coretools-mcp/error"]["type"] == "invalid_tool_params"
+    assert result.structured_content is None
+
+
+@pytest.mark.requirement("protocol.progress")
+async def test_progress_arrives_while_a_call_is_at_work(connect: Connect, place: Path) -> None:
+    """The call ends only after its progress was heard: what the client hears lets it end."""
+    heard: list[str | None] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
+        heard.append(message)
+        if "a line" in (message or ""):
+            (place / "heard").touch()
+
+    command = "echo a line; while [ ! -e heard ]; do sleep 0.05; done; echo over"
+    with anyio.fail_after(CEILING):
+        async with connect(UNASKED) as client:
+            arguments = {"command": command, "directory": str(place)}
+            result = await client.call_tool("run_shell_command", arguments, progress_callback=on_progress)
+    assert "over" in text_of(result)
+    assert command[:20] in (heard[0] or "")
+
+
+@pytest.mark.requirement("cancellation.reaches")
+@pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only")
+async def test_the_command_of_a_cancelled_call_is_ended(connect: Connect, place: Path) -> None:
+    with anyio.fail_after(CEILING):
+        async with connect(UNASKED) as client:
+            arguments = {"command": LINGERS, "directory": str(place), "timeout": 600_000}
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(client.call_tool, "run_shell_command", arguments)
+                while not (place / "began").exists():  # noqa: ASYNC110 - nobody tells of a file that appears
+                    await anyio.sleep(0.01)
+                calls.cancel_scope.cancel()
+            await until_ended([int((place / "began").read_text())])
+            assert not (place / "done").exists()
+            assert not (await client.call_tool("list_directory", {"path": str(place)})).is_error
+
+
+@pytest.mark.requirement("mission.confirmation")
+async def test_a_change_happens_with_consent_and_without_it_does_not(
+    connect: Connect, route: Route, place: Path
+) -> None:
+    target = place / "greeting.txt"
+    target.write_text("hello world\n")
+    edit = {"file_path": str(target), "old_string": "world", "new_string": "there"}
+    refusals = [decided("deny"), types.ElicitResult(action="decline"), types.ElicitResult(action="cancel")]
+    person = Person([*refusals, decided("once")])
+    async with connect({"confirmation": {"whenUnavailable": "deny"}}, elicitation_callback=person) as client:
+        for _ in refusals:
+            refused = await client.call_tool("edit", edit)
+            assert "[execution_denied]" in text_of(refused)
+            assert target.read_text() == "hello world\n"
+        result = await client.call_tool("edit", edit)
+    if not route.has_forms:
+        assert "confirmation.whenUnavailable" in text_of(result)
+        assert (len(person.asked), target.read_text()) == (0, "hello world\n")
+        return
+    assert not result.is_error
+    assert target.read_text() == "hello there\n"
+    assert len(person.asked) == 4
+    assert "-hello world\n+hello there" in person.asked[0].replace("\r", "")
+
+
+@pytest.mark.requirement("mission.confirmation")
+@by_route(CHEAP_ROUTES)
+@pytest.mark.parametrize("setting", ["client", "deny", None])
+async def test_without_elicitation_the_setting_decides_and_its_default_is_by_transport(
+    setting: str | None, connect: Connect, route: Route, place: Path
+) -> None:
+    is_error = (setting or ("deny" if route.is_network else "client")) == "deny"
+    async with connect({"confirmation": {"whenUnavailable": setting}} if setting else {}) as client:
+        result = await client.call_tool("write_file", {"file_path": str(place / "a.txt"), "content": "new\n"})
+    assert bool(result.is_error) is is_error
+    assert (place / "a.txt").exists() is not is_error
+    if is_error:
+        assert "[execution_denied]" in text_of(result)
+        assert "confirmation.whenUnavailable" in text_of(result)
+
+
+@pytest.mark.requirement("at.prompt")
+@pytest.mark.requirement("resources.template")
+async def test_prompt_resource_and_completion_work(connect: Connect, place: Path) -> None:
+    file = place / "README.md"
+    file.write_text("# Title\n")
+    async with connect() as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        assert prompt.name == "at"
+        assert [(argument.name, argument.required) for argument in prompt.arguments or ()] == [("paths", True)]
+        (message,) = (await client.get_prompt("at", {"paths": f"@{file}"})).messages
+        assert isinstance(message.content, types.TextContent)
+        assert f"--- {file} ---\n\n# Title\n" in message.content.text
+        completed = await client.complete(AT, {"name": "paths", "value": f"@{place}/REA"})
+        assert completed.completion.values == [f"@{file}"]
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "file:///{+path}"
+        (contents,) = (await client.read_resource(file.as_uri())).contents
+        assert isinstance(contents, types.TextResourceContents)
+        assert contents.text == "# Title\n"
+        with pytest.raises(MCPError):
+            await client.read_resource((place / "none.md").as_uri())
+        with pytest.raises(MCPError):
+            await client.get_prompt("at", {"paths": str(place / "none.md")})
+
+
+@pytest.mark.requirement("ask_user.eras")
+@by_route(FORM_ROUTES)
+async def test_the_model_asks_the_person_something(connect: Connect) -> None:
+    questions = {"questions": [{"question": "What name?", "header": "Name", "type": "text"}]}
+    person = Person([types.ElicitResult(action="accept", content={"question_1": "acme"})])
+    async with connect(elicitation_callback=person) as client:
+        result = await client.call_tool("ask_user_question", questions)
+    assert (result.structured_content or {})["answers"] == {"Name": ["acme"]}
+    assert len(person.asked) == 1
