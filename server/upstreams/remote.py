@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 30.0
 """How long one connection over TCP and TLS, and sending a request over it, may take."""
 
-LEAVING_SECONDS = 1.0
-"""How long a server may take to hear that a session ends."""
 NOTE_SECONDS = 10.0
 """How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
 
 ERROR_BYTES = 1 << 20
 """So much is read at most of what a server says beside a status that means an error (ours)."""
+LEAVING_SECONDS = 1.0
+"""How long a server may take to hear that a session ends."""
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION = "mcp-session-id"

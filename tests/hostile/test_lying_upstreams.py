@@ -209,18 +209,26 @@ async def test_an_item_that_no_client_could_read_is_left_out_alone(root: Path, t
 
 
 @pytest.mark.requirement("proxy.liars.lists")
-async def test_tools_that_are_others_at_each_listing_end_in_a_pause_between_listings(
-    root: Path, tmp_path: Path
+async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_that_grow(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tale = tmp_path / "tale"
-    bad = over_stdio("changing@list", "flood:list@list", env={"TALE": str(tale)})
-    async with beside(tmp_path, root, bad) as scene:
+    pauses: list[float] = []
+    sleep = anyio.sleep
+
+    async def noting(delay: float) -> None:
+        if delay in (0.07, 0.14, 0.28, 0.3):
+            pauses.append(delay)
+        await sleep(delay)
+
+    monkeypatch.setattr("server.upstreams.connection.anyio.sleep", noting)
+    monkeypatch.setattr("server.upstreams.connection.SETTLE_SECONDS", 0.07)
+    monkeypatch.setattr("server.upstreams.connection.LONGEST_SETTLE_SECONDS", 0.3)
+    async with beside(tmp_path, root, over_stdio("changing@list", "flood:list@list")) as scene:
         assert "bad__echo" in await scene.names()
-        await scene.until(lambda: len(scene.heard) >= 3)
+        await scene.until(lambda: len(pauses) >= 5 and len(scene.heard) >= 3)
         assert any(name.startswith("bad__echo") for name in await scene.names())
         await scene.check_others(root)
-    # One listing is said to be old 5,000 times; it is read anew a few times.
-    assert tale.read_text().count("list\n") < 20
+    assert pauses[:5] == [0.07, 0.14, 0.28, 0.3, 0.3]
 
 
 @pytest.mark.requirement("proxy.liars.questions")

@@ -26,6 +26,7 @@ INNER_PARTS = {
         "_connection",
         "_request_outbound",
     },
+    "server/upstreams/sse.py": {"mcp.shared._httpx_utils"},
     "server/transports/dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
     "server/transports/one_client.py": {"mcp.server.connection", "mcp.server.runner"},
     "server/upstreams/sse.py": {"mcp.shared._httpx_utils"},
