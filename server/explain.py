@@ -63,13 +63,17 @@ def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -
 async def _explain(report: SettingsReport, call: FunctionCall, as_json: bool) -> int:
     app = App(report, "stdio")
     async with app.running():
-        if app.pool.owner_of(call.name) is not None:
+        owner = app.pool.owner_of(call.name)
+        if owner is not None:
             app.start_upstreams()
-            await app.registry.discover_all_tools()
+            # However long other servers take, they do not matter here.
+            await owner.known.wait()
         try:
             judged = await app.judge(call)
         except ToolError as error:
-            sys.stderr.write(f"coretools-mcp: {visible(error.message)}\n")
+            # A tool of a server that is down is not unknown.
+            told = error if owner is None or owner.is_connected else owner.unavailable()
+            sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
             return EXIT_FAILED
     sys.stdout.write(json.dumps(_as_object(judged), indent=2) + "\n" if as_json else _as_text(judged))
     return 0

@@ -22,6 +22,7 @@ from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.names import NameMap
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import EVERYTHING
+from server.upstreams.state import WAYS_TO_AUTHENTICATE, UpstreamState
 from tools.builtins import builtin_tools
 from tools.contract.result import ToolResult
 from tools.discovery.discovery import DiscoveryStatus
@@ -190,7 +191,16 @@ def _reached(upstream: Upstream, seconds: float, names: NameMap) -> Finding:
     subject, took = f"server {upstream.alias}", f"{seconds:.1f} s"
     if upstream.is_connected:
         count = sum(origin.alias == upstream.alias for origin in names.published.values())
-        return Finding(subject, Health.OK, f"connected in {took}, {count} tools")
+        return Finding(subject, Health.OK, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
     why = upstream.standing.problem or "it did not answer"
-    remedy = f"look at mcpServers.{upstream.alias}; what it wrote is on standard error"
-    return Finding(subject, Health.BROKEN, f"{upstream.standing.state} after {took}: {why}", remedy)
+    return Finding(subject, Health.BROKEN, f"{upstream.standing.state} after {took}: {why}", _remedy(upstream))
+
+
+def _remedy(upstream: Upstream) -> str:
+    """What to do about a server that is not connected."""
+    key = f"mcpServers.{upstream.alias}"
+    if upstream.standing.state is UpstreamState.NEEDS_AUTHENTICATION:
+        return f"look at {key}. {WAYS_TO_AUTHENTICATE}"
+    if upstream.entry.transport == "stdio":
+        return f"look at {key}; what it wrote is on standard error"
+    return f"look at the address in {key}, and whether its server is running there"

@@ -6,8 +6,11 @@ import json
 import os
 import pty
 import select
+import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +273,53 @@ def test_doctor_fails_where_something_that_is_configured_does_not_work_and_says_
     assert f"{project}/.coretools/settings.json: not trusted, not read" in texts
     text = run(home, "doctor", "--workspace", str(project), PATH="/nowhere").stdout
     assert all(len(line) <= 80 for line in text.splitlines() if str(project) not in line and str(home) not in line)
+
+
+class LocksOut(BaseHTTPRequestHandler):
+    """Lets nobody in."""
+
+    def do_POST(self) -> None:
+        """Refuse."""
+        self.rfile.read(int(self.headers.get("content-length", "0")))
+        self.send_response(401)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base calls it so
+        """Stay silent."""
+
+
+@pytest.mark.requirement("cli.doctor.remedies")
+def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_address(home: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LocksOut) as locked, socket.socket() as nobody:
+        threading.Thread(target=locked.serve_forever, daemon=True).start()
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        entries = {
+            "locked": {"httpUrl": f"http://127.0.0.1:{locked.server_port}/mcp"},
+            "nobody": {"url": f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp"},
+            "gone": {"command": "no-such-program-anywhere"},
+        }
+        write(settings_of(home), {"mcpServers": entries})
+        found = findings(run(home, "doctor", "--json"))
+        locked.shutdown()
+    assert found["server locked"]["text"].startswith("needs authentication after ")
+    assert "Put a token into its headers" in found["server locked"]["remedy"]
+    assert found["server nobody"]["remedy"] == (
+        "look at the address in mcpServers.nobody, and whether its server is running there"
+    )
+    assert found["server gone"]["remedy"] == "look at mcpServers.gone; what it wrote is on standard error"
+
+
+@pytest.mark.requirement("cli.explain.upstream")
+def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stands(home: Path) -> None:
+    hung = {"command": sys.executable, "args": [str(PEERS / "hung.py")], "connectTimeout": 86_400_000}
+    entries = {"demo": stdio_upstream(), "hung": hung, "gone": {"command": "no-such-program-anywhere"}}
+    write(settings_of(home), {"mcpServers": entries})
+    there = run(home, "permissions", "explain", "demo__echo")
+    assert there.stdout.startswith("ask: demo__echo needs consent")
+    gone = run(home, "permissions", "explain", "gone__echo")
+    assert gone.returncode == 1
+    assert "The server gone is not available now (state failed: its command was not found)." in gone.stderr
 
 
 @pytest.mark.requirement("cli.doctor.settings")
