@@ -1,4 +1,4 @@
-"""The composition root: everything is wired here, and the protocol's requests are answered here."""
+"""The composition root: everything is wired here, and follows clients and settings as they come and go."""
 
 from __future__ import annotations
 

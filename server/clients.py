@@ -17,13 +17,12 @@ from typing import Any, cast
 from uuid import UUID
 
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from server.sdk_seams import connection_of
+from server.sdk_seams import Connection, connection_of
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.jobs import JobTable

@@ -90,14 +90,15 @@ class ToolRequests:
         await self.custom_tools.wait_for_first_list()
         self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
+        if is_asked_by_its_like(meta):
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+            return {"tools": listed_for(meta, tools), **LISTS, **list_meta(meta)}
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listed = ReadyList(listed_for({}, tools))
-            listing = self._listings[plans, shows_forms] = {"tools": listed, "all": tools}
-        tools = listed_for(meta, listing["all"]) if is_asked_by_its_like(meta) else listing["tools"]
-        return {"tools": tools, **LISTS, **list_meta(meta)}
+            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **LISTS}
+        return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see.

@@ -15,12 +15,12 @@ from typing import Any, Self
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
-from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from server.clients import sse_session
+from server.sdk_seams import WriteStream
 
 logger = logging.getLogger(__name__)
 

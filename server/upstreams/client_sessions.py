@@ -103,7 +103,7 @@ class ClientSessions:
         key = _key(exchange)
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
-            await self._close(key)
+            self._close(key)
             held = None
         if held is None:
             held = self._open(key, exchange, catalog)
@@ -208,7 +208,7 @@ class ClientSessions:
                     break
             group.cancel_scope.cancel()
 
-    async def _close(self, key: Key) -> None:
+    def _close(self, key: Key) -> None:
         held = self._held.pop(key, None)
         if held is not None:
             held.closing.set()

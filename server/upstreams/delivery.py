@@ -29,7 +29,7 @@ MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class ProtocolError:
+class KeptError:
     """Keeps the error that an upstream answered a call with, so that the client gets it whole."""
 
     error: Json | None = None
@@ -45,7 +45,7 @@ class CallContext(ToolContext):
     """
 
     exchange: Exchange | None = None
-    protocol_error: ProtocolError = field(default_factory=ProtocolError)
+    protocol_error: KeptError = field(default_factory=KeptError)
 
 
 class Delivery:

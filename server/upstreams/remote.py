@@ -22,9 +22,9 @@ import httpx2
 import mcp_types as types
 from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.message import SessionMessage
 
+from server.sdk_seams import ReadStream
 from server.upstreams.peer import as_mapping, unusable
 from server.upstreams.unreadable import MESSAGE_BYTES
 

@@ -78,7 +78,7 @@ async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
 
     async with served(root) as server:
         publish(server.app, REPEATED)
-        server.app.server.middleware.append(noting)
+        server.app.server.middleware.insert(0, noting)
         for _ in range(3):
             assert (await run(server, "north")).status_code == 200
     assert methods == ["tools/list", "tools/call", "tools/call", "tools/call"]

@@ -1,0 +1,153 @@
+"""What stands between a client and the servers behind ours: each row beside the same server without us.
+
+The upstreams are bare loops, which answer faster than any real server, so that we are what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from bench import line_client
+from bench.line_client import Start
+from bench.rows import PYTHON, SERVERS, Pair, Round, Row, Scene
+
+BARE = [PYTHON, str(SERVERS / "bare_loop.py")]
+DIRECT = Start(BARE)
+WARM_UP = 200
+CALLS = 400
+LISTS = 200
+PATIENT_MS = 30_000
+WAIT_MS = 1_500
+"""proxy.firstListWait of the starts with bad upstreams: longer than twenty healthy ones need on a small machine."""
+
+BIG = {"n": 10_000_000}
+
+
+class LineClient(line_client.LineClient):
+    """Passes over notifications: lists change while upstreams come."""
+
+    def read(self) -> bytes:
+        """Read one answer."""
+        while True:
+            line = super().read()
+            if b'"method":"notifications/' not in line[:200]:
+                return line
+
+
+def _proxy(scene: Scene, upstreams: int, *options: str, bad: bool = False, wait_ms: int = PATIENT_MS) -> Start:
+    """Our server in front of some upstreams, two of which may be bad."""
+    commands = {f"u{number}": BARE for number in range(upstreams - 2 * bad)}
+    if bad:
+        commands |= {"hung": [*BARE, "hang"], "crashed": [*BARE, "exit"]}
+    servers = {
+        alias: {"command": command[0], "args": command[1:], "trust": True, "protocol": "legacy"}
+        for alias, command in commands.items()
+    }
+    config = scene.folder(f"proxy-{upstreams}-{bad}-{wait_ms}") / "config.json"
+    config.write_text(json.dumps({"mcpServers": servers, "proxy": {"firstListWait": wait_ms}}))
+    return scene.server(scene.scratch, "--config", str(config), *options)
+
+
+def _listed(client: LineClient) -> set[str]:
+    client.send("tools/list", {})
+    return {tool["name"] for tool in client.receive()["result"]["tools"]}
+
+
+def _list_median(client: LineClient) -> float:
+    taken: list[float] = []
+    for _ in range(LISTS):
+        request = client.request("tools/list", {})
+        began = time.perf_counter()
+        client.write(request)
+        client.read()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken) * 1000
+
+
+@contextmanager
+def _both(scene: Scene, upstreams: int, *options: str) -> Generator[tuple[LineClient, LineClient]]:
+    """A client through us and one without us, both warm."""
+    with LineClient(_proxy(scene, upstreams, *options)) as through, LineClient(DIRECT) as direct:
+        assert {f"u{number}__echo" for number in range(upstreams)} <= _listed(through)
+        assert through.call("u0__echo", {}) == direct.call("echo", {})
+        through.call_median("u0__echo", {}, WARM_UP)
+        direct.call_median("echo", {}, WARM_UP)
+        yield through, direct
+
+
+@contextmanager
+def _calls(upstreams: int, scene: Scene) -> Generator[Round]:
+    with _both(scene, upstreams) as (through, direct):
+        yield lambda: Pair(through.call_median("u0__echo", {}, CALLS), direct.call_median("echo", {}, CALLS))
+
+
+@contextmanager
+def _large_result(scene: Scene) -> Generator[Round]:
+    with _both(scene, 1) as (through, direct):
+        assert through.call("u0__big", BIG) == direct.call("big", BIG)
+        yield lambda: Pair(through.timed_call("u0__big", BIG)[0], direct.timed_call("big", BIG)[0])
+
+
+@contextmanager
+def _lists(scene: Scene) -> Generator[Round]:
+    with _both(scene, 20, "--no-builtin-tools") as (through, direct):
+        assert len(_listed(through)) == 40
+        yield lambda: Pair(_list_median(through), _list_median(direct))
+
+
+@contextmanager
+def _start_beside_bad(scene: Scene) -> Generator[Round]:
+    """One upstream of twenty hangs, one ends: the answer to `initialize` beside a start in which all are healthy."""
+    healthy, spoiled = _proxy(scene, 20), _proxy(scene, 20, bad=True)
+
+    def one_round() -> Pair:
+        with LineClient(spoiled) as ours, LineClient(healthy) as theirs:
+            return Pair(ours.seconds_to_first_answer * 1000, theirs.seconds_to_first_answer * 1000)
+
+    yield one_round
+
+
+@contextmanager
+def _first_list_beside_bad(scene: Scene) -> Generator[Round]:
+    """The first list of the same start, beside the time that it may wait."""
+    start = _proxy(scene, 20, "--no-builtin-tools", bad=True, wait_ms=WAIT_MS)
+
+    def one_round() -> Pair:
+        with LineClient(start) as client:
+            began = time.perf_counter()
+            names = _listed(client)
+            taken = (time.perf_counter() - began) * 1000
+            assert not {"hung__echo", "crashed__echo"} & names
+            for alias, state in (("hung", "connecting"), ("crashed", "ended")):
+                client.write(client.tool_request(f"{alias}__echo", {}))
+                said = json.loads(client.read())["result"]
+                assert said["isError"]
+                assert state in said["content"][0]["text"]
+            return Pair(taken, WAIT_MS, f"{len(names)} of 36 tools in it")
+
+    yield one_round
+
+
+def _row(name: str, bar: float, opened: Callable[[Scene], AbstractContextManager[Round]]) -> Row:
+    return Row(f"proxy: {name}", bar, opened)
+
+
+ROWS = (
+    *(
+        _row(
+            f"call through us with {count} upstream{'s' * (count > 1)}, of the same call without us",
+            8,
+            partial(_calls, count),
+        )
+        for count in (1, 5, 20)
+    ),
+    _row("10 MB result, of the same without us", 2, _large_result),
+    _row("tools/list of 20 upstreams, of one of them without us", 5, _lists),
+    _row("initialize with 20 upstreams, one hung and one crashed, of a healthy start", 1.5, _start_beside_bad),
+    _row("first list with one hung and one crashed, of proxy.firstListWait", 1.1, _first_list_beside_bad),
+)

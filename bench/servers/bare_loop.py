@@ -1,0 +1,51 @@
+"""The least that a stdio server can be: a loop over lines.
+
+python bare_loop.py [hang|exit]     never answers, or ends at once
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+TOOLS = [{"name": name, "description": name, "inputSchema": SCHEMA} for name in ("echo", "big")]
+
+
+def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    match method:
+        case "initialize":
+            server = {"name": "bare", "version": "1"}
+            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": server}
+        case "tools/list":
+            return {"tools": TOOLS}
+        case "tools/call":
+            arguments: dict[str, Any] = params.get("arguments") or {}
+            size = arguments.get("n")
+            return {"content": [{"type": "text", "text": "hello" if size is None else "x" * size}]}
+        case _:
+            return None
+
+
+def serve() -> None:
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        result = result_of(message["method"], message.get("params") or {})
+        told = {"error": {"code": -32601, "message": "unknown"}} if result is None else {"result": result}
+        out.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode() + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["exit"]:
+            sys.exit(3)
+        case ["hang"]:
+            for _ in sys.stdin:
+                pass
+        case _:
+            serve()
