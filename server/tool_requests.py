@@ -90,6 +90,9 @@ class ToolRequests:
         await self.custom_tools.wait_for_first_list()
         self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
+        if is_asked_by_its_like(meta):
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+            return {"tools": listed_for(meta, tools), **LISTS, **list_meta(meta)}
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]

@@ -158,11 +158,12 @@ class UpstreamFeatures:
         return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
-        try:
-            return await call_next(ctx)
-        except MCPError as error:
-            if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
-                raise
+        if not isinstance(uri, str) or uri.startswith(OWN_SCHEMES):
+            try:
+                return await call_next(ctx)
+            except MCPError as error:
+                if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
+                    raise
         message = (
             "Nobody here has a resource with this URI; resources/list and resources/templates/list tell what there is."
         )

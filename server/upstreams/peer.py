@@ -315,7 +315,9 @@ class Peer:
         Raises:
             ConnectionLostError: There is no connection.
         """
-        await self._send(types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params), headers)
+        # Without any there is no such key: servers do not take `null` for it, and would pass the notification over.
+        given: Json = {} if params is None else {"params": params}
+        await self._send(types.JSONRPCNotification(jsonrpc="2.0", method=method, **given), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
         """Send a notification if that is possible at once, also while being cancelled."""

@@ -60,8 +60,10 @@ class ResourceRoutes:
         matching = [upstream for texts, upstream in self.shapes if fits(texts, uri)]
         if matching:
             return Route(matching[0], uri)
-        with_resources = [each for each in upstreams if each.announces_resources]
-        return Route(with_resources[0], uri) if len(with_resources) == 1 else None
+        # What a result links to need not be listed, and what belongs to one client's session never is.
+        able = [each for each in upstreams if each.announces_resources]
+        likely = [each for each in able if _has_scheme_of(each, uri)] or able
+        return Route(likely[0], uri) if len(likely) == 1 else None
 
     def published(self, upstream: Upstream, uri: str) -> str:
         """The URI under which clients know a resource."""
@@ -96,6 +98,12 @@ def resource_routes(upstreams: Iterable[Upstream], is_taken: Callable[[str], boo
                     if len(uri) <= MOST_TEMPLATE_CHARS:
                         routes.shapes.append((texts_of(uri), upstream))
     return routes
+
+
+def _has_scheme_of(upstream: Upstream, uri: str) -> bool:
+    """Whether it lists a resource or a template with this scheme."""
+    scheme = uri.partition(":")[0] + ":"
+    return any(item[kind.key].startswith(scheme) for kind in (RESOURCES, TEMPLATES) for item in upstream.offer.of(kind))
 
 
 def _counts(upstreams: Iterable[Upstream], kind: Kind) -> dict[Any, int]:

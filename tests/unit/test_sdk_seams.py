@@ -29,7 +29,6 @@ INNER_PARTS = {
     "server/upstreams/sse.py": {"mcp.shared._httpx_utils"},
     "server/transports/dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
     "server/transports/one_client.py": {"mcp.server.connection", "mcp.server.runner"},
-    "server/upstreams/sse.py": {"mcp.shared._httpx_utils"},
 }
 """Which module uses which inner module of the SDK, and which attributes that it keeps to itself."""
 

@@ -91,8 +91,8 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
 async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_more(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    async with proxied(tmp_path, {"up": remote(upstream_era, timeout=600)}, client_era) as client:
-        assert await client.told("up__steps", {"steps": 5, "pause": 0.25}) == "done"
+    async with proxied(tmp_path, {"up": remote(upstream_era, timeout=2_000)}, client_era) as client:
+        assert await client.told("up__steps", {"steps": 8, "pause": 0.3}) == "done"
         result = await client.call("up__wait", {"mark": str(tmp_path / "late")})
         assert result["isError"]
         assert "mcpServers.up.timeout" in result["content"][0]["text"]

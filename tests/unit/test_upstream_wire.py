@@ -1,0 +1,69 @@
+"""What goes to an upstream, byte for byte, and where what nobody lists is looked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import anyio
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.connection import Upstream
+from server.upstreams.listing import RESOURCES
+from server.upstreams.peer import Peer
+from server.upstreams.routes import resource_routes
+
+if sys.platform == "win32":
+    pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
+
+from server.upstreams.lines import Outgoing
+
+
+def ignored(*_: object) -> None:
+    """Nobody listens here."""
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("proxy.wire")
+async def test_a_notification_without_parameters_has_no_such_key() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    outgoing = Outgoing(writing, on_lost=lambda: None)
+    peer = Peer(outgoing, ignored, ignored)
+    try:
+        await peer.notify("notifications/initialized")
+        await peer.notify("notifications/other", {"a": 1})
+        with anyio.fail_after(20):
+            await outgoing.flush()
+        first, second = (json.loads(line) for line in os.read(reading, 1 << 16).splitlines())
+    finally:
+        outgoing.close()
+        os.close(reading)
+    assert first == {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert second == {"jsonrpc": "2.0", "method": "notifications/other", "params": {"a": 1}}
+
+
+class Having(Upstream):
+    """An upstream with one resource."""
+
+    def __init__(self, alias: str, uri: str) -> None:
+        super().__init__(alias, UpstreamSettings(command="x"), ignored, ignored)
+        self.offer.lists[RESOURCES.field] = [{"uri": uri, "name": uri}]
+
+    @property
+    def announces_resources(self) -> bool:
+        return True
+
+
+@pytest.mark.requirement("relay.unlisted")
+def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
+    upstreams = [Having("a", "demo://one"), Having("b", "note://one")]
+    routes = resource_routes(upstreams, lambda _: False)
+    found = {uri: routes.find(uri, upstreams) for uri in ("demo://two", "note://two", "other://two")}
+    assert {uri: route and route.upstream.alias for uri, route in found.items()} == {
+        "demo://two": "a",
+        "note://two": "b",
+        "other://two": None,
+    }
