@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -22,6 +23,9 @@ Json = dict[str, Any]
 
 _CAPABILITIES = "coretools-mcp/capabilities"
 """Under this key a connection of the SDK keeps them."""
+
+_PROGRESS = frozenset({"progressToken", "progress", "total", "message"})
+"""What the SDK knows of progress."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
@@ -134,6 +138,12 @@ class Exchange:
 
     async def progress(self, params: Json) -> None:
         """Pass progress on, where it is wanted."""
+        progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
+        if params.keys() <= _PROGRESS and isinstance(progress, int | float) and isinstance(total, int | float | None):
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self.outbound.progress(progress, total, message)
+            return
+        # The SDK would drop what it does not know.
         if (token := self.progress_token) is not None:
             await self.notify("notifications/progress", {**params, "progressToken": token})
 

@@ -56,7 +56,7 @@ def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path,
     found = json.loads(run("doctor", "--json", *options).stdout)["findings"]
     texts = {(entry["subject"], entry["health"]): entry["text"] for entry in found}
     assert texts["server two", "absent"].startswith(hidden)
-    assert texts["server two", "ok"].endswith(" 1 tools")
+    assert texts["server two", "ok"].endswith(" 1 tool")
     told = json.loads(as_json.stdout)
     assert [tool["name"] for tool in told["tools"]][:3] == ["echo", "fail", "walk"]
     assert told["hidden"] == [

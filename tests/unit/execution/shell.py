@@ -79,11 +79,13 @@ class RecordingStarter:
     """Remembers what was started, so that a test can see that nothing is left."""
 
     def __init__(self) -> None:
+        self.asked: list[ProcessSpec] = []
         self.started: list[Process] = []
         self._starter = BrokeredStarter()
 
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program."""
+        self.asked.append(spec)
         process = await self._starter.start(spec)
         self.started.append(process)
         return process
