@@ -61,7 +61,7 @@ async def test_a_client_that_knows_a_tool_from_before_calls_it_before_anything_w
     root: Path, tmp_path: Path
 ) -> None:
     servers = {"up": stdio_upstream(trust=True, prefix="none"), "two": stdio_upstream(trust=True)}
-    config = write_config(tmp_path, {"mcpServers": servers, "proxy": {"firstListWait": 0}})
+    config = write_config(tmp_path, {"mcpServers": servers})
     for name in ("echo", "up__echo", "two__echo"):
         with anyio.fail_after(CEILING):
             async with in_memory(HANDSHAKE, root, config) as client:
