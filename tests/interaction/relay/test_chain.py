@@ -51,6 +51,9 @@ def entry_of(url: str, **more: Any) -> Json:
     return {"httpUrl": f"{url}/mcp", "trust": True, **more}
 
 
+OTHER_LISTS = ("prompts", "resources")
+
+
 @pytest.mark.requirement("relay.chain")
 @by_eras
 async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str, inner: str, tmp_path: Path) -> None:
@@ -77,6 +80,11 @@ async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str
             await until_there(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
         await until_there(mark.with_suffix(".cancelled"))
+        # Tools are there first; the other lists of a server come when they come.
+        with anyio.fail_after(50):
+            for each in OTHER_LISTS:
+                while not any(upstream_era in name for name in await client.listed(each)):  # noqa: ASYNC110 - see below
+                    await anyio.sleep(0.05)
         prompt = await client.request("prompts/get", {"name": f"{prefix}greet", "arguments": {"who": "Ada"}})
         assert prompt["messages"][0]["content"]["text"] == "Greet Ada"
         uris = await client.listed("resources")
