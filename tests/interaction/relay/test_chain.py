@@ -83,7 +83,7 @@ async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str
         # Tools are there first; the other lists of a server come when they come.
         with anyio.fail_after(50):
             for each in OTHER_LISTS:
-                while not any(upstream_era in name for name in await client.listed(each)):  # noqa: ASYNC110 - see below
+                while not any(upstream_era in name for name in await client.listed(each)):  # noqa: ASYNC110 - told before
                     await anyio.sleep(0.05)
         prompt = await client.request("prompts/get", {"name": f"{prefix}greet", "arguments": {"who": "Ada"}})
         assert prompt["messages"][0]["content"]["text"] == "Greet Ada"
