@@ -12,7 +12,6 @@ from server.roots import WorkspacePolicy
 from server.upstreams.delivery import CallContext
 from tools.contract.context import ClientState, Limits, MediaHandling, ToolContext
 from tools.contract.services import Services
-from tools.filesystem.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +42,30 @@ class Contexts:
     async def of(self, ctx: RequestContext) -> ToolContext:
         """What a request for files acts in; the client's roots are waited for."""
         client = self.client(ctx)
-        return ToolContext(**self._fields(ctx, client, await self.workspaces.workspace_of(client, ctx)))
+        return ToolContext(
+            workspace=await self.workspaces.workspace_of(client, ctx),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            progress=_progress_of(ctx),
+        )
 
-    def of_relayed(self, ctx: RequestContext, client: Client, exchange: Exchange) -> CallContext:
+    def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
         """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
-        workspace = self.workspaces.workspace(client.roots, client.readable)
-        fields: dict[str, Any] = {
-            **self._fields(ctx, client, workspace),
-            "progress": _untold,
-        }  # the upstream tells its own
-        return CallContext(**fields, exchange=exchange)
+        return CallContext(
+            workspace=self.workspaces.workspace(client.roots, client.readable),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            progress=_untold,  # the upstream tells its own
+            exchange=exchange,
+        )
 
     def bare(self, state: ClientState) -> ToolContext:
         """What a call would act in of a client that names no roots."""
         return ToolContext(self.workspaces.workspace(ClientRoots()), self.limits, state)
-
-    def _fields(self, ctx: RequestContext, client: Client, workspace: Workspace) -> dict[str, Any]:
-        return {
-            "workspace": workspace,
-            "limits": self.limits,
-            "client": client.state,
-            "services": self.services,
-            "media": self.media,
-            "progress": _progress_of(ctx),
-        }
 
 
 def _progress_of(ctx: RequestContext) -> Any:

@@ -18,7 +18,7 @@ from server.core_server import is_open
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
-from server.transports.lines import ReadyList
+from server.json_rpc import ReadyList
 from server.upstreams.chain import is_asked_by_its_like, list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
@@ -140,7 +140,7 @@ class ToolRequests:
         client = self.contexts.client(ctx)
         exchange = self.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
         await self.delivery.pool.wait_for_first_attempt(owner)
-        context = self.contexts.of_relayed(ctx, client, exchange)
+        context = self.contexts.of_relayed(client, exchange)
         confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
         if exchange.is_resumed:
             confirmer = AlreadyConsented()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -32,10 +32,9 @@ from mcp.shared.jsonrpc_dispatcher import (
 )
 from mcp.shared.transport_context import TransportContext
 
-logger = logging.getLogger(__name__)
+from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
 
-Json = dict[str, Any]
-RequestId = str | int
+logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0
 """How long requests that are cancelled at the end may take to clean up (the SDK's number)."""
@@ -157,7 +156,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Whether requests may be sent to the client in this revision."""
         self._way = way
         self._on_room = on_room
-        self._waiting: deque[types.JSONRPCMessage] = deque()
+        self._waiting: deque[Message] = deque()
         self._is_held = True
         self._open: dict[RequestId, _Incoming] = {}
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}
@@ -180,7 +179,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Whether no request is at work, so that what is sent now is all that will be for a while."""
         return not self._open
 
-    def receive(self, message: types.JSONRPCMessage) -> None:
+    def receive(self, message: Message) -> None:
         """Take in a message."""
         if self._is_held:
             self._waiting.append(message)
@@ -270,31 +269,48 @@ class WireDispatcher(Dispatcher[TransportContext]):
         except anyio.BrokenResourceError:
             logger.debug("nobody reads any more")
 
-    def _take(self, message: types.JSONRPCMessage) -> None:
+    def _take(self, message: Message) -> None:
         match message:
-            case types.JSONRPCRequest():
+            case Request():
                 self._begin(message)
-            case types.JSONRPCNotification():
+            case Notification():
                 self._take_notification(message)
-            case types.JSONRPCResponse():
-                self._settle(message.id, message.result)
-            case types.JSONRPCError():
-                self._settle(message.id, message.error)
+            case Response():
+                if (asked := self._asked_for(message.id)) is not None:
+                    asked.set_result(message.result)
+            case Failure():
+                if (asked := self._asked_for(message.id)) is not None:
+                    asked.set_exception(_as_exception(message.error))
 
-    def _begin(self, request: types.JSONRPCRequest) -> None:
+    def _begin(self, request: Request) -> None:
         incoming = _Incoming(self, request.id, progress_token_from_params(request.params))
         self._open[coerce_request_id(request.id)] = incoming
         if request.method in INLINE:
             self._is_held = True
         self._spawn(self._work(request, incoming))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # Each takes itself off at its end: a callback would cost a turn of the loop.
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
 
-    async def _work(self, request: types.JSONRPCRequest, incoming: _Incoming) -> None:
-        """Work on one request, and answer it. One that the client has cancelled is not answered."""
+    def _take_off(self) -> None:
+        """The task that runs is at its end."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.discard(task)
+
+    async def _work(self, request: Request, incoming: _Incoming) -> None:
+        """Work on one request, and answer it."""
+        try:
+            answer = await self._answer(request, incoming)
+            if answer is not None:
+                self._way.post(answer)
+                await self._room()
+        finally:
+            self._take_off()
+
+    async def _answer(self, request: Request, incoming: _Incoming) -> Json | None:
+        """The answer to a request; there is none for one that the client has cancelled."""
         answer: Json = {"jsonrpc": "2.0", "id": request.id}
         try:
             with incoming.scope:
@@ -310,11 +326,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             if request.method in INLINE:
                 self._release()
         if incoming.is_cancelled:
-            return
+            return None
         if incoming.scope.cancelled_caught:
-            answer = {"jsonrpc": "2.0", "id": request.id, "error": {"code": CLOSED.code, "message": CLOSED.message}}
-        self._way.post(answer)
-        await self._room()
+            return {"jsonrpc": "2.0", "id": request.id, "error": {"code": CLOSED.code, "message": CLOSED.message}}
+        return answer
 
     def _release(self) -> None:
         """Go on with what waits, up to the next message that others have to wait for."""
@@ -327,7 +342,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if self._is_ended:
             self._ended.set()
 
-    def _take_notification(self, message: types.JSONRPCNotification) -> None:
+    def _take_notification(self, message: Notification) -> None:
         params = message.params
         if message.method == "notifications/cancelled":
             identity = cancelled_request_id_from_params(params)
@@ -343,15 +358,17 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self._on_notify(_Incoming(self, None, None), method, params)
         except Exception:
             logger.exception("a handler of %r raised", method)
+        finally:
+            self._take_off()
 
-    def _settle(self, identity: RequestId | None, outcome: Json | types.ErrorData) -> None:
+    def _asked_for(self, identity: RequestId | None) -> asyncio.Future[Json] | None:
+        """The question of ours that is answered, if it is open."""
         asked = self._asked.get(coerce_request_id(identity)) if identity is not None else None
-        if asked is None or asked.done():
-            return
-        if isinstance(outcome, types.ErrorData):
-            asked.set_exception(MCPError(outcome.code, outcome.message, outcome.data))
-        else:
-            asked.set_result(outcome)
+        return None if asked is None or asked.done() else asked
+
+
+def _as_exception(error: Json) -> MCPError:
+    return MCPError(error["code"], error["message"], error.get("data"))
 
 
 async def _nobody(*_: object) -> Any:

@@ -22,16 +22,11 @@ from typing import Any
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
+from server.json_rpc import read_message, read_unreadable
 from server.transports.dispatcher import WireDispatcher
-from server.transports.lines import (
-    INBOX_MESSAGES,
-    LineSplitter,
-    Outbox,
-    read_message,
-    read_unreadable,
-    refusal_of_oversized,
-)
+from server.transports.lines import INBOX_MESSAGES, LineSplitter, refusal_of_oversized
 from server.transports.one_client import serve_one_client
+from server.transports.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 

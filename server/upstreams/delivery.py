@@ -24,6 +24,9 @@ from tools.contract.result import ToolResult
 
 logger = logging.getLogger(__name__)
 
+_OF_ROUNDS = frozenset({"requestState", "inputResponses"})
+"""What belongs to a round with us."""
+
 MOST_REMEMBERED = 10_000
 """Tools whose headers are remembered."""
 
@@ -178,5 +181,7 @@ def _patience(upstream: Upstream) -> float:
 
 def _own(exchange: Exchange, named: Json) -> Json:
     """The parameters as they came, but for names of ours and what belongs to rounds."""
-    kept = {key: exchange.params[key] for key in exchange.params if key not in ("requestState", "inputResponses")}
-    return {**kept, **named}
+    own = {**exchange.params, **named}
+    for name in _OF_ROUNDS & own.keys():
+        del own[name]
+    return own

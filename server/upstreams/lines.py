@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Mapping
 
 import anyio
-import mcp_types as types
-from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
-from server.transports.lines import LineSplitter, read_message
+from server.json_rpc import Failure, Message, fields_of, read_message
+from server.transports.lines import LineSplitter
 from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
 from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends
@@ -155,9 +152,9 @@ class Incoming:
         for ends in self._splitter.take_oversized():
             self._take_oversized(ends)
 
-    def _put(self, message: types.JSONRPCMessage, size: int) -> None:
+    def _put(self, message: Message, size: int) -> None:
         self._waiting += size
-        self.inbox.put(SessionMessage(message))
+        self.inbox.put(message)
 
     def _take_unreadable(self, line: bytes) -> None:
         """A line that is no message. One with bytes that are no UTF-8 is taken without these."""
@@ -166,7 +163,7 @@ class Incoming:
             return
         text = line.decode("utf-8", "replace")
         try:
-            self._put(types.jsonrpc_message_adapter.validate_json(text, by_name=False), len(line))
+            self._put(read_message(text), len(line))
         except ValueError:
             self._remarks.add(line, _NO_MESSAGE)
             self._fail(answered_by(line))
@@ -175,31 +172,21 @@ class Incoming:
         self._remarks.add(ends, f"wrote a line of more than {LINE_BYTES} bytes, which was not taken: ")
         self._fail(answered_by_ends(ends, TOO_LARGE))
 
-    def _fail(self, failed: types.JSONRPCError | None) -> None:
+    def _fail(self, failed: Failure | None) -> None:
         """Let the request fail that a line was meant to answer, if it was."""
         if failed is not None:
             self._put(failed, 0)
 
 
-def _line_of(message: types.JSONRPCMessage) -> bytes:
-    """One line for a message.
-
-    Raises:
-        ValueError: It cannot be encoded.
-    """
-    if isinstance(message, types.JSONRPCRequest) and message.params is not None:
-        fields = {"jsonrpc": "2.0", "id": message.id, "method": message.method, "params": message.params}
-        return to_json(fields, inf_nan_mode="null") + b"\n"
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-
-
 class Outgoing:
-    """Writes messages to an upstream's standard input: the session's write stream.
+    """Writes messages to an upstream's standard input.
 
     Args:
         descriptor: Non-blocking; `close` closes it.
         on_lost: Called once if the upstream reads no more.
     """
+
+    takes_headers = False
 
     def __init__(self, descriptor: int, on_lost: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -210,18 +197,24 @@ class Outgoing:
         self._is_waiting = False
         self._takes_more = True
 
-    async def send(self, item: SessionMessage, /) -> None:
+    @property
+    def has_room(self) -> bool:
+        """Whether a message is taken at once."""
+        return len(self._pending) <= UNSENT_BYTES
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits before that while much more waits to be written already.
 
         Raises:
             anyio.BrokenResourceError: The upstream reads no more.
             ValueError: The message cannot be encoded.
         """
-        while len(self._pending) > UNSENT_BYTES:
+        del headers  # a pipe has none
+        while not self.has_room:
             await self._progress()
         if not self._takes_more:
             raise anyio.BrokenResourceError
-        self._pending += _line_of(item.message)
+        self._pending += to_json(fields_of(message), inf_nan_mode="null") + b"\n"
         if not self._is_waiting:
             self._write()
 
@@ -236,10 +229,6 @@ class Outgoing:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    async def aclose(self) -> None:
-        """Take no more messages; those that wait are still written."""
-        self._takes_more = False
 
     async def _progress(self) -> None:
         self._written.clear()
@@ -271,11 +260,3 @@ class Outgoing:
         self._takes_more = False
         self._pending.clear()
         self._written.set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()

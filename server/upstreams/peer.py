@@ -13,19 +13,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import anyio
 import mcp_types as types
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from server.sdk_seams import ReadStream, WriteStream
-from server.upstreams.inbox import Inbox
+from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
-RequestId = str | int
 
 MOST_EVENTS = 1_000
 """Events of one request that wait for whoever relays them; of more the newest progress replaces the one before."""
@@ -80,15 +75,14 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"
 """Nobody else can say this of an error."""
 
 
-def unusable(identity: RequestId, why: str) -> types.JSONRPCError:
+def unusable(identity: RequestId, why: str) -> Failure:
     """What a transport gives in place of an answer that it could not take.
 
     Args:
         identity: The request.
         why: What is wrong, in words of ours.
     """
-    error = types.ErrorData(code=types.INTERNAL_ERROR, message=why, data={_UNUSABLE: True})
-    return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+    return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: True}})
 
 
 class ConnectionLostError(RelayError):
@@ -142,14 +136,12 @@ class Conversation:
         self._method = method
         self._events: deque[Any] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self.deadline: float | None = None
+        """When it counts as expired, in the loop's time."""
 
     def expect(self, seconds: float | None) -> None:
         """Tell `Expired` after this time, unless another one is given before; `None` for never."""
-        if self._timer is not None:
-            self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = None if seconds is None else loop.call_later(seconds, self.tell, Expired())
+        self.deadline = None if seconds is None else self._peer.watch(seconds)
 
     def tell(self, event: Any) -> None:
         """Take in an event; whoever waits for one is woken."""
@@ -201,10 +193,49 @@ class Conversation:
         await self.close()
 
 
-def _problem(error: types.ErrorData) -> UpstreamError | UnusableAnswerError:
-    if _UNUSABLE in as_mapping(error.data):
-        return UnusableAnswerError(error.message)
-    return UpstreamError(error.model_dump(mode="json", exclude_unset=True))
+def _problem(error: Json) -> UpstreamError | UnusableAnswerError:
+    if _UNUSABLE in as_mapping(error.get("data")):
+        return UnusableAnswerError(error["message"])
+    return UpstreamError(error)
+
+
+class Reading(Protocol):
+    """Where messages come from."""
+
+    async def listen(self, listener: Callable[[Message], None]) -> None:
+        """Hand over each message until the connection ends.
+
+        Args:
+            listener: Takes a message, and is quick.
+        """
+        ...
+
+
+class Writing(Protocol):
+    """Where messages go."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message is taken at once."""
+        ...
+
+    @property
+    def takes_headers(self) -> bool:
+        """Whether messages may have HTTP headers."""
+        ...
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message; waits while there is no room.
+
+        Args:
+            message: What is said.
+            headers: HTTP headers for it, where the transport has such.
+
+        Raises:
+            anyio.BrokenResourceError: Nobody reads any more.
+            anyio.ClosedResourceError: Nobody writes any more.
+        """
+        ...
 
 
 def outcome(answer: Answer) -> Json:
@@ -224,40 +255,36 @@ class Peer:
     """Sends to an upstream, and sorts what comes from it.
 
     Args:
-        write_stream: Where messages go.
+        writing: Where messages go.
         on_request: Told of requests of the upstream; answers them by `answer` and `refuse`.
         on_notification: Told of notifications that are not progress of an open request.
     """
 
     def __init__(
         self,
-        write_stream: WriteStream[SessionMessage],
+        writing: Writing,
         on_request: Callable[[RequestId, str, Json], None],
         on_notification: Callable[[str, Json], None],
     ) -> None:
-        self._write_stream = write_stream
+        self._writing = writing
         self._on_request = on_request
         self._on_notification = on_notification
         self._next_id = 0
         self._open: dict[RequestId, Conversation] = {}
         self._is_lost = False
+        self._loop = asyncio.get_running_loop()
+        self._look: asyncio.TimerHandle | None = None
 
-    async def read(self, read_stream: ReadStream[SessionMessage | Exception]) -> None:
+    async def read(self, reading: Reading) -> None:
         """Take in what comes until the connection ends; then every open request ends too."""
         try:
-            if isinstance(read_stream, Inbox):
-                await read_stream.listen(self._receive)
-            else:
-                async for item in read_stream:
-                    self._receive(item)
+            await reading.listen(self._receive)
         finally:
             self.end()
 
-    def _receive(self, item: SessionMessage | Exception) -> None:
-        if not isinstance(item, SessionMessage):
-            return
+    def _receive(self, message: Message) -> None:
         try:
-            self._take(item.message)
+            self._take(message)
         except Exception:
             # What comes next in the same piece of its output must not be lost with it.
             logger.exception("a message of an upstream could not be taken because of an internal error")
@@ -268,18 +295,55 @@ class Peer:
         for conversation in tuple(self._open.values()):
             conversation.tell(Answer(None, ConnectionLostError()))
         self._open.clear()
+        if self._look is not None:
+            self._look.cancel()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message is taken at once."""
+        return self._writing.has_room
+
+    @property
+    def takes_headers(self) -> bool:
+        """Whether messages may have HTTP headers."""
+        return self._writing.takes_headers
 
     @property
     def open_requests(self) -> int:
         """How many requests of ours are not answered."""
         return len(self._open)
 
+    def watch(self, seconds: float) -> float:
+        """Look after this time whether a conversation has expired; the time that is then.
+
+        There is one timer for all: most calls are answered long before one of their own would fire.
+        """
+        deadline = self._loop.time() + seconds
+        if self._look is None or deadline < self._look.when():
+            self._look_at(deadline)
+        return deadline
+
+    def _look_at(self, when: float) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        self._look = self._loop.call_at(when, self._tell_expired)
+
+    def _tell_expired(self) -> None:
+        self._look, now = None, self._loop.time()
+        for conversation in tuple(self._open.values()):
+            if conversation.deadline is not None and conversation.deadline <= now:
+                conversation.deadline = None
+                conversation.tell(Expired())
+        coming = [talk.deadline for talk in self._open.values() if talk.deadline is not None]
+        if coming:
+            self._look_at(min(coming))
+
     async def start(self, method: str, params: Json, headers: Mapping[str, str] | None = None) -> Conversation:
         """Send a request.
 
         Args:
             method: What is asked for.
-            params: Sent as they are, but for a progress token, which is the request's id.
+            params: Sent as they are, but for a progress token, which becomes the request's id.
             headers: HTTP headers, where the transport has such.
 
         Raises:
@@ -289,11 +353,10 @@ class Peer:
         identity = self._next_id
         meta = params.get("_meta")
         if isinstance(meta, dict) and "progressToken" in meta:
-            params = {**params, "_meta": {**cast("Json", meta), "progressToken": identity}}
+            meta["progressToken"] = identity
         conversation = self._open[identity] = Conversation(self, identity, method)
         try:
-            request = types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=identity, method=method, params=params)
-            await self._send(request, headers)
+            await self._send(Request(identity, method, params), headers)
         except BaseException:
             await conversation.close()
             raise
@@ -315,9 +378,7 @@ class Peer:
         Raises:
             ConnectionLostError: There is no connection.
         """
-        # Without any there is no such key: servers do not take `null` for it, and would pass the notification over.
-        given: Json = {} if params is None else {"params": params}
-        await self._send(types.JSONRPCNotification(jsonrpc="2.0", method=method, **given), headers)
+        await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
         """Send a notification if that is possible at once, also while being cancelled."""
@@ -331,42 +392,40 @@ class Peer:
 
     async def answer(self, identity: RequestId, result: Json) -> None:
         """Answer a request of the upstream."""
-        await self._send_quietly(types.JSONRPCResponse(jsonrpc="2.0", id=identity, result=result))
+        await self._send_quietly(Response(identity, result))
 
     async def refuse(self, identity: RequestId, code: int, message: str) -> None:
         """Answer a request of the upstream with an error."""
-        error = types.ErrorData(code=code, message=message)
-        await self._send_quietly(types.JSONRPCError(jsonrpc="2.0", id=identity, error=error))
+        await self._send_quietly(Failure(identity, {"code": code, "message": message}))
 
     def forget(self, identity: RequestId) -> None:
         """Take no more of a request."""
         self._open.pop(identity, None)
 
-    async def _send_quietly(self, message: types.JSONRPCMessage) -> None:
+    async def _send_quietly(self, message: Message) -> None:
         try:
             await self._send(message, None)
         except ConnectionLostError:
             logger.debug("an answer to an upstream came after the end of its connection")
 
-    async def _send(self, message: types.JSONRPCMessage, headers: Mapping[str, str] | None) -> None:
+    async def _send(self, message: Message, headers: Mapping[str, str] | None) -> None:
         if self._is_lost:
             raise ConnectionLostError
-        metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
         try:
-            await self._write_stream.send(SessionMessage(message, metadata))
+            await self._writing.send(message, headers)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise ConnectionLostError from None
 
-    def _take(self, message: types.JSONRPCMessage) -> None:
+    def _take(self, message: Message) -> None:
         match message:
-            case types.JSONRPCResponse():
+            case Response():
                 self._finish(message.id, Answer(message.result))
-            case types.JSONRPCError():
+            case Failure():
                 self._finish(message.id, Answer(None, _problem(message.error)))
-            case types.JSONRPCRequest():
-                self._on_request(message.id, message.method, dict(message.params or {}))
-            case types.JSONRPCNotification():
-                self._take_notification(message.method, dict(message.params or {}))
+            case Request():
+                self._on_request(message.id, message.method, message.params or {})
+            case Notification():
+                self._take_notification(message.method, message.params or {})
 
     def _take_notification(self, method: str, params: Json) -> None:
         if method == "notifications/progress":

@@ -9,11 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mcp.shared.message import SessionMessage
-
-from server.sdk_seams import ReadStream, WriteStream
 from server.settings import UpstreamSettings
 from server.settings.upstreams import ABOVE_VARIABLE, servers_above
+from server.upstreams.peer import Reading, Writing
 from server.upstreams.remote import streamable_streams
 from server.upstreams.sse import sse_streams
 
@@ -27,8 +25,7 @@ INHERITED = (
 )  # fmt: skip
 """What a child gets of our environment, beside XDG_* and what its entry names."""
 
-Message = SessionMessage | Exception
-Streams = tuple[ReadStream[Message], WriteStream[SessionMessage]]
+Streams = tuple[Reading, Writing]
 OnDoubt = Callable[[], None]
 """Called when the connection seems to be gone."""
 
@@ -76,6 +73,8 @@ def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> Abst
         # There is no broker.
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
 
+        from server.upstreams.sdk_streams import sdk_streams  # noqa: PLC0415
+
         parameters = StdioServerParameters(
             command=entry.command or "",
             args=list(entry.args),
@@ -83,7 +82,7 @@ def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> Abst
             cwd=entry.cwd,
             encoding_error_handler="replace",
         )
-        return stdio_client(parameters, errlog=sys.stderr)
+        return sdk_streams(stdio_client(parameters, errlog=sys.stderr))
     from server.upstreams.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
 
     program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)

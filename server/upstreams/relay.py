@@ -260,6 +260,8 @@ async def _begun(session: UpstreamSession, request: Request, params: Json, excha
         NoAnswerError: It was not taken.
         ConnectionLostError: There is no connection any more.
     """
+    if session.peer.has_room:
+        return await session.start(request.method, params, exchange, request.headers)
     with anyio.move_on_after(request.patience):
         return await session.start(request.method, params, exchange, request.headers)
     raise NoAnswerError

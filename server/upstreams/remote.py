@@ -14,18 +14,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import httpx2
-import mcp_types as types
 from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 
-from server.sdk_seams import ReadStream
+from server.json_rpc import Failure, fields_of, read_message
 from server.upstreams.peer import as_mapping, unusable
+from server.upstreams.sdk_streams import sdk_streams
 from server.upstreams.unreadable import MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -46,8 +44,6 @@ _SESSION = "mcp-session-id"
 
 _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
 """How the SDK begins a request; what begins otherwise is looked at as a whole."""
-
-Item = SessionMessage | Exception
 
 
 class NeedsAuthenticationError(Exception):
@@ -145,7 +141,7 @@ async def _failed(request: httpx2.Request, response: httpx2.Response) -> httpx2.
         said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
         await stream.aclose()
     try:
-        is_told = isinstance(types.jsonrpc_message_adapter.validate_json(said, by_name=False), types.JSONRPCError)
+        is_told = isinstance(read_message(said), Failure)
     except ValueError:
         is_told = False
     if is_told:
@@ -160,8 +156,7 @@ def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GAT
     """An answer that fails its request alone."""
     sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
     error = unusable(sent.get("id", 0), why)
-    headers = {"content-type": "application/json"}
-    return httpx2.Response(status, headers=headers, content=error.model_dump_json().encode(), request=request)
+    return httpx2.Response(status, json=fields_of(error), request=request)
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
@@ -187,58 +182,6 @@ class _CarefulStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-_SAID_BY_THE_SDK: tuple[tuple[int, str, str], ...] = (
-    (types.PARSE_ERROR, "Failed to parse ", "what it sent is no JSON-RPC message, or broke off, or is too long"),
-    (types.INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
-    (types.INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
-    (types.INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
-    (types.CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
-    (types.CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or no stream of events"),
-)
-"""Errors that the SDK makes up in place of answers, with texts of exceptions in some, and what they mean."""
-
-
-class ReadableStream:
-    """What comes from the SDK's transport, with its own errors in words of ours.
-
-    Args:
-        inner: The transport's stream.
-    """
-
-    def __init__(self, inner: ReadStream[Item]) -> None:
-        self._inner = inner
-
-    async def receive(self) -> Item:
-        """The next message."""
-        return _readable(await self._inner.receive())
-
-    async def aclose(self) -> None:
-        """Take no more."""
-        await self._inner.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        return _readable(await self._inner.__anext__())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-def _readable(item: Item) -> Item:
-    if isinstance(item, SessionMessage) and isinstance(failed := item.message, types.JSONRPCError):
-        for code, beginning, why in _SAID_BY_THE_SDK:
-            if failed.error.code == code and failed.error.message.startswith(beginning) and failed.id is not None:
-                return SessionMessage(unusable(failed.id, why))
-    return item
-
-
 @asynccontextmanager
 async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]) -> AsyncGenerator[Any]:
     """Speak Streamable HTTP.
@@ -254,12 +197,11 @@ async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Cal
     try:
         async with (
             httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client,
-            _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES)) as (
-                reading,
-                writing,
-            ),
+            sdk_streams(
+                _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES))
+            ) as streams,
         ):
-            yield ReadableStream(reading), writing
+            yield streams
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         raise impression.explained(error) from None
 

@@ -127,7 +127,8 @@ class UpstreamSession:
         Raises:
             ConnectionLostError: There is no connection any more.
         """
-        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in ENVELOPE_KEYS}
+        given = as_mapping(params.get("_meta"))
+        meta = {name: given[name] for name in given if name not in ENVELOPE_KEYS}
         if exchange is not None:
             meta["progressToken"] = 0
             meta |= chained(exchange.meta)
@@ -136,8 +137,12 @@ class UpstreamSession:
             meta |= envelope(self.era.version, announced)
             if exchange is not None and (level := exchange.log_level) is not None:
                 meta[LOG_LEVEL_META_KEY] = level
-        stamped = {**params, "_meta": meta} if meta else {key: params[key] for key in params if key != "_meta"}
-        return await self.peer.start(method, stamped, {**headers_of(self.era, method, params), **(headers or {})})
+        stamped = {**params, "_meta": meta}
+        if not meta:
+            del stamped["_meta"]
+        if self.peer.takes_headers:
+            headers = {**headers_of(self.era, method, params), **(headers or {})}
+        return await self.peer.start(method, stamped, headers)
 
     async def request(self, method: str, params: Json, seconds: float | None = None) -> Json:
         """Ask for something of our own and wait for the result.
@@ -299,7 +304,7 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
         if opened and opened[0].peer.open_requests <= 1:
             lost.set()
 
-    async with reach(on_doubt) as (read_stream, write_stream):
+    async with reach(on_doubt) as (reading, writing):
 
         def on_request(identity: RequestId, method: str, params: Json) -> None:
             if opened:
@@ -313,12 +318,12 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
 
         async def read() -> None:
             try:
-                await peer.read(read_stream)
+                await peer.read(reading)
             finally:
                 lost.set()
 
         async with anyio.create_task_group() as tasks:
-            peer = Peer(write_stream, on_request, on_notification)
+            peer = Peer(writing, on_request, on_notification)
             few = FewAtOnce(options.alias, tasks)
             tasks.start_soon(read)
             try:

@@ -11,19 +11,17 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-import mcp_types as types
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
-from mcp.shared.message import SessionMessage
 
+from server.json_rpc import Failure, Message, Notification, Request, RequestId, fields_of, read_message
 from server.upstreams.inbox import Inbox
-from server.upstreams.peer import RequestId, unusable
+from server.upstreams.peer import unusable
 from server.upstreams.remote import CONNECT_SECONDS, CarefulTransport, Impression
 from server.upstreams.unreadable import MESSAGE_BYTES, answered_by
 
@@ -90,12 +88,12 @@ async def _read(
 
 def _take(data: str, inbox: Inbox) -> None:
     try:
-        inbox.put(SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False)))
+        inbox.put(read_message(data))
     except ValueError:
         logger.info("an upstream sent what is no JSON-RPC message")
         failed = answered_by(data.encode("utf-8", "replace"))
         if failed is not None:
-            inbox.put(SessionMessage(failed))
+            inbox.put(failed)
 
 
 @dataclass(slots=True)
@@ -113,52 +111,42 @@ class _Sender:
     address: str
     inbox: Inbox
     tasks: TaskGroup
+    has_room: bool = True
+    takes_headers: bool = False
     _open: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
-        message = item.message
-        if isinstance(message, types.JSONRPCRequest):
+        del headers
+        if isinstance(message, Request):
             self.tasks.start_soon(self._request, message)
             return
-        if isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
             scope = self._open.get((message.params or {}).get("requestId", ""))
             if scope is not None:
                 scope.cancel()
         await self._post(message)
 
-    async def _request(self, message: types.JSONRPCRequest) -> None:
+    async def _request(self, message: Request) -> None:
         with anyio.CancelScope() as scope:
             self._open[message.id] = scope
             try:
                 response = await self._post(message)
                 if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-                    self.inbox.put(SessionMessage(_refusal(message.id, response)))
+                    self.inbox.put(_refusal(message.id, response))
             finally:
                 del self._open[message.id]
 
-    async def _post(self, message: types.JSONRPCMessage) -> httpx2.Response:
-        fields = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        return await request_within_origin(self.client, "POST", self.address, json=fields)
-
-    async def aclose(self) -> None:
-        """Nothing is held here."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+    async def _post(self, message: Message) -> httpx2.Response:
+        return await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
 
 
-def _refusal(identity: RequestId, response: httpx2.Response) -> types.JSONRPCError:
+def _refusal(identity: RequestId, response: httpx2.Response) -> Failure:
     """Why a request was not accepted: what the server says in JSON-RPC, else its status."""
     try:
-        said = types.jsonrpc_message_adapter.validate_json(response.content, by_name=False)
+        said = read_message(response.content)
     except ValueError:
         said = None
-    if isinstance(said, types.JSONRPCError):
-        return types.JSONRPCError(jsonrpc="2.0", id=identity, error=said.error)
+    if isinstance(said, Failure):
+        return Failure(identity, said.error)
     return unusable(identity, f"it answered with HTTP status {response.status_code}")

@@ -15,9 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
-from mcp.shared.message import SessionMessage
 
-from server.sdk_seams import ReadStream, WriteStream
 from tools.execution.process import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
@@ -25,6 +23,7 @@ if sys.platform == "win32":
 
 from anyio import to_thread
 
+from server.upstreams.inbox import Inbox
 from server.upstreams.lines import Incoming, Outgoing
 from server.upstreams.standard_error import ErrorReader, Remarks
 
@@ -37,7 +36,7 @@ LEAVING_SECONDS = 2.0
 GRACE_SECONDS = 2.0
 """How long it, and what it started, may take to end when asked to, before they are killed."""
 
-Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+Streams = tuple[Inbox, Outgoing]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import mcp_types as types
-
-from server.transports.lines import KEPT_OF_OVERSIZED, read_unreadable, refusal_of_oversized
+from server.json_rpc import Failure, read_unreadable
+from server.transports.lines import KEPT_OF_OVERSIZED, refusal_of_oversized
 from server.upstreams.peer import unusable
 
 MESSAGE_BYTES = 64 << 20
@@ -20,7 +19,7 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 """The beginning of an answer. One that begins otherwise is none for us: what is in it could look like anything."""
 
 
-def answered_by(line: bytes) -> types.JSONRPCError | None:
+def answered_by(line: bytes) -> Failure | None:
     """The error in place of an answer that is no message; `None` where it was meant as something else.
 
     Args:
@@ -34,7 +33,7 @@ def answered_by(line: bytes) -> types.JSONRPCError | None:
     return unusable(parsed.identity, NO_MESSAGE)
 
 
-def answered_by_ends(ends: bytes, why: str) -> types.JSONRPCError | None:
+def answered_by_ends(ends: bytes, why: str) -> Failure | None:
     """The same of a line of which only the ends are there.
 
     Args:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.transports.lines import LineSplitter, Outbox, read_unreadable, refusal_of_oversized
+from server.json_rpc import read_unreadable
+from server.transports.lines import LineSplitter, refusal_of_oversized
+from server.transports.outbox import Outbox
 
 
 @pytest.mark.requirement("stdio.lines")

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import mcp_types as types
 import pytest
-from mcp.shared.message import SessionMessage
 
+from server.json_rpc import Failure, Message, Notification, fields_of
 from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
 from tools.execution.brokered_starter import BrokeredStarter
 
@@ -34,13 +33,13 @@ MB = 1 << 20
 PRELUDE = "import json, os, signal, sys, time\nout, err = sys.stdout.buffer, sys.stderr.buffer\n"
 
 
-def say(word: str) -> types.JSONRPCNotification:
-    return types.JSONRPCNotification(jsonrpc="2.0", method="said", params={"word": word})
+def say(word: str) -> Notification:
+    return Notification("said", {"word": word})
 
 
 def line(word: str) -> str:
     """Code of Python that says a word."""
-    return f"out.write({json.dumps(say(word).model_dump(exclude_unset=True)).encode()!r} + b'\\n'); out.flush()\n"
+    return f"out.write({json.dumps(fields_of(say(word))).encode()!r} + b'\\n'); out.flush()\n"
 
 
 def python(code: str) -> UpstreamProgram:
@@ -65,25 +64,39 @@ async def speaking(program: UpstreamProgram, starter: BrokeredStarter) -> AsyncG
             yield streams
 
 
-async def received(streams: Streams) -> types.JSONRPCMessage:
-    item = await streams[0].receive()
-    assert isinstance(item, SessionMessage)
-    return item.message
+async def first(streams: Streams) -> Message:
+    """The first message, while more may come."""
+    heard: list[Message] = []
+    with anyio.CancelScope() as listening:
+
+        def listen(message: Message) -> None:
+            heard.append(message)
+            listening.cancel()
+
+        await streams[0].listen(listen)
+    return heard[0]
+
+
+async def all_of(streams: Streams) -> list[Message]:
+    """Every message until the end."""
+    heard: list[Message] = []
+    await streams[0].listen(heard.append)
+    return heard
+
+
+def word_of(message: Message) -> str:
+    assert isinstance(message, Notification)
+    return (message.params or {})["word"]
 
 
 async def words(streams: Streams) -> list[str]:
     """All that is said until the end."""
-    said: list[str] = []
-    async for item in streams[0]:
-        assert isinstance(item, SessionMessage)
-        assert isinstance(item.message, types.JSONRPCNotification)
-        said.append((item.message.params or {})["word"])
-    return said
+    return [word_of(message) for message in await all_of(streams)]
 
 
 async def send_for_ever(streams: Streams) -> None:
     while True:
-        await streams[1].send(SessionMessage(say("x")))
+        await streams[1].send(say("x"))
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
@@ -93,13 +106,13 @@ async def test_a_large_message_passes_both_ways(starter: BrokeredStarter) -> Non
         speaking(UpstreamProgram("cat", (), None, ENVIRONMENT), starter) as streams,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(streams[1].send, SessionMessage(say(word)))
-        assert await received(streams) == say(word)
+        tasks.start_soon(streams[1].send, say(word))
+        assert await first(streams) == say(word)
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
 async def test_a_message_may_come_byte_by_byte_and_the_last_one_without_its_end(starter: BrokeredStarter) -> None:
-    text = json.dumps(say("é\u2028€").model_dump(exclude_unset=True), ensure_ascii=False).encode()
+    text = json.dumps(fields_of(say("é\u2028€")), ensure_ascii=False).encode()
     code = f"text = {text!r}\nfor at in range(len(text)): os.write(1, text[at:at + 1])\n"
     async with speaking(python(f"{code}os.write(1, b'\\r\\n\\n')\n{code}"), starter) as streams:
         assert await words(streams) == ["é\u2028€"] * 2
@@ -134,8 +147,8 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
 ) -> None:
     code = f"out.write({json.dumps({'jsonrpc': '2.0', 'id': 7, **answer}).encode()!r} + b'\\n')"
     async with speaking(python(code), starter) as streams:
-        failed = await received(streams)
-    assert isinstance(failed, types.JSONRPCError)
+        failed = await first(streams)
+    assert isinstance(failed, Failure)
     assert failed.id == 7
 
 
@@ -154,11 +167,11 @@ async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_i
     longer = f"for _ in range({LINE_BYTES // MB + 1}): out.write(b'x' * {MB})\n"
     code = f"out.write({head.encode()!r})\n{longer}out.write(b'\"}}}}\\n')\n"
     async with speaking(python(code + line("after")), starter) as streams:
-        messages = [await received(streams) for _ in range(1 + fails)]
-        assert await words(streams) == []
+        messages = await all_of(streams)
+    assert len(messages) == 1 + fails
     assert say("after") in messages
-    errors = [message for message in messages if isinstance(message, types.JSONRPCError)]
-    assert [(error.id, "larger than" in error.error.message) for error in errors] == [(7, True)] * fails
+    errors = [message for message in messages if isinstance(message, Failure)]
+    assert [(error.id, "larger than" in error.error["message"]) for error in errors] == [(7, True)] * fails
 
 
 @pytest.mark.requirement("upstream.stdio.bounds")
@@ -177,14 +190,13 @@ async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: Bro
     message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
     code = f"for at in range(200):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
     async with speaking(python(code), starter) as streams:
-        await received(streams)
         counts: list[str] = []
         # It has to wait once the number of its messages does not change any more.
         while len(counts) < 20 or len(set(counts[-20:])) > 1 or not counts[-1]:
             await anyio.sleep(0.02)
             counts.append(written.read_text() if written.exists() else "")
         assert int(counts[-1]) < 20
-        assert len(await words(streams)) == 199
+        assert len(await words(streams)) == 200
 
 
 @pytest.mark.requirement("upstream.stdio.bounds")
@@ -196,7 +208,7 @@ async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_b
         with anyio.CancelScope() as scope:
             while sent < 100:
                 scope.deadline = anyio.current_time() + 1
-                await writing.send(SessionMessage(say("x" * MB)))
+                await writing.send(say("x" * MB))
                 sent += 1
         assert scope.cancelled_caught
         assert 0 < sent < 10
@@ -206,7 +218,7 @@ async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_b
 async def test_the_connection_ends_with_the_upstream_though_another_process_holds_its_output(
     starter: BrokeredStarter,
 ) -> None:
-    said = json.dumps(say("last").model_dump(exclude_unset=True))
+    said = json.dumps(fields_of(say("last")))
     async with speaking(bash(f"setsid sleep 600 & echo '{said}'; exit 3"), starter) as streams:
         assert await words(streams) == ["last"]
         with pytest.raises(anyio.BrokenResourceError):
@@ -220,8 +232,8 @@ async def test_an_upstream_ends_by_itself_when_its_input_ends_and_may_still_writ
     ended = tmp_path / "ended"
     code = f"sys.stdin.read()\nfor f in (out, err): f.write(b'x' * {4 * MB}); f.flush()\nopen({str(ended)!r}, 'w')\n"
     async with speaking(python(line("up") + code), starter) as streams:
-        assert await received(streams) == say("up")
-        await streams[1].send(SessionMessage(say("x" * (MB // 2))))
+        assert await first(streams) == say("up")
+        await streams[1].send(say("x" * (MB // 2)))
     assert ended.exists()
 
 
@@ -231,9 +243,7 @@ async def test_an_upstream_that_ignores_the_end_of_its_input_and_sigterm_is_kill
     code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     told = 'out.write(b\'{"jsonrpc":"2.0","method":"said","params":{"word":"%d"}}\\n\' % os.getpid()); out.flush()\n'
     async with speaking(python(f"{code}{told}while True: time.sleep(1)"), starter) as streams:
-        message = await received(streams)
-        assert isinstance(message, types.JSONRPCNotification)
-        pid = int((message.params or {})["word"])
+        pid = int(word_of(await first(streams)))
         assert is_running(pid)
     assert not is_running(pid)
 
@@ -298,7 +308,7 @@ async def test_what_cannot_be_started_is_told_apart_and_leaves_no_descriptor(
 async def test_programs_are_found_in_the_path_of_the_entry_and_beneath_its_folder(
     starter: BrokeredStarter, tmp_path: Path
 ) -> None:
-    said = json.dumps(say("here").model_dump(exclude_unset=True))
+    said = json.dumps(fields_of(say("here")))
     program = tmp_path / "bin" / "mine"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho '{said}'\n")

@@ -1,0 +1,194 @@
+"""Messages of JSON-RPC, of clients and upstreams: what kinds there are, and how they are read and written.
+
+The SDK's models look at every part of a message, which takes longer than all that is done with most.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import mcp_types as types
+from pydantic_core import from_json, to_json
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+RequestId = str | int
+AnyId = RequestId | float
+"""A fraction is no id that one should use, but a request with one is answered all the same."""
+
+_PARTS = 4
+"""Of a request with parameters: what it is, its id, its method and these. Every other message has less."""
+
+
+class Request(NamedTuple):
+    """Asks for an answer."""
+
+    id: RequestId
+    method: str
+    params: Json | None = None
+
+
+class Notification(NamedTuple):
+    """Wants no answer."""
+
+    method: str
+    params: Json | None = None
+
+
+class Response(NamedTuple):
+    """The answer to a request."""
+
+    id: RequestId
+    result: Json
+
+
+class Failure(NamedTuple):
+    """An answer that is an error: `code`, `message` and perhaps `data`."""
+
+    id: RequestId | None
+    error: Json
+
+
+Message = Request | Notification | Response | Failure
+
+
+def read_message(line: bytes | str) -> Message:
+    """A message as it stands in a line.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        fields: Any = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        fields = None
+    if isinstance(fields, dict):
+        usual = _usual(known := cast("Json", fields))
+        if usual is not None:
+            return usual
+        if "method" in known and not isinstance(known.get("id"), str | int | None):
+            raise ValueError("an id is a text or a whole number")  # to the SDK's models it would be a notification
+    return of_sdk(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+def _usual(fields: Json) -> Message | None:
+    """A message of one of the usual forms, made without the SDK's models; `None` if it has another form."""
+    if fields.get("jsonrpc") != "2.0":
+        return None
+    identity, method, params, parts = fields.get("id"), fields.get("method"), fields.get("params"), len(fields)
+    has_id, has_method, has_params = type(identity) in (int, str), type(method) is str, type(params) is dict
+    if has_id and has_method and parts == _PARTS - (not has_params):
+        return Request(cast("RequestId", identity), cast("str", method), params)
+    if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
+        return Response(cast("RequestId", identity), cast("Json", result))
+    if has_method and "id" not in fields and parts == _PARTS - 1 - (not has_params):
+        return Notification(cast("str", method), params)
+    return None
+
+
+def of_sdk(message: types.JSONRPCMessage) -> Message:
+    """A message of one of the SDK's models."""
+    match message:
+        case types.JSONRPCRequest():
+            return Request(message.id, message.method, message.params)
+        case types.JSONRPCNotification():
+            return Notification(message.method, message.params)
+        case types.JSONRPCResponse():
+            return Response(message.id, message.result)
+        case types.JSONRPCError():
+            return Failure(message.id, message.error.model_dump(mode="json", exclude_unset=True))
+
+
+def fields_of(message: Message) -> Json:
+    """A message as JSON has it."""
+    match message:
+        case Request(identity, method, params):
+            fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
+            return fields if params is None else {**fields, "params": params}
+        case Notification(method, params):
+            # Without any there is no such key: servers do not take `null` for it, and would pass the message over.
+            return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
+        case Response(identity, result):
+            return {"jsonrpc": "2.0", "id": identity, "result": result}
+        case Failure(identity, error):
+            return {"jsonrpc": "2.0", "id": identity, "error": error}
+
+
+def error_of(identity: AnyId, message: str, code: int = types.INVALID_REQUEST) -> Json:
+    """An answer that is an error, as JSON has it."""
+    return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A line that is JSON with an id but no JSON-RPC message.
+
+    Args:
+        identity: The id.
+        is_answer: It was meant as the answer to a question of ours, so it must not be answered.
+    """
+
+    identity: AnyId
+    is_answer: bool
+
+    @property
+    def refusal(self) -> Json:
+        """The error for a request."""
+        return error_of(self.identity, "This is not a valid JSON-RPC 2.0 request.")
+
+
+def read_unreadable(line: bytes) -> Unreadable | None:
+    """What can be said of a line that is no JSON-RPC message; `None` if it has no id."""
+    try:
+        parsed: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    fields = cast("Json", parsed)
+    identity = fields.get("id")
+    if not isinstance(identity, str | int | float) or isinstance(identity, bool) or identity != identity:  # noqa: PLR0124 - NaN
+        return None
+    return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
+    try:
+        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null") + b"\n"
+    except ValueError:
+        logger.exception("a message could not be encoded")
+    if "result" not in message:
+        return b""
+    error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
+
+
+class ReadyList(list[Any]):
+    """A list that is sent again and again as it is, and is encoded once."""
+
+    @cached_property
+    def json(self) -> bytes:
+        """The list as JSON."""
+        return to_json(list(self), inf_nan_mode="null")
+
+
+def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
+    """One line for an answer whose result begins with a list that is encoded already."""
+    result = message.get("result")
+    if not isinstance(result, dict):
+        return None
+    fields = cast("dict[str, Any]", result)
+    name, first = next(iter(fields.items()), ("", None))
+    if not isinstance(first, ReadyList):
+        return None
+    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+    end = rest if rest == b"{}" else b"," + rest[1:]
+    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+    return head + first.json + (end if end != b"{}" else b"}") + b"}\n"

@@ -1,0 +1,76 @@
+"""Messages are read as the SDK's models read them, without these where the form is a usual one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from server.json_rpc import Failure, Notification, Request, Response, fields_of, of_sdk, read_message
+
+ERROR = {"code": -32601, "message": "no"}
+
+
+@pytest.mark.requirement("json-rpc.read")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"id": 1, "method": "ping"}, Request(1, "ping")),
+        ({"id": "a", "method": "x", "params": {"b": [None]}}, Request("a", "x", {"b": [None]})),
+        ({"id": 1, "method": "x", "params": None}, Request(1, "x")),
+        ({"id": 1, "method": "x", "more": 1}, Request(1, "x")),
+        ({"method": "x"}, Notification("x")),
+        ({"method": "x", "params": {}}, Notification("x", {})),
+        ({"method": "x", "more": 1}, Notification("x")),
+        ({"id": 1, "result": {}}, Response(1, {})),
+        ({"id": 1, "result": {"a": 1}, "more": 1}, Response(1, {"a": 1})),
+        ({"id": 1, "error": ERROR}, Failure(1, ERROR)),
+        ({"id": None, "error": {**ERROR, "data": [1]}}, Failure(None, {**ERROR, "data": [1]})),
+    ],
+)
+def test_messages_of_every_kind_are_read(fields: dict[str, Any], message: object) -> None:
+    line = json.dumps({"jsonrpc": "2.0", **fields}).encode()
+    assert read_message(line) == message
+    assert type(read_message(line)) is type(message)
+    assert read_message(line) == of_sdk(types.jsonrpc_message_adapter.validate_json(line))
+
+
+@pytest.mark.requirement("json-rpc.read")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "{",
+        "5",
+        '{"id":1,"method":"x"}',
+        '{"jsonrpc":"1.0","id":1,"method":"x"}',
+        '{"jsonrpc":"2.0","id":1.5,"method":"x"}',
+        '{"jsonrpc":"2.0","id":1,"method":5}',
+        '{"jsonrpc":"2.0","id":1,"method":"x","params":[]}',
+        '{"jsonrpc":"2.0","id":1,"result":5}',
+        '{"jsonrpc":"2.0","id":1,"error":"no"}',
+        '{"jsonrpc":"2.0","id":1}',
+    ],
+)
+def test_what_is_no_message_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        read_message(line)
+
+
+@pytest.mark.requirement("json-rpc.read")
+@pytest.mark.parametrize(
+    "message",
+    [
+        Request(1, "x"),
+        Request("a", "x", {}),
+        Notification("x"),
+        Notification("x", {"a": 1}),
+        Response(1, {"a": 1}),
+        Failure(1, ERROR),
+    ],
+)
+def test_what_is_written_is_read_as_the_same(message: Request | Notification | Response | Failure) -> None:
+    assert read_message(json.dumps(fields_of(message))) == message
