@@ -29,6 +29,7 @@ from server.upstreams.listing import (
     read_lists,
 )
 from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.places import Places
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
 from server.upstreams.session import SessionOptions, UpstreamSession, open_session
@@ -101,7 +102,7 @@ class Upstream:
         self.way: Way | None = None
         self.session: UpstreamSession | None = None
         self.subscriptions: Subscriptions | None = None
-        self.places = None if entry.max_concurrent is None else anyio.Semaphore(entry.max_concurrent)
+        self.places = None if entry.max_concurrent is None else Places(entry.max_concurrent)
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()

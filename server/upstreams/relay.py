@@ -24,6 +24,7 @@ from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.places import Place
 from server.upstreams.questions import labelled_requests, refusal_of
 from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
 
@@ -65,12 +66,16 @@ class Request:
         params: Its parameters, in the upstream's own names.
         patience: Seconds without progress after which it is cancelled.
         headers: HTTP headers that the parameters ask for.
+        place: Its place at the upstream, where these are counted.
+        waited: Seconds that it has waited for the place, which are part of its time.
     """
 
     method: str
     params: Json
     patience: float
     headers: Mapping[str, str] | None = None
+    place: Place | None = None
+    waited: float = 0.0
 
 
 class Relay:
@@ -135,7 +140,7 @@ class Relay:
                 return {**result, "inputRequests": asked, "requestState": self._seal(request, exchange, kept)}
             answers = {key: await self._answer(question, exchange) for key, question in asked.items()}
             state = {"state": result["requestState"]} if "requestState" in result else {}
-            params = _next_round(request.params, answers, state)
+            params, request = _next_round(request.params, answers, state), replace(request, waited=0.0)
         raise TooManyRoundsError
 
     async def _answer(self, question: Json, exchange: Exchange) -> Json:
@@ -177,7 +182,7 @@ class Relay:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
         patience = _Patience(conversation, request.patience)
-        patience.renew()
+        conversation.expect(request.patience - request.waited)
         session.remind(leg)
         try:
             while True:
@@ -209,6 +214,9 @@ class Relay:
         if not asked:
             return None
         name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
+        if request.place is not None and not leg.conversation.is_answered:
+            request.place.is_kept = True
+            leg.conversation.at_end = request.place.leave
         return {
             "resultType": "input_required",
             "inputRequests": {question.key: question.as_input_request() for question in asked},
