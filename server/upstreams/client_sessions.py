@@ -162,7 +162,7 @@ class ClientSessions:
 
     def _is_idle(self, held: _Held) -> bool:
         session = held.session
-        return session is not None and not session.legs and not self._is_parked(session)
+        return session is not None and not (session.legs or session.watched or self._is_parked(session))
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""

@@ -99,6 +99,8 @@ class Upstream:
         self.offer = Offer()
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached."""
+        self.connected = anyio.Event()
+        """Set as long as it is connected, and when it is not used any more."""
         self.way: Way | None = None
         self.session: UpstreamSession | None = None
         self.subscriptions: Subscriptions | None = None
@@ -160,15 +162,20 @@ class Upstream:
                     standing.connect_ms = (time.perf_counter() - began) * 1000
                     self.way = way
                     self.session = session
+                    self.subscriptions = Subscriptions(session) if session.era.is_modern else None
                     await self._serve(session)
                     established = True
-                    await self._watch(session)
+                    self.connected.set()
+                    try:
+                        await self._watch(session)
+                    finally:
+                        self.connected = anyio.Event()
             reason = "it closed the connection" if established else "it did not connect in time"
             self._set_failed(UpstreamState.FAILED, reason)
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             self._set_failed(*failure_of(error))
         finally:
-            self.session = None
+            self.session = self.subscriptions = None
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
@@ -204,12 +211,10 @@ class Upstream:
         """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._list_again, session)
-            if session.era.is_modern:
-                self.subscriptions = Subscriptions(session)
+            if self.subscriptions is not None:
                 group.start_soon(self.subscriptions.run)
             await session.lost.wait()
             group.cancel_scope.cancel()
-        self.subscriptions = None
 
     async def _list_again(self, session: UpstreamSession) -> None:
         pause, read = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS

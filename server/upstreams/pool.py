@@ -94,6 +94,7 @@ class UpstreamPool:
             if upstream.alias in self._sessions:
                 self._sessions.pop(upstream.alias).end()
             upstream.known.set()  # nobody waits for it any more
+            upstream.connected.set()
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]

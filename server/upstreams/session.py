@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -106,6 +106,8 @@ class UpstreamSession:
     legs: list[Leg] = field(default_factory=list[Leg])
     watched: dict[str, int] = field(default_factory=dict[str, int])
     """How many watch a resource in it, by its URI."""
+    at_end: dict[str, Callable[[], None]] = field(default_factory=dict[str, Callable[[], None]])
+    """Called when it has gone."""
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
 
     @property
@@ -331,3 +333,6 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
                 yield session
             finally:
                 tasks.cancel_scope.cancel()
+                lost.set()
+                for call in tuple(opened[0].at_end.values()) if opened else ():
+                    call()

@@ -158,6 +158,8 @@ class Upstream(Server[Any]):
         return {"contents": [{"uri": uri, "text": f"text of {uri}", **UNKNOWN}], **UNKNOWN, "_meta": {"kept": 1}}
 
     async def _on_resources_subscribe(self, ctx: Any, params: Json) -> Json:
+        if Path(os.environ.get("REFUSES_WHERE", "/nowhere")).exists():
+            raise MCPError(code=-32602, message="not here")
         self._watched.setdefault(params["uri"], []).append(ctx.session._connection)
         return {}
 
