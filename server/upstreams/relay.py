@@ -22,6 +22,7 @@ import anyio
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
+from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
 from server.upstreams.places import Place
@@ -36,6 +37,8 @@ MOST_ROUNDS = 10
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")
 """The parameters that say what is asked for."""
 
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question (2026-07-28)."""
 
 STATE_MARK = "relay."
 """States of rounds with an upstream begin so, which tells them from those of our own questions."""
@@ -121,8 +124,26 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
+        if session.wants_roots and (asked := await self._asked_before(session, request, exchange)) is not None:
+            return asked
         conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
+
+    async def _asked_before(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json | None:
+        """Give a question that the upstream has asked outside of calls to the client; or take the answer."""
+        if not exchange.is_modern or request.method not in _MAY_ASK:
+            return None
+        if (key := exchange.carried.get("early")) is not None:
+            await tell_roots(session, exchange.input_responses.get(key))
+            return None
+        asked = await question_before_call(session, exchange)
+        if asked is None:
+            return None
+        return {
+            "resultType": "input_required",
+            "inputRequests": {asked.key: asked.as_input_request()},
+            "requestState": self._seal(request, exchange, {"early": asked.key}),
+        }
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""

@@ -236,7 +236,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     ("method", "answer"),
     [
         ("elicitation/create", {"result": {"action": "cancel"}, "error": None}),
-        ("roots/list", {"result": {"roots": []}, "error": None}),
+        ("roots/list", {"result": None, "error": -32601}),
         ("sampling/createMessage", {"result": None, "error": -32601}),
     ],
 )
