@@ -98,7 +98,9 @@ class Upstream:
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached."""
+        """Set once it is clear whether this upstream can be reached, and what it has is known."""
+        self.tried = anyio.Event()
+        """Set once its tools are known, or it is clear that it cannot be reached."""
         self.connected = anyio.Event()
         """Set as long as it is connected, and when it is not used any more."""
         self.way: Way | None = None
@@ -128,7 +130,7 @@ class Upstream:
                     ways, pause = [way], FIRST_RETRY_SECONDS
                     self._note_loss(anyio.current_time() - began)
                     break
-            self.known.set()
+            self.settle()
             if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
             self._hurry = anyio.Event()
@@ -195,7 +197,7 @@ class Upstream:
                 self._take(kind, [])
         self.standing.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
-        self.known.set()
+        self.settle()
         logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
 
     def _take(self, kind: Kind, items: list[Json]) -> None:
@@ -206,6 +208,12 @@ class Upstream:
     def _set_connected(self) -> None:
         self.standing.change(UpstreamState.CONNECTED)
         self.standing.attempts = 0
+        self.tried.set()
+
+    def settle(self) -> None:
+        """Nothing more is to be waited for."""
+        self.known.set()
+        self.tried.set()
 
     async def _watch(self, session: UpstreamSession) -> None:
         """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
