@@ -16,6 +16,8 @@ from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.listing import TOOLS, Kind
 from server.upstreams.session import UpstreamSession
 from server.upstreams.tool_catalog import ToolCatalog
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class UpstreamPool:
         """Told of changed resources."""
         self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
         """Whether a call of a session waits for its client."""
+        self.left_out: Mapping[str, str] = {}
+        """Why other servers of the configuration are not used, by their aliases."""
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
@@ -178,6 +182,15 @@ class UpstreamPool:
         if self._registry.knows(tool_name):
             return None
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def why_not_used(self, tool_name: str) -> ToolError | None:
+        """What a call is told of a tool whose server is configured and not used."""
+        alias, between, _ = tool_name.partition(BETWEEN)
+        why = self.left_out.get(alias) if between else None
+        if why is None:
+            return None
+        told = f"The server {alias} is not used here, so its tools are not there. {why} Go on without it."
+        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
     def sessions_with(self, upstream: Upstream) -> ClientSessions | None:
         """The sessions of clients with an upstream; `None` before it was started."""
