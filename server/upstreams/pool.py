@@ -13,7 +13,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
-from server.upstreams.listing import TOOLS, Kind
+from server.upstreams.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session import UpstreamSession
 from server.upstreams.tool_catalog import ToolCatalog
 from tools.contract.errors import ToolError, ToolErrorType
@@ -84,13 +84,13 @@ class UpstreamPool:
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
-        """Use other entries from now on. Upstreams whose entry is as it was are left alone, with all their calls.
+        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls.
 
         Args:
             entries: Alias to entry, in the order of the configuration.
             tasks: Runs the owner tasks of new upstreams, if the others have been started.
         """
-        kept = {each.alias: each for each in self.upstreams if entries.get(each.alias) == self._entries[each.alias]}
+        kept = {each.alias: each for each in self.upstreams if _is_kept(each.entry, entries.get(each.alias))}
         gone = [each for each in self.upstreams if each.alias not in kept]
         for upstream in gone:
             if upstream.alias in self._owners:
@@ -99,13 +99,25 @@ class UpstreamPool:
                 self._sessions.pop(upstream.alias).end()
             upstream.settle()
             upstream.connected.set()
+        edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
+        for upstream, _ in edited:
+            upstream.entry = entries[upstream.alias]
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
         self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
+        for upstream, before in edited:
+            self._publish_anew(upstream, before)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
+
+    def _publish_anew(self, upstream: Upstream, before: UpstreamSettings) -> None:
+        """Its names, or what is known of its tools, are other ones; its connection is the same."""
+        if self.catalog.lists_anything(upstream.alias):
+            self._changed(upstream, TOOLS, True)
+        if upstream.entry.prefix != before.prefix:
+            self._changed(upstream, PROMPTS, True)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
         upstream = Upstream(alias, entry, self._changed, self._updated)
@@ -231,3 +243,7 @@ class UpstreamPool:
         if kind is TOOLS:
             self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), self._call_of(upstream))
         self.on_offer(kind, is_said)
+
+
+def _is_kept(before: UpstreamSettings, now: UpstreamSettings | None) -> bool:
+    return now is not None and before.is_reached_like(now)
