@@ -1,13 +1,13 @@
 """Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
 
 A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
-when the upstream's entry is changed. Each has an owner task, since the task that enters a connection has to leave it.
+when the upstream is reached in another way. Each has an owner task, since the task that enters a connection has to
+leave it.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
 from server.upstreams.peer import Json
 from server.upstreams.reach import Way, ways_to
@@ -25,8 +26,6 @@ from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter
-
-logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0
 """A session that was not used for so long is closed."""
@@ -163,7 +162,7 @@ class ClientSessions:
 
     def _is_idle(self, held: _Held) -> bool:
         session = held.session
-        return session is not None and not session.legs and not self._is_parked(session)
+        return session is not None and not (session.legs or session.watched or self._is_parked(session))
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
@@ -180,6 +179,7 @@ class ClientSessions:
                 async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
+                    await until_settled(session)
                     held.session = session
                     held.ready.set()
                     await self._until_unused(held, session)
@@ -187,7 +187,7 @@ class ClientSessions:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             _, held.problem = failure_of(error)
-            logger.warning("a session with upstream %s failed: %s", self._upstream.alias, held.problem)
+            self._upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:
                 del self._held[key]

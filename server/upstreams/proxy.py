@@ -82,6 +82,7 @@ class Proxy:
             settings.proxy.name_budget,
             lambda upstream: partial(self.delivery.call, upstream),
         )
+        self.pool.left_out = report.left_out
         self.delivery = Delivery(self.pool, self.relay)
         self.features = UpstreamFeatures(
             self.delivery, around.key_of, around.own, settings.proxy.name_budget, around.before
@@ -100,6 +101,7 @@ class Proxy:
         if self._tasks is tasks:
             return
         self._tasks = tasks
+        self.features.watching.start(tasks)
         client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
         is_one = self._around.served_over == "stdio"
         self.pool.start(
