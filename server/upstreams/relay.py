@@ -22,12 +22,13 @@ import anyio
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
+from server.upstreams.conversation import Answer, Conversation, Expired, Progress, Remark, outcome
 from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Json, RelayError
 from server.upstreams.places import Place
 from server.upstreams.questions import labelled_requests, refusal_of
-from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
+from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -205,8 +206,7 @@ class Relay:
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
-        patience = _Patience(conversation, request.patience)
-        conversation.expect(request.patience - request.waited)
+        conversation.expect(request.patience, request.patience - request.waited)
         session.remind(leg)
         try:
             while True:
@@ -219,7 +219,7 @@ class Relay:
                         if (parked := self._park(session, leg, request)) is not None:
                             return parked
                     case event:
-                        await _pass_on(event, exchange, patience)
+                        await _pass_on(event, exchange, conversation)
         finally:
             conversation.expect(None)
             if not leg.is_parked:
@@ -251,36 +251,16 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 
-@dataclass(slots=True)
-class _Patience:
-    """How long a call may go on without a word; a person's time is not the upstream's."""
-
-    conversation: Conversation
-    seconds: float
-    asking: int = 0
-
-    def renew(self) -> None:
-        """It has said something."""
-        self.conversation.expect(None if self.asking else self.seconds)
-
-    def ask(self, *, is_open: bool) -> None:
-        """A person is being asked from now on, or no longer."""
-        self.asking += 1 if is_open else -1
-        self.renew()
-
-
-async def _pass_on(event: Any, exchange: Exchange, patience: _Patience) -> None:
+async def _pass_on(event: Any, exchange: Exchange, conversation: Conversation) -> None:
     """Let the client know what its upstream says in the middle of a call."""
     match event:
         case Progress(params):
-            patience.renew()
+            conversation.renew()
             await exchange.progress(params)
         case Remark("notifications/message", params):
             await exchange.log(params)
         case Remark(method, params):
             await exchange.notify(method, params)
-        case Asking(is_open):
-            patience.ask(is_open=is_open)
         case _:
             return
 
