@@ -77,7 +77,8 @@ server reach a client only while no other has a call at work."""
     """The most connections of clients at once, where each gets its own; a further client is refused."""
 
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
-    """The most requests of clients that the server works on at once; others wait. null is no limit."""
+    """The most requests of clients that the server works on at once, those included that wait for an answer of their \
+client; others wait for at most their timeout. null is no limit."""
 
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
 from server.upstreams.peer import Json
 from server.upstreams.reach import Way, ways_to
@@ -162,7 +163,7 @@ class ClientSessions:
 
     def _is_idle(self, held: _Held) -> bool:
         session = held.session
-        return session is not None and not session.legs and not self._is_parked(session)
+        return session is not None and not (session.legs or session.watched or self._is_parked(session))
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
@@ -179,6 +180,7 @@ class ClientSessions:
                 async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
+                    await until_settled(session)
                     held.session = session
                     held.ready.set()
                     await self._until_unused(held, session)

@@ -29,6 +29,7 @@ from server.upstreams.listing import (
     read_lists,
 )
 from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.places import Places
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
 from server.upstreams.session import SessionOptions, UpstreamSession, open_session
@@ -97,11 +98,15 @@ class Upstream:
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached."""
+        """Set once it is clear whether this upstream can be reached, and what it has is known."""
+        self.tried = anyio.Event()
+        """Set once its tools are known, or it is clear that it cannot be reached."""
+        self.connected = anyio.Event()
+        """Set as long as it is connected, and when it is not used any more."""
         self.way: Way | None = None
         self.session: UpstreamSession | None = None
         self.subscriptions: Subscriptions | None = None
-        self.places = None if entry.max_concurrent is None else anyio.Semaphore(entry.max_concurrent)
+        self.places = None if entry.max_concurrent is None else Places(entry.max_concurrent)
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
@@ -125,7 +130,7 @@ class Upstream:
                     ways, pause = [way], FIRST_RETRY_SECONDS
                     self._note_loss(anyio.current_time() - began)
                     break
-            self.known.set()
+            self.settle()
             if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
             self._hurry = anyio.Event()
@@ -159,15 +164,20 @@ class Upstream:
                     standing.connect_ms = (time.perf_counter() - began) * 1000
                     self.way = way
                     self.session = session
+                    self.subscriptions = Subscriptions(session) if session.era.is_modern else None
                     await self._serve(session)
                     established = True
-                    await self._watch(session)
+                    self.connected.set()
+                    try:
+                        await self._watch(session)
+                    finally:
+                        self.connected = anyio.Event()
             reason = "it closed the connection" if established else "it did not connect in time"
             self._set_failed(UpstreamState.FAILED, reason)
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             self._set_failed(*failure_of(error))
         finally:
-            self.session = None
+            self.session = self.subscriptions = None
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
@@ -187,7 +197,7 @@ class Upstream:
                 self._take(kind, [])
         self.standing.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
-        self.known.set()
+        self.settle()
         logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
 
     def _take(self, kind: Kind, items: list[Json]) -> None:
@@ -198,17 +208,21 @@ class Upstream:
     def _set_connected(self) -> None:
         self.standing.change(UpstreamState.CONNECTED)
         self.standing.attempts = 0
+        self.tried.set()
+
+    def settle(self) -> None:
+        """Nothing more is to be waited for."""
+        self.known.set()
+        self.tried.set()
 
     async def _watch(self, session: UpstreamSession) -> None:
         """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._list_again, session)
-            if session.era.is_modern:
-                self.subscriptions = Subscriptions(session)
+            if self.subscriptions is not None:
                 group.start_soon(self.subscriptions.run)
             await session.lost.wait()
             group.cancel_scope.cancel()
-        self.subscriptions = None
 
     async def _list_again(self, session: UpstreamSession) -> None:
         pause, read = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
@@ -149,10 +150,18 @@ class Delivery:
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
-        if upstream.places is None:
+        # A parked call that goes on has kept its place.
+        if upstream.places is None or "parked" in exchange.carried:
             return await self._relay.bring(session, request, exchange)
-        async with upstream.places:
-            return await self._relay.bring(session, request, exchange)
+        began = anyio.current_time()
+        place = await upstream.places.take(request.patience)
+        try:
+            waited = anyio.current_time() - began
+            session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
+            return await self._relay.bring(session, replace(request, place=place, waited=waited), exchange)
+        finally:
+            if not place.is_kept:
+                place.leave()
 
     async def set_level(self, level: str, exchange: Exchange) -> None:
         """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""

@@ -81,7 +81,7 @@ class UpstreamFeatures:
         self._own = own
         self._budget = budget
         self._before = before
-        self.watching = Watching(delivery.session_of)
+        self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
         self._handlers: Mapping[str, Handler] = {

@@ -132,6 +132,8 @@ class Conversation:
     def __init__(self, peer: Peer, identity: RequestId, method: str) -> None:
         self.identity = identity
         self.is_answered = False
+        self.at_end: Callable[[], None] | None = None
+        """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
         self._peer = peer
         self._method = method
         self._events: deque[Any] = deque()
@@ -151,6 +153,8 @@ class Conversation:
             return
         if isinstance(event, Answer):
             self.is_answered = True
+            if self.at_end is not None:
+                self.at_end()
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -183,6 +187,8 @@ class Conversation:
         if not self.is_answered and self._method not in NEVER_CANCELLED:
             params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
             await self._peer.notify_briefly("notifications/cancelled", params)
+        if self.at_end is not None:
+            self.at_end()
 
     async def __aenter__(self) -> Self:
         return self

@@ -93,7 +93,8 @@ class UpstreamPool:
                 self._owners.pop(upstream.alias).cancel()
             if upstream.alias in self._sessions:
                 self._sessions.pop(upstream.alias).end()
-            upstream.known.set()  # nobody waits for it any more
+            upstream.settle()
+            upstream.connected.set()
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
@@ -149,10 +150,13 @@ class UpstreamPool:
                 await upstream.known.wait()
 
     async def wait_for_first_attempt(self, upstream: Upstream) -> None:
-        """Give one upstream the same moment: a client may know a tool of it from an earlier run."""
-        if not upstream.is_connected and not upstream.known.is_set() and self._wait_until is not None:
-            with anyio.CancelScope(deadline=self._wait_until):
-                await upstream.known.wait()
+        """Let a call wait, in its own time, until the first attempt to connect is over, which has limits too.
+
+        A client may know a tool from an earlier run, and many servers take longer to start than a list should wait.
+        """
+        if not upstream.tried.is_set() and self._wait_until is not None:
+            with anyio.move_on_after(upstream.entry.timeout / 1000):
+                await upstream.tried.wait()
 
     @property
     def is_settled(self) -> bool:

@@ -100,6 +100,7 @@ class Proxy:
         if self._tasks is tasks:
             return
         self._tasks = tasks
+        self.features.watching.start(tasks)
         client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
         is_one = self._around.served_over == "stdio"
         self.pool.start(

@@ -22,8 +22,10 @@ import anyio
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
+from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.places import Place
 from server.upstreams.questions import labelled_requests, refusal_of
 from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
 
@@ -35,6 +37,8 @@ MOST_ROUNDS = 10
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")
 """The parameters that say what is asked for."""
 
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question (2026-07-28)."""
 
 STATE_MARK = "relay."
 """States of rounds with an upstream begin so, which tells them from those of our own questions."""
@@ -65,12 +69,16 @@ class Request:
         params: Its parameters, in the upstream's own names.
         patience: Seconds without progress after which it is cancelled.
         headers: HTTP headers that the parameters ask for.
+        place: Its place at the upstream, where these are counted.
+        waited: Seconds that it has waited for the place, which are part of its time.
     """
 
     method: str
     params: Json
     patience: float
     headers: Mapping[str, str] | None = None
+    place: Place | None = None
+    waited: float = 0.0
 
 
 class Relay:
@@ -116,8 +124,26 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
+        if session.wants_roots and (asked := await self._asked_before(session, request, exchange)) is not None:
+            return asked
         conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
+
+    async def _asked_before(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json | None:
+        """Give a question that the upstream has asked outside of calls to the client; or take the answer."""
+        if not exchange.is_modern or request.method not in _MAY_ASK:
+            return None
+        if (key := exchange.carried.get("early")) is not None:
+            await tell_roots(session, exchange.input_responses.get(key))
+            return None
+        asked = await question_before_call(session, exchange)
+        if asked is None:
+            return None
+        return {
+            "resultType": "input_required",
+            "inputRequests": {asked.key: asked.as_input_request()},
+            "requestState": self._seal(request, exchange, {"early": asked.key}),
+        }
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
@@ -135,7 +161,7 @@ class Relay:
                 return {**result, "inputRequests": asked, "requestState": self._seal(request, exchange, kept)}
             answers = {key: await self._answer(question, exchange) for key, question in asked.items()}
             state = {"state": result["requestState"]} if "requestState" in result else {}
-            params = _next_round(request.params, answers, state)
+            params, request = _next_round(request.params, answers, state), replace(request, waited=0.0)
         raise TooManyRoundsError
 
     async def _answer(self, question: Json, exchange: Exchange) -> Json:
@@ -177,7 +203,7 @@ class Relay:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
         patience = _Patience(conversation, request.patience)
-        patience.renew()
+        conversation.expect(request.patience - request.waited)
         session.remind(leg)
         try:
             while True:
@@ -209,6 +235,9 @@ class Relay:
         if not asked:
             return None
         name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
+        if request.place is not None and not leg.conversation.is_answered:
+            request.place.is_kept = True
+            leg.conversation.at_end = request.place.leave
         return {
             "resultType": "input_required",
             "inputRequests": {question.key: question.as_input_request() for question in asked},

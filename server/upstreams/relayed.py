@@ -11,6 +11,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.upstreams.places import BusyError
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -103,6 +104,12 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
             told = (
                 f"The server {alias} sent neither a result nor progress for {what} in its time "
                 f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+            )
+        case BusyError(most=most):
+            told = (
+                f"The server {alias} is busy: as many calls as may run in it at once ({most}, set by "
+                f"mcpServers.{alias}.maxConcurrent) were at work, and none of them ended in the time of {what} "
+                f"(mcpServers.{alias}.timeout). It was not sent, so it had no effect; try it later."
             )
         case UnusableAnswerError(why=why):
             told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"

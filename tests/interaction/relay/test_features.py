@@ -93,7 +93,7 @@ async def test_changed_lists_are_told_once_for_many_changes(
         await listening(client, tasks, wanted)
         client.heard.clear()
         await client.call("up__change", {"times": 20})
-        for kind, count in (("tools", 15), ("prompts", 11), ("resources", 12)):
+        for kind, count in (("tools", 16), ("prompts", 11), ("resources", 12)):
             heard = 0
             while len(await client.listed(kind)) != count:
                 heard += 1
@@ -164,7 +164,7 @@ async def test_a_resource_tells_how_every_server_stands(era: str, remote: Entry,
     good, bad = told["good"], told["bad"]
     assert (good["state"], good["transport"], good["instructions"]) == ("connected", "http", "Ask away.")
     assert good["protocolVersion"] == ("2026-07-28" if era == "modern" else "2025-11-25")
-    assert (good["serverInfo"]["name"], good["tools"], good["prompts"], good["resources"]) == ("asking", 14, 10, 11)
+    assert (good["serverInfo"]["name"], good["tools"], good["prompts"], good["resources"]) == ("asking", 15, 10, 11)
     assert good["connectMs"] > 0
     assert (bad["state"], bad["problem"]) == ("failed", "its command was not found")
     (hidden,) = told["bare"]["hiddenTools"]
