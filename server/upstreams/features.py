@@ -7,7 +7,7 @@ and what nobody behind us has, goes on to our own handlers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +18,6 @@ from mcp.shared.exceptions import MCPError
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
-from server.file_uris import FILE_TEMPLATE
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
@@ -27,17 +26,22 @@ from server.upstreams.names import Listed, NameMap, Origin, name_map
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, RelayError, as_mapping
 from server.upstreams.relayed import LISTS, finished, to_protocol_error
-from server.upstreams.routes import ResourceRoutes, Route, resource_routes
+from server.upstreams.routes import ResourceRoutes, Route, SharedUriError, resource_routes
 from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
+from server.upstreams.uri_templates import scheme_of
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError
+from tools.display import visible_line
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[RequestContext, CallNext], Awaitable[Any]]
 
-OWN_SCHEMES = ("memory:", "todo:", "coretools:")
-"""URIs of our own resources begin so, beside those of files, which others may have too."""
+OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})
+"""The schemes of our own resources."""
+
+MOST_NAMED = 5
+"""Servers that an error proposes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class Own:
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Whether a URI, or a template of URIs, is its own, so that no upstream gets it."""
-        return self.has_resources and (uri.startswith(OWN_SCHEMES) or uri == FILE_TEMPLATE)
+        """Whether a URI, or a template of URIs, is for it to answer, so that no upstream gets it."""
+        return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 class UpstreamFeatures:
@@ -158,7 +162,7 @@ class UpstreamFeatures:
         return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
-        if not isinstance(uri, str) or uri.startswith(OWN_SCHEMES):
+        if not isinstance(uri, str) or self._own.has(uri):
             try:
                 return await call_next(ctx)
             except MCPError as error:
@@ -216,9 +220,17 @@ class UpstreamFeatures:
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
         uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
-        routes = [route for uri in uris if isinstance(uri, str) and (route := self._route(uri)) is not None]
-        async with self.watching.watched(routes, self._exchange(ctx)):
+        async with self.watching.watched(list(self._watchable(uris)), self._exchange(ctx)):
             return await call_next(ctx)
+
+    def _watchable(self, uris: list[Any]) -> Iterator[Route]:
+        """Where resources are; of what means none the client hears nothing, and a stream has no errors to tell so."""
+        for uri in uris:
+            try:
+                if isinstance(uri, str) and (route := self._route(uri)) is not None:
+                    yield route
+            except MCPError as error:
+                logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
 
     async def _set_level(self, ctx: RequestContext, call_next: CallNext) -> Json:
         del call_next
@@ -229,10 +241,20 @@ class UpstreamFeatures:
         return {}
 
     def _route(self, uri: str) -> Route | None:
-        is_of_files = self._own.has_resources and uri.startswith("file:")
-        if self._own.has(uri) or (is_of_files and uri not in self.routes):
-            return None
-        return self.routes.find(uri, self._delivery.pool.upstreams)
+        """Where a resource of an upstream is.
+
+        Raises:
+            MCPError: Several upstreams may mean something by this URI.
+        """
+        try:
+            return self.routes.find(uri)
+        except SharedUriError as error:
+            names = error.names[:MOST_NAMED]
+            message = (
+                "More than one server may mean something by this URI, so it is asked of none. "
+                f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
+            )
+            raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None
@@ -245,7 +267,10 @@ class UpstreamFeatures:
     def routes(self) -> ResourceRoutes:
         """Where every resource is."""
         if self._routes is None:
-            self._routes = resource_routes(self._delivery.pool.upstreams, self._own.has)
+            upstreams = self._delivery.pool.upstreams
+            is_alone = len(upstreams) == 1 and not self._own.has_resources
+            aliases = {upstream.alias for upstream in upstreams}
+            self._routes = resource_routes(upstreams, aliases, self._own.has, is_alone=is_alone)
         return self._routes
 
     @property
