@@ -21,7 +21,7 @@ from server.exchange import LEVELS, Exchange, exchange_of
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
-from server.upstreams.listing import PROMPTS
+from server.upstreams.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
 from server.upstreams.names import Listed, NameMap, Origin, name_map
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, RelayError, as_mapping
@@ -32,6 +32,7 @@ from server.upstreams.uri_templates import scheme_of
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError
 from tools.display import visible_line
+from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class UpstreamFeatures:
         own: What is ours.
         budget: The most characters of a published name.
         before: Called before each request: starts what is started by the first one.
+        why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
     """
 
     def __init__(
@@ -79,13 +81,17 @@ class UpstreamFeatures:
         own: Own,
         budget: int,
         before: Callable[[RequestContext], Awaitable[None]],
+        *,
+        why_denied: Callable[[str], str],
     ) -> None:
         self._delivery = delivery
         self._key_of = key_of
         self._own = own
+        self._why_denied = why_denied
         self._budget = budget
         self._before = before
         self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
+        self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
         self._handlers: Mapping[str, Handler] = {
@@ -104,8 +110,8 @@ class UpstreamFeatures:
         }
 
     def forget(self) -> None:
-        """What upstreams offer has changed."""
-        self._routes = self._prompts = None
+        """What upstreams offer, or the rules about them, have changed."""
+        self._denied = self._routes = self._prompts = None
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Answer a request, or let it go on."""
@@ -131,7 +137,7 @@ class UpstreamFeatures:
     async def _list_prompts(self, ctx: RequestContext, call_next: CallNext) -> Json:
         offered = {
             Origin(upstream.alias, prompt["name"]): prompt
-            for upstream in self._delivery.pool.upstreams
+            for upstream in self.open_upstreams
             for prompt in upstream.offer.of(PROMPTS)
         }
         listed = [
@@ -244,8 +250,10 @@ class UpstreamFeatures:
         """Where a resource of an upstream is.
 
         Raises:
-            MCPError: Several upstreams may mean something by this URI.
+            MCPError: Several upstreams may mean something by this URI, or it is of one that is switched off.
         """
+        if not (self._own.has(uri) or uri in self.routes.known):
+            self._refuse_denied(uri.partition("+")[0], uri, RESOURCES, TEMPLATES)
         try:
             return self.routes.find(uri)
         except SharedUriError as error:
@@ -259,17 +267,44 @@ class UpstreamFeatures:
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
+            if isinstance(name, str) and name not in self._own.prompts:
+                self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
         upstream = self._delivery.pool.by_alias(origin.alias)
         return None if upstream is None else (upstream, origin.name)
+
+    def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
+        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it.
+
+        Raises:
+            MCPError: It is.
+        """
+        by_alias = self._delivery.pool.by_alias
+        for denied, why in self.denied.items():
+            offer = upstream.offer if (upstream := by_alias(denied)) is not None else Offer()
+            if denied == alias or any(item[kind.key] == name for kind in kinds for item in offer.of(kind)):
+                raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
+
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """The upstreams of which nothing is there, and by which rule."""
+        if self._denied is None:
+            every = ((each.alias, self._why_denied(each.alias)) for each in self._delivery.pool.upstreams)
+            self._denied = {alias: why for alias, why in every if why}
+        return self._denied
+
+    @property
+    def open_upstreams(self) -> list[Upstream]:
+        """Those that are not switched off."""
+        return [each for each in self._delivery.pool.upstreams if each.alias not in self.denied]
 
     @property
     def routes(self) -> ResourceRoutes:
         """Where every resource is."""
         if self._routes is None:
-            upstreams = self._delivery.pool.upstreams
+            upstreams = self.open_upstreams
             is_alone = len(upstreams) == 1 and not self._own.has_resources
-            aliases = {upstream.alias for upstream in upstreams}
+            aliases = {upstream.alias for upstream in self._delivery.pool.upstreams}
             self._routes = resource_routes(upstreams, aliases, self._own.has, is_alone=is_alone)
         return self._routes
 
@@ -277,10 +312,11 @@ class UpstreamFeatures:
     def prompts(self) -> NameMap:
         """What every name of a prompt means."""
         if self._prompts is None:
+            denied = self.denied
             listed = [
                 Listed(
                     upstream.alias,
-                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS)),
+                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in denied),
                     upstream.entry.prefix == "alias",
                 )
                 for upstream in self._delivery.pool.upstreams
