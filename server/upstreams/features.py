@@ -29,6 +29,7 @@ from server.upstreams.relayed import LISTS, finished, to_protocol_error
 from server.upstreams.routes import ResourceRoutes, Route, SharedUriError, resource_routes
 from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
 from server.upstreams.uri_templates import scheme_of
+from server.upstreams.visible_texts import item_with_visible_texts
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError
 from tools.display import visible_line
@@ -141,7 +142,7 @@ class UpstreamFeatures:
             for prompt in upstream.offer.of(PROMPTS)
         }
         listed = [
-            with_origin({**offered[origin], "name": name}, origin.alias)
+            with_origin({**item_with_visible_texts(PROMPTS, offered[origin]), "name": name}, origin.alias)
             for name, origin in self.prompts.published.items()
             if origin in offered
         ]

@@ -10,6 +10,7 @@ from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json
 from server.upstreams.uri_templates import Shapes, scheme_of
+from server.upstreams.visible_texts import item_with_visible_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ def _add(routes: ResourceRoutes, upstream: Upstream, kind: Kind, item: Json, *, 
     uri: str = item[kind.key]
     name = uri if stays else f"{upstream.alias}+{uri}"
     published = routes.resources if kind is RESOURCES else routes.templates
-    published.append(with_origin({**item, kind.key: name}, upstream.alias))
+    shown = item_with_visible_texts(kind, item)
+    published.append(with_origin({**shown, kind.key: name}, upstream.alias))
     routes.known.setdefault(name, Route(upstream, uri))
 
 
