@@ -1,13 +1,13 @@
 """Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
 
 A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
-when the upstream's entry is changed. Each has an owner task, since the task that enters a connection has to leave it.
+when the upstream is reached in another way. Each has an owner task, since the task that enters a connection has to
+leave it.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -26,8 +26,6 @@ from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter
-
-logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0
 """A session that was not used for so long is closed."""
@@ -188,7 +186,7 @@ class ClientSessions:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             _, held.problem = failure_of(error)
-            logger.warning("a session with upstream %s failed: %s", self._upstream.alias, held.problem)
+            self._upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:
                 del self._held[key]

@@ -113,6 +113,9 @@ class Upstream(Server[Any]):
     async def _answer(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         method, params = ctx.method, dict(ctx.params or {})
         if ctx.request_id is None:
+            for number in range(int(os.environ.get("LOGS_ALONE", "0")) * (method == "notifications/initialized")):
+                said = {"level": "info", "logger": "asking", "data": number}
+                await ctx.session._connection.notify("notifications/message", said)
             if (
                 method in ("notifications/initialized", "notifications/roots/list_changed")
                 and "ASKS_ROOTS" in os.environ
@@ -235,8 +238,7 @@ class Upstream(Server[Any]):
         return text_of("done")
 
     async def _tool_logs(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        del arguments
-        for level in ("debug", "info", "error"):
+        for level in ("debug", "info", "error") * arguments.get("times", 1):
             said = {"level": level, "logger": "asking", "data": {"said": level}, "x-unknown": 1}
             await ctx.session._request_outbound.notify("notifications/message", said)
         chosen = params["_meta"].get("io.modelcontextprotocol/logLevel")
