@@ -147,6 +147,7 @@ class App:
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
                 own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
+                why_denied=self._policy.why_server_not_offered,
                 before=self._before,
                 bus=self._bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
@@ -214,7 +215,10 @@ class App:
         self._commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
-        if has_other_rules(before.settings, now.settings):
+        has_rules = has_other_rules(before.settings, now.settings)
+        if has_rules or before.upstreams != now.upstreams:
+            self.proxy.settings_changed()
+        if has_rules:
             self._workspaces.rebuild()
             self._tools_changed()
 

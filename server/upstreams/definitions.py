@@ -26,7 +26,10 @@ DEEPEST = 64
 _WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")
 """What models are told of a tool."""
 
-_TEXTS = frozenset({"title", "description", "$comment"})
+_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
+_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
+"""The names and descriptions of values, in the order of `enum`."""
+
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 """Keywords of JSON Schema whose values are data."""
 
@@ -120,6 +123,8 @@ def _schema(schema: Any, depth: int) -> Any:
 def _keyword(key: str, value: Any, depth: int) -> Any:
     if key in _TEXTS and isinstance(value, str):
         return visible(value)
+    if key in _LISTS_OF_TEXTS and isinstance(value, list):
+        return [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
     if key in _VALUES:
         return value
     if key in _MAPS and isinstance(value, dict):

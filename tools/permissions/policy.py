@@ -25,6 +25,7 @@ from tools.permissions.permission import Permission, Verdict
 from tools.permissions.rule import SESSION, Rule, parse_rule
 from tools.permissions.rules import CORE, INCLUDE, Rules
 from tools.permissions.steering_files import why_protected
+from tools.permissions.tool_names import names_of_any_tool
 
 _PLAN_MODE = Permission(
     Verdict.DENY,
@@ -126,6 +127,12 @@ class PermissionPolicy:
                 self._standings.clear()
             self._standings[id(tool)] = _Standing(tool, rules, mode, permission)
         return permission, True
+
+    def why_server_not_offered(self, server: str) -> str:
+        """Why nothing at all of another server is there, as a sentence, or nothing if a rule does not say so."""
+        names = names_of_any_tool(server)
+        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(names)), None)
+        return "" if rule is None else f"The server {server} is switched off by the {rule}."
 
     def judge_tool(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
         """A verdict for which nothing of the call has to be looked at, or `None`."""
