@@ -17,9 +17,6 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
 
-UpstreamCall = Callable[[Mapping[str, Any], Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
-"""Sends a call: the tool as its upstream lists it, the arguments, and what the call acts in."""
-
 Arguments = Mapping[str, Any]
 
 
@@ -56,7 +53,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self._shown = with_visible_texts(definition)
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
-        self._definition = definition
+        self.definition = definition
         self._known = known
         self._digest = known.now if known is not None else ""
         self.version = f"{known.serial}-{known.now}" if known is not None else ""
@@ -74,7 +71,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return (
             isinstance(other, DiscoveredMCPTool)
             and (self.name, self._trusted) == (other.name, other._trusted)
-            and self._definition == other._definition
+            and self.definition == other.definition
         )
 
     def __hash__(self) -> int:
@@ -162,7 +159,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         """Send the call to the upstream."""
-        return await self._call(self._definition, params, context)
+        return await self._call(self, params, context)
+
+
+UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
+"""Sends a call: the tool, the arguments, and what the call acts in."""
 
 
 def _claimed_behaviour(claimed: Mapping[str, Any]) -> Behaviour:
