@@ -6,6 +6,7 @@ while it is down, an answer at once that tells its state.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -57,6 +58,8 @@ SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
+_SERIALS = itertools.count(1)
+
 _KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
 
@@ -98,6 +101,8 @@ class Upstream:
     ) -> None:
         self.alias = alias
         self.entry = entry
+        self.serial = next(_SERIALS)
+        """Tells it from what was reached under the same alias before the entry was changed."""
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()

@@ -72,6 +72,7 @@ class Request:
         headers: HTTP headers that the parameters ask for.
         place: Its place at the upstream, where these are counted.
         waited: Seconds that it has waited for the place, which are part of its time.
+        target: Tells what it goes to from what was there under the same name before.
     """
 
     method: str
@@ -80,6 +81,7 @@ class Request:
     headers: Mapping[str, str] | None = None
     place: Place | None = None
     waited: float = 0.0
+    target: str = ""
 
 
 class Relay:
@@ -118,9 +120,13 @@ class Relay:
             NoAnswerError: There was no answer in time.
             TooManyRoundsError: The upstream asks on and on.
             ParkedCallGoneError: The call that goes on is not there any more.
+            StaleStateError: What the earlier round was with is not what there is now.
             ToolError: The request goes in a ring.
         """
         check_hops(exchange.meta, session.alias)
+        if exchange.is_resumed and exchange.carried["target"] != request.target:
+            await self._give_up(exchange)
+            raise StaleStateError
         if session.era.is_modern:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
@@ -145,6 +151,15 @@ class Relay:
             "inputRequests": {asked.key: asked.as_input_request()},
             "requestState": self._seal(request, exchange, {"early": asked.key}),
         }
+
+    async def _give_up(self, exchange: Exchange) -> None:
+        """Nobody will go on with the call that is parked, if there is one: the upstream is told, first of the call."""
+        name = exchange.carried.get("parked")
+        call = self.parked.take(str(name), exchange.client_key) if name is not None else None
+        if call is not None:
+            await call.conversation.close()
+            call.session.questions.refuse(call.handed_out)
+            call.session.end(call.leg)
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
@@ -248,6 +263,7 @@ class Relay:
         }
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
+        carried = {**carried, "target": request.target}
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 
