@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,11 +23,15 @@ from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
+from tools.display import visible
 
 logger = logging.getLogger(__name__)
 
 _OF_ROUNDS = frozenset({"requestState", "inputResponses"})
 """What belongs to a round with us."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+"""A token (RFC 9110, 5.6.2); the limit is ours."""
 
 MOST_REMEMBERED = 10_000
 """Tools whose headers are remembered."""
@@ -144,8 +149,7 @@ class Delivery:
         if known is None or known[0] is not definition:
             if len(self._headers) >= MOST_REMEMBERED:
                 self._headers.clear()
-            found = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
-            known = self._headers[id(definition)] = (definition, found)
+            known = self._headers[id(definition)] = (definition, _headers_wanted(definition))
         return known[1]
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
@@ -182,6 +186,18 @@ class Delivery:
     def is_parked(self, session: UpstreamSession) -> bool:
         """Whether a call of this session waits for an answer of its client."""
         return self._relay.parked.is_used(session)
+
+
+def _headers_wanted(definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Which arguments of a tool are to be repeated in headers; what HTTP takes for no name of a header is left out."""
+    wanted = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
+    fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
+    if len(fit) < len(wanted):
+        logger.warning(
+            "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+            visible(str(definition.get("name", ""))),
+        )
+    return fit
 
 
 def _patience(upstream: Upstream) -> float:

@@ -117,6 +117,10 @@ class Liar:
                 case "control":
                     names += [CONTROL, "", " ", "\x00", "a\nb", "echo\u200b"]
                     definition = {**definition, "description": CONTROL, "title": CONTROL}
+                case "headers":
+                    wanted = {"fine": "Fine", "text": "\u00e9", "blank": "a b", "line": "B\r\nEvil: 1", "none": ""}
+                    properties = {name: {"type": "string", "x-mcp-header": header} for name, header in wanted.items()}
+                    definition["inputSchema"] = {"type": "object", "properties": properties}
                 case "deep-schemas":
                     definition["inputSchema"] = nested(150)
                 case "changing":
