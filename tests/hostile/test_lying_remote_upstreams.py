@@ -164,6 +164,16 @@ async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
         await scene.check_others(root)
 
 
+@pytest.mark.requirement("upstream.together")
+@pytest.mark.parametrize("deed", ["together", "fraction-id"])
+async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fraction(
+    deed: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http("sse", f"{deed}@list", deed) as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        assert await scene.call(text="the truth") == "the truth"
+
+
 @pytest.mark.requirement("proxy.liars.headers")
 async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

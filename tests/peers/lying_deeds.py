@@ -227,6 +227,13 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             return {**answer, "id": 4711}
         case ("text-id", _, _):
             return {**answer, "id": str(identity)}
+        case ("fraction-id", _, _):
+            return {**answer, "id": float(identity)}
+        case ("together", _, _):
+            other: Json = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+            messages = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
+            raw([json.dumps(messages).encode()])
+            return None
         case ("twice", _, _):
             say(answer)
             say({**answer, "result": {"content": [{"type": "text", "text": "second"}]}})
