@@ -17,7 +17,7 @@ from server.upstreams.connection import Upstream
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import is_own, is_result_of_call, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -130,7 +130,7 @@ class Delivery:
             if not is_result_of_call(result):
                 raise UnusableAnswerError("what it sent is no result of a tool")
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and is_own(error):
+            if isinstance(error, UpstreamError):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=result)
