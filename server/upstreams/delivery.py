@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
+from server.upstreams.links import with_links
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
@@ -59,6 +60,8 @@ class Delivery:
 
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
+        self.published: Callable[[Upstream, str], str] = lambda _upstream, uri: uri
+        """The URI under which clients know a resource of an upstream."""
         self._relay = relay
         self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
@@ -133,7 +136,11 @@ class Delivery:
             if isinstance(error, UpstreamError):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
-        return ToolResult(verbatim=result)
+        return ToolResult(verbatim=self.with_links(upstream, "tools/call", result))
+
+    def with_links(self, upstream: Upstream, method: str, result: Json) -> Json:
+        """A result whose links to resources are spelled as clients know them."""
+        return with_links(method, result, lambda uri: self.published(upstream, uri))
 
     def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""
