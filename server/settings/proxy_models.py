@@ -88,6 +88,10 @@ hides the tool."""
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
     """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
 
+    def is_reached_like(self, other: UpstreamSettings) -> bool:
+        """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
+        return self.model_copy(update={name: getattr(other, name) for name in _ABOVE_THE_CONNECTION}) == other
+
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
         """How the server is reached; `detect` tries Streamable HTTP, then SSE; `None` where nothing says it."""
@@ -109,6 +113,12 @@ hides the tool."""
                 return self.url
             case _:
                 return None
+
+
+_ABOVE_THE_CONNECTION = (
+    "prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust",
+)  # fmt: skip
+"""What may change while a connection goes on."""
 
 
 class McpSettings(Section):

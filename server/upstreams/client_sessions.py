@@ -1,7 +1,8 @@
 """Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
 
 A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
-when the upstream's entry is changed. Each has an owner task, since the task that enters a connection has to leave it.
+when the upstream is reached in another way. Each has an owner task, since the task that enters a connection has to
+leave it.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class ClientSessions:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             _, held.problem = failure_of(error)
-            logger.warning("a session with upstream %s failed: %s", self._upstream.alias, held.problem)
+            self._upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:
                 del self._held[key]

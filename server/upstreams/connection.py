@@ -50,6 +50,9 @@ SOON_SECONDS = 10.0
 CRASHES = 3
 """An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
 
+MOST_WARNINGS = 20
+"""Failures of one upstream that are warnings until it is connected for longer (ours)."""
+
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
@@ -112,6 +115,7 @@ class Upstream:
         self._hurry = anyio.Event()
         self._stale: set[str] = set()
         self._news = anyio.Event()
+        self._warned = set[str]()
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         """Own the connection until cancelled.
@@ -172,6 +176,8 @@ class Upstream:
                         await self._watch(session)
                     finally:
                         self.connected = anyio.Event()
+                    if time.perf_counter() > began + SOON_SECONDS:
+                        self._warned.clear()
             reason = "it closed the connection" if established else "it did not connect in time"
             self._set_failed(UpstreamState.FAILED, reason)
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
@@ -277,7 +283,15 @@ class Upstream:
 
     def _set_failed(self, state: UpstreamState, reason: str) -> None:
         self.standing.change(state, reason)
-        logger.warning("upstream %s is not available: %s", self.alias, reason)
+        self.warn_once("is not available", reason)
+
+    def warn_once(self, what: str, reason: str) -> None:
+        """Tell of a failure in the log, as a warning if it is not one of many alike since it was connected for long."""
+        told = f"{what}: {reason}"
+        is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
+        if is_news:
+            self._warned.add(told)
+        logger.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
 
     @property
     def is_connected(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +15,11 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
+from server.upstreams.links import with_links
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import is_own, is_result_of_call, to_protocol_error, told_to_models
+from server.upstreams.relayed import is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -67,6 +68,8 @@ class Delivery:
 
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
+        self.published: Callable[[Upstream, str], str] = lambda _upstream, uri: uri
+        """The URI under which clients know a resource of an upstream."""
         self._relay = relay
         self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
@@ -138,10 +141,14 @@ class Delivery:
             if not is_result_of_call(result):
                 raise UnusableAnswerError("what it sent is no result of a tool")
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and is_own(error):
+            if isinstance(error, UpstreamError):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
-        return ToolResult(verbatim=result)
+        return ToolResult(verbatim=self.with_links(upstream, "tools/call", result))
+
+    def with_links(self, upstream: Upstream, method: str, result: Json) -> Json:
+        """A result whose links to resources are spelled as clients know them."""
+        return with_links(method, result, lambda uri: self.published(upstream, uri))
 
     def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""

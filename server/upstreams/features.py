@@ -82,6 +82,7 @@ class UpstreamFeatures:
         self._budget = budget
         self._before = before
         self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
+        delivery.published = self._published
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
         self._handlers: Mapping[str, Handler] = {
@@ -190,6 +191,7 @@ class UpstreamFeatures:
         """Bring a request to an upstream, in its own names."""
         exchange = self._exchange(ctx)
         result = await self._delivery.bring(upstream, ctx.method, named, exchange)
+        result = self._delivery.with_links(upstream, ctx.method, result)
         return finished(ctx.method, result, ctx.protocol_version)
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
@@ -233,6 +235,9 @@ class UpstreamFeatures:
         if self._own.has(uri) or (is_of_files and uri not in self.routes):
             return None
         return self.routes.find(uri, self._delivery.pool.upstreams)
+
+    def _published(self, upstream: Upstream, uri: str) -> str:
+        return self.routes.published(upstream, uri)
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None

@@ -82,6 +82,7 @@ class Proxy:
             settings.proxy.name_budget,
             lambda upstream: partial(self.delivery.call, upstream),
         )
+        self.pool.left_out = report.left_out
         self.delivery = Delivery(self.pool, self.relay)
         self.features = UpstreamFeatures(
             self.delivery, around.key_of, around.own, settings.proxy.name_budget, around.before

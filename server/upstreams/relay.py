@@ -180,7 +180,10 @@ class Relay:
     ) -> Json:
         leg = session.begin(conversation, exchange)
         try:
-            return await self._hold(session, leg, request, exchange)
+            result = await self._hold(session, leg, request, exchange)
+            if session.flood.left_out:
+                await exchange.log(session.flood.account())
+            return result
         finally:
             if not leg.is_parked:
                 session.end(leg)

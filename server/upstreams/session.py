@@ -18,6 +18,7 @@ from server.upstreams.chain import chained
 from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
+from server.upstreams.flood import Flood
 from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
 from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
@@ -29,6 +30,8 @@ LEVEL_SECONDS = 5.0
 
 DOUBT_SECONDS = 2.0
 """After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
+
+LOG = "notifications/message"
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -108,7 +111,14 @@ class UpstreamSession:
     """Called when it has gone."""
     wants_roots: bool = False
     """Whether the upstream has asked for the roots outside of calls, where the client can be asked in calls alone."""
+    flood: Flood = field(init=False)
+    """Of log messages."""
+    _others: Flood = field(init=False)
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+
+    def __post_init__(self) -> None:
+        """Count what it says from the beginning."""
+        self.flood, self._others = (Flood(self.alias, self._tell_left_out) for _ in range(2))
 
     @property
     def alias(self) -> str:
@@ -295,7 +305,15 @@ class UpstreamSession:
             listener.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
             self._take_back(params.get("requestId"))
-        elif (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
+        elif (self.flood if method == LOG else self._others).admits():
+            self._pass_on(method, params)
+
+    def _tell_left_out(self, told: Json) -> None:
+        if not self.lost.is_set():
+            self._pass_on(LOG, told)
+
+    def _pass_on(self, method: str, params: Json) -> None:
+        if (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
             leg.conversation.tell(Remark(method, params))
         elif (standing := self.options.standing) is not None and method != "notifications/initialized":
             self.few.start(standing.notify, method, params)

@@ -97,8 +97,16 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
 async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None:
     async with anyio.create_task_group() as tasks:
         few = FewAtOnce("bad", tasks)
-        begun = [few.start(anyio.sleep_forever) for _ in range(few_at_once.MOST + 10)]
-        assert begun == [True] * few_at_once.MOST + [False] * 10
+        begun: list[int] = []
+
+        async def work(number: int) -> None:
+            begun.append(number)
+            await anyio.sleep_forever()
+
+        for number in range(few_at_once.MOST + 10):
+            few.start(work, number)
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(begun) == list(range(few_at_once.MOST))
         tasks.cancel_scope.cancel()
 
 

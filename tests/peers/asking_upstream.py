@@ -113,6 +113,9 @@ class Upstream(Server[Any]):
     async def _answer(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         method, params = ctx.method, dict(ctx.params or {})
         if ctx.request_id is None:
+            for number in range(int(os.environ.get("LOGS_ALONE", "0")) * (method == "notifications/initialized")):
+                said = {"level": "info", "logger": "asking", "data": number}
+                await ctx.session._connection.notify("notifications/message", said)
             if (
                 method in ("notifications/initialized", "notifications/roots/list_changed")
                 and "ASKS_ROOTS" in os.environ
@@ -187,6 +190,8 @@ class Upstream(Server[Any]):
             if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
+        if arguments.get("who") == "link":
+            return {"messages": [{"role": "user", "content": block, **UNKNOWN} for block in CONTENT], **UNKNOWN}
         message = {"role": "user", "content": {"type": "text", "text": f"Greet {arguments.get('who')}", **UNKNOWN}}
         return {"description": "A greeting", "messages": [{**message, **UNKNOWN}], **UNKNOWN}
 
@@ -235,8 +240,7 @@ class Upstream(Server[Any]):
         return text_of("done")
 
     async def _tool_logs(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        del arguments
-        for level in ("debug", "info", "error"):
+        for level in ("debug", "info", "error") * arguments.get("times", 1):
             said = {"level": level, "logger": "asking", "data": {"said": level}, "x-unknown": 1}
             await ctx.session._request_outbound.notify("notifications/message", said)
         chosen = params["_meta"].get("io.modelcontextprotocol/logLevel")
