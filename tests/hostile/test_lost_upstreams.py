@@ -108,6 +108,7 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
         await scene.until(lambda: scene.bad.standing.attempts == 2 and scene.report()["state"] == "failed")
         for _ in range(10):
             assert "is tried again in 3" in await scene.call()
+        assert scene.bad.standing.attempts == 2
     assert tale.read_text().count("start\n") == 2
 
 
