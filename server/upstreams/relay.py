@@ -247,7 +247,7 @@ class Relay:
             return None
         asked = session.questions.hand_out(leg, exchange.can_be_asked)
         keys = [question.key for question in asked]
-        if self.parked.is_full:
+        if not self.parked.has_room(exchange.client_key):
             session.questions.refuse(keys)
             return None
         if not asked:

@@ -190,6 +190,8 @@ class Upstream(Server[Any]):
             if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
+        if arguments.get("who") == "link":
+            return {"messages": [{"role": "user", "content": block, **UNKNOWN} for block in CONTENT], **UNKNOWN}
         message = {"role": "user", "content": {"type": "text", "text": f"Greet {arguments.get('who')}", **UNKNOWN}}
         return {"description": "A greeting", "messages": [{**message, **UNKNOWN}], **UNKNOWN}
 
