@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
-from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
 from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
 from server.upstreams.peer import Json
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 600.0
 """A session that was not used for so long is closed."""
-
-Key = tuple[str, int, str]
 
 
 @dataclass(slots=True)
@@ -49,13 +47,13 @@ class _OfOneClient:
     """Brings what is said in a session of one client to it alone; changed lists are for all."""
 
     upstream: Upstream
-    connection: int
+    whose: SessionKey
 
     def list_changed(self, kind: str) -> None:
         self.upstream.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
-        self.upstream.resource_updated(uri, self.connection)
+        self.upstream.resource_updated(uri, self.whose)
 
 
 class ClientSessions:
@@ -84,7 +82,7 @@ class ClientSessions:
         self._tasks = tasks
         self._starter = starter
         self._is_parked = is_parked
-        self._held: dict[Key, _Held] = {}
+        self._held: dict[SessionKey, _Held] = {}
         self._may_shake_hands = True
 
     def __len__(self) -> int:
@@ -99,7 +97,7 @@ class ClientSessions:
         catalog = self._upstream.connected_session()
         if self._shares(exchange, catalog):
             return catalog
-        key = _key(exchange)
+        key = key_of(exchange)
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             self._close(key)
@@ -126,7 +124,7 @@ class ClientSessions:
         # Without a handshake a remote server keeps nothing by connection.
         return catalog.era.is_modern and way is not None and way.name != "stdio"
 
-    def _open(self, key: Key, exchange: Exchange, catalog: UpstreamSession) -> _Held:
+    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
         if len(self._held) >= most and not self._make_room():
             raise ToolError(
@@ -169,12 +167,12 @@ class ClientSessions:
             return Wanted(is_modern=False)
         return Wanted(catalog.era.is_modern, is_only=True)
 
-    async def _own(self, key: Key, held: _Held, way: Way, options: SessionOptions) -> None:
+    async def _own(self, key: SessionKey, held: _Held, way: Way, options: SessionOptions) -> None:
         """Hold one session until it is lost, idle, or not wanted any more."""
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                listener = _OfOneClient(self._upstream, key[1])
+                listener = _OfOneClient(self._upstream, key)
                 async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
@@ -208,7 +206,7 @@ class ClientSessions:
                     break
             group.cancel_scope.cancel()
 
-    def _close(self, key: Key) -> None:
+    def _close(self, key: SessionKey) -> None:
         held = self._held.pop(key, None)
         if held is not None:
             held.closing.set()
@@ -226,12 +224,12 @@ class ClientSessions:
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
         """Those that a client uses: its own, or the one that lists where all share that."""
-        own = [held.session for key, held in self._held.items() if key == _key(exchange)]
+        own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
-def _key(exchange: Exchange) -> Key:
+def key_of(exchange: Exchange) -> SessionKey:
     """A client with one connection and one set of capabilities: both were told to the upstream."""
     return exchange.client_key, id(exchange.connection), _canonical(exchange.capabilities)
 
