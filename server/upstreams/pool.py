@@ -175,6 +175,33 @@ class UpstreamPool:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.tried.wait()
 
+    async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
+        """Who owns a name once the first attempt is over of all whose it may be.
+
+        Among servers without prefixes the first in the configuration has a name, however long it takes to start.
+
+        Args:
+            tool_name: A name of a tool.
+            owner: Who owns it as far as is known now.
+        """
+        waited: set[str] = set()
+        while (undecided := self._undecided(tool_name, owner, waited)) is not None:
+            waited.add(undecided.alias)
+            await self.wait_for_first_attempt(undecided)
+            owner = self.owner_of(tool_name) or owner
+        return owner
+
+    def _undecided(self, tool_name: str, owner: Upstream, waited: set[str]) -> Upstream | None:
+        if owner.tried.is_set() and (owner.entry.prefix != "none" or tool_name.startswith(f"{owner.alias}{BETWEEN}")):
+            return None
+        for each in self.upstreams:
+            is_open = not each.tried.is_set() and each.alias not in waited
+            if is_open and (each is owner or self._is_unlisted(each.alias)):
+                return each
+            if each is owner and self.catalog.owner_of(tool_name) is not None:
+                break
+        return None
+
     @property
     def is_settled(self) -> bool:
         """Whether each has been reached, or tried in vain."""
