@@ -115,6 +115,7 @@ class App:
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
+        self._is_started = False
         self._contexts = Contexts(
             clients=self.clients,
             workspaces=self._workspaces,
@@ -186,7 +187,7 @@ class App:
     async def running(self) -> AsyncGenerator[None]:
         """Hold what outlives a request: the upstreams' owner tasks and background questions."""
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
+            self._tasks, self._is_started = tasks, False
             try:
                 yield
             finally:
@@ -205,7 +206,8 @@ class App:
         Args:
             ctx: The client's request; upstreams are told what the one client over stdio can do.
         """
-        if self._tasks is not None:
+        if self._tasks is not None and not self._is_started:
+            self._is_started = True
             self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self.live.start(self._tasks)

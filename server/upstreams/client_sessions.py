@@ -104,7 +104,8 @@ class ClientSessions:
             held = None
         if held is None:
             held = self._open(key, exchange, catalog)
-        await held.ready.wait()
+        if not held.ready.is_set():
+            await held.ready.wait()
         held.last_used = anyio.current_time()
         if held.session is None:
             raise ToolError(

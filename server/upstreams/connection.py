@@ -6,6 +6,7 @@ while it is down, an answer at once that tells its state.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -60,6 +61,8 @@ LONGEST_SETTLE_SECONDS = 2.0
 SessionKey = tuple[str, int, str]
 """A client with one connection and one set of capabilities, which has sessions of its own."""
 
+_SERIALS = itertools.count(1)
+
 _KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
 
@@ -101,6 +104,8 @@ class Upstream:
     ) -> None:
         self.alias = alias
         self.entry = entry
+        self.serial = next(_SERIALS)
+        """Tells it from what was reached under the same alias before the entry was changed."""
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()

@@ -7,6 +7,7 @@ once more, whatever was allowed before.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -37,27 +38,32 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 """Keywords of JSON Schema with a schema for each name."""
 
 
+_SERIALS = itertools.count(1)
+
+
 @dataclass(slots=True)
 class Known:
-    """A tool in this run.
+    """A tool in this run. What it is, or was, is told by digests of its definitions.
 
     Args:
         first: What it was when it was first listed.
-        now: What it is now.
+        now: What it is now; empty once its entry is not used any more.
+        serial: Tells it from a tool of the same name whose server is reached in another way.
     """
 
     first: str
     now: str
+    serial: int = field(default_factory=_SERIALS.__next__)
     _agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def is_new_to(self, client_key: str) -> bool:
-        """Whether it has changed, and this client has not agreed to what it is now."""
-        return self.now != self.first and (client_key, self.now) not in self._agreed
+    def is_new_to(self, client_key: str, digest: str) -> bool:
+        """Whether this is not what it was at first, and this client has not agreed to it."""
+        return digest != self.first and (client_key, digest) not in self._agreed
 
-    def agree(self, client_key: str) -> None:
-        """The person behind a client has agreed to what it is now."""
-        if self.now != self.first:
-            self._agreed.add((client_key, self.now))
+    def agree(self, client_key: str, digest: str) -> None:
+        """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
+        if client_key and digest != self.first:
+            self._agreed.add((client_key, digest))
 
 
 class Definitions:
@@ -87,6 +93,9 @@ class Definitions:
 
     def forget(self, alias: str) -> None:
         """The operator has changed the entry: it may be another server now."""
+        for (owner, _), known in self._known.items():
+            if owner == alias:
+                known.now = ""
         self._known = {key: known for key, known in self._known.items() if key[0] != alias}
 
 

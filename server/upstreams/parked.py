@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from server.upstreams.peer import Conversation
+from server.upstreams.conversation import Conversation
 from server.upstreams.session import Leg, UpstreamSession
 
 logger = logging.getLogger(__name__)

@@ -159,7 +159,8 @@ class UpstreamPool:
         Args:
             most: No more seconds than that.
         """
-        if self._wait_until is None or anyio.current_time() >= self._wait_until:
+        # Waiting for what has happened costs a turn of the loop each time.
+        if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
             return
         deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
         with anyio.CancelScope(deadline=deadline):

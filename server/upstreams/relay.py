@@ -22,12 +22,13 @@ import anyio
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
+from server.upstreams.conversation import Answer, Conversation, Expired, Progress, Remark, outcome
 from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Json, RelayError
 from server.upstreams.places import Place
 from server.upstreams.questions import labelled_requests, refusal_of
-from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
+from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Request:
         headers: HTTP headers that the parameters ask for.
         place: Its place at the upstream, where these are counted.
         waited: Seconds that it has waited for the place, which are part of its time.
+        target: Tells what it goes to from what was there under the same name before.
     """
 
     method: str
@@ -79,6 +81,7 @@ class Request:
     headers: Mapping[str, str] | None = None
     place: Place | None = None
     waited: float = 0.0
+    target: str = ""
 
 
 class Relay:
@@ -117,9 +120,13 @@ class Relay:
             NoAnswerError: There was no answer in time.
             TooManyRoundsError: The upstream asks on and on.
             ParkedCallGoneError: The call that goes on is not there any more.
+            StaleStateError: What the earlier round was with is not what there is now.
             ToolError: The request goes in a ring.
         """
         check_hops(exchange.meta, session.alias)
+        if exchange.is_resumed and exchange.carried["target"] != request.target:
+            await self._give_up(exchange)
+            raise StaleStateError
         if session.era.is_modern:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
@@ -144,6 +151,15 @@ class Relay:
             "inputRequests": {asked.key: asked.as_input_request()},
             "requestState": self._seal(request, exchange, {"early": asked.key}),
         }
+
+    async def _give_up(self, exchange: Exchange) -> None:
+        """Nobody will go on with the call that is parked, if there is one: the upstream is told, first of the call."""
+        name = exchange.carried.get("parked")
+        call = self.parked.take(str(name), exchange.client_key) if name is not None else None
+        if call is not None:
+            await call.conversation.close()
+            call.session.questions.refuse(call.handed_out)
+            call.session.end(call.leg)
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
@@ -205,8 +221,7 @@ class Relay:
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
-        patience = _Patience(conversation, request.patience)
-        conversation.expect(request.patience - request.waited)
+        conversation.expect(request.patience, request.patience - request.waited)
         session.remind(leg)
         try:
             while True:
@@ -219,7 +234,7 @@ class Relay:
                         if (parked := self._park(session, leg, request)) is not None:
                             return parked
                     case event:
-                        await _pass_on(event, exchange, patience)
+                        await _pass_on(event, exchange, conversation)
         finally:
             conversation.expect(None)
             if not leg.is_parked:
@@ -248,39 +263,20 @@ class Relay:
         }
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
+        carried = {**carried, "target": request.target}
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 
-@dataclass(slots=True)
-class _Patience:
-    """How long a call may go on without a word; a person's time is not the upstream's."""
-
-    conversation: Conversation
-    seconds: float
-    asking: int = 0
-
-    def renew(self) -> None:
-        """It has said something."""
-        self.conversation.expect(None if self.asking else self.seconds)
-
-    def ask(self, *, is_open: bool) -> None:
-        """A person is being asked from now on, or no longer."""
-        self.asking += 1 if is_open else -1
-        self.renew()
-
-
-async def _pass_on(event: Any, exchange: Exchange, patience: _Patience) -> None:
+async def _pass_on(event: Any, exchange: Exchange, conversation: Conversation) -> None:
     """Let the client know what its upstream says in the middle of a call."""
     match event:
         case Progress(params):
-            patience.renew()
+            conversation.renew()
             await exchange.progress(params)
         case Remark("notifications/message", params):
             await exchange.log(params)
         case Remark(method, params):
             await exchange.notify(method, params)
-        case Asking(is_open):
-            patience.ask(is_open=is_open)
         case _:
             return
 

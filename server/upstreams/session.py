@@ -15,18 +15,11 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import chained
+from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
-from server.upstreams.peer import (
-    Conversation,
-    Json,
-    Peer,
-    Remark,
-    RequestId,
-    UpstreamError,
-    as_mapping,
-)
+from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
 from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
@@ -50,13 +43,6 @@ LIST_CHANGES: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
     """A question waits for a client that takes it as the result of its call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Whether a person is being asked now; the call's time stands still meanwhile."""
-
-    is_open: bool
 
 
 @dataclass(slots=True)
@@ -296,7 +282,7 @@ class UpstreamSession:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
         if conversation is not None:
-            conversation.tell(Asking(is_open=True))
+            conversation.ask(is_open=True)
         with self._asking[identity] as scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
@@ -304,7 +290,7 @@ class UpstreamSession:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
                 if conversation is not None:
-                    conversation.tell(Asking(is_open=False))
+                    conversation.ask(is_open=False)
         try:
             if not scope.cancelled_caught:
                 await reply(self.peer, identity, response)
