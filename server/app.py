@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from server.announcements import Announcements
@@ -30,6 +30,7 @@ from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
+from server.listening import ListenBus
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
 from server.parameter_headers import ParameterHeaders
@@ -107,7 +108,7 @@ class App:
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        self._bus = InMemorySubscriptionBus()
+        self._bus = ListenBus()
         self._announcements = Announcements(self._bus, self.clients.sessions)
         self.proxy = self._build_proxy(served_over)
         self.pool = self.proxy.pool

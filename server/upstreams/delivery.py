@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
@@ -21,6 +24,7 @@ from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
 from server.upstreams.relayed import as_protocol_error, is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
+from server.upstreams.side_by_side import side_by_side
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
@@ -186,16 +190,15 @@ class Delivery:
             if not place.is_kept:
                 place.leave()
 
-    async def set_level(self, level: str, exchange: Exchange) -> None:
+    async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
         """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
         exchange.choose_level(level)
-        for upstream in self.pool.upstreams:
-            sessions = self.pool.sessions_with(upstream)
-            for session in sessions.opened_by(exchange) if sessions is not None else ():
-                try:
-                    await session.set_level(level)
-                except ConnectionLostError:
-                    continue
+
+        async def tell(session: UpstreamSession) -> None:
+            with suppress(ConnectionLostError):
+                await session.set_level(level)
+
+        await side_by_side(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
 
     def forget(self, client_key: str) -> None:
         """A client is gone: its sessions are closed and its parked calls cancelled."""

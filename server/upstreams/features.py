@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
+from server.listening import ListenBus
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
@@ -73,6 +75,7 @@ class UpstreamFeatures:
         budget: The most characters of a published name.
         before: Called before each request: starts what is started by the first one.
         why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
+        bus: Reaches the clients of the 2026-07-28 revision that listen.
     """
 
     def __init__(
@@ -84,11 +87,14 @@ class UpstreamFeatures:
         before: Callable[[RequestContext], Awaitable[None]],
         *,
         why_denied: Callable[[str], str],
+        bus: ListenBus,
     ) -> None:
         self._delivery = delivery
         self._key_of = key_of
         self._own = own
         self._why_denied = why_denied
+        self._bus = bus
+        self._tasks: TaskGroup | None = None
         self._budget = budget
         self._before = before
         self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
@@ -110,6 +116,15 @@ class UpstreamFeatures:
             "resources/unsubscribe": self._unsubscribe,
             "logging/setLevel": self._set_level,
         }
+
+    def start(self, tasks: TaskGroup) -> None:
+        """The upstreams are started.
+
+        Args:
+            tasks: Runs what is not waited for.
+        """
+        self._tasks = tasks
+        self.watching.start(tasks)
 
     def forget(self) -> None:
         """What upstreams offer, or the rules about them, have changed."""
@@ -229,8 +244,10 @@ class UpstreamFeatures:
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
         uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
-        async with self.watching.watched(list(self._watchable(uris)), self._exchange(ctx)):
-            return await call_next(ctx)
+        exchange = self._exchange(ctx)
+        async with self.watching.watched(list(self._watchable(uris)), exchange):
+            with self._bus.stream(exchange):
+                return await call_next(ctx)
 
     def _watchable(self, uris: list[Any]) -> Iterator[Route]:
         """Where resources are; of what means none the client hears nothing, and a stream has no errors to tell so."""
@@ -246,7 +263,8 @@ class UpstreamFeatures:
         level = as_mapping(ctx.params).get("level")
         if level not in LEVELS:
             raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
-        await self._delivery.set_level(str(level), self._exchange(ctx))
+        if self._tasks is not None:
+            await self._delivery.set_level(str(level), self._exchange(ctx), self._tasks)
         return {}
 
     def _route(self, uri: str) -> Route | None:

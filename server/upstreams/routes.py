@@ -20,10 +20,12 @@ class Route:
     Args:
         upstream: Whose it is.
         uri: The URI there.
+        name: The URI by which it was asked for.
     """
 
     upstream: Upstream
     uri: str
+    name: str
 
 
 class SharedUriError(Exception):
@@ -88,10 +90,10 @@ class ResourceRoutes:
             having = set(able) if len(able) == 1 else having
         if len(having) > 1:
             raise SharedUriError([f"{each.alias}+{uri}" for each in self.upstreams if each.alias in having])
-        return next((Route(each, uri) for each in self.upstreams if each.alias in having), None)
+        return next((Route(each, uri, uri) for each in self.upstreams if each.alias in having), None)
 
     def published(self, upstream: Upstream, uri: str) -> str:
-        """The URI under which clients know a resource, listed or not."""
+        """The URI under which clients reach a resource of an upstream, listed or not."""
         if self.is_alone:
             return uri
         try:
@@ -106,7 +108,7 @@ class ResourceRoutes:
         alias, plus, rest = uri.partition("+")
         if not plus:
             return None
-        return next((Route(each, rest) for each in self.upstreams if each.alias == alias), None)
+        return next((Route(each, rest, uri) for each in self.upstreams if each.alias == alias), None)
 
 
 def resource_routes(
@@ -149,7 +151,7 @@ def _add(routes: ResourceRoutes, upstream: Upstream, kind: Kind, item: Json, *, 
     published = routes.resources if kind is RESOURCES else routes.templates
     shown = item_with_visible_texts(kind, item)
     published.append(with_origin({**shown, kind.key: name}, upstream.alias))
-    routes.known.setdefault(name, Route(upstream, uri))
+    routes.known.setdefault(name, Route(upstream, uri, name))
 
 
 def _every(upstreams: Sequence[Upstream]) -> Iterable[tuple[Upstream, Kind, str]]:

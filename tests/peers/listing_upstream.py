@@ -3,7 +3,7 @@
 python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
 
 What is `silent` is not answered. With `after`, a file, nothing is said before that file is there. With `tale`, each
-method that it is sent is a line of that file.
+method that it is sent is a line of that file. What `deafens` it is the last thing that it reads.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def main(orders: dict[str, Any]) -> None:
         if "tale" in orders:
             with Path(orders["tale"]).open("a", encoding="utf-8") as tale:
                 tale.write(method + "\n")
+        if method == orders.get("deafens"):
+            time.sleep(600)
         if "id" not in message or not method or method in orders.get("silent", ()):
             continue
         if method == "server/discover":

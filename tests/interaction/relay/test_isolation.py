@@ -29,6 +29,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.test_features import listening
 from tests.interaction.relay.test_questions import FORM, parked
 from tests.processes import is_running, until_ended
 
@@ -260,3 +261,34 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(
         await until(lambda: served.sessions() == 0)
         await until_ended([pid])
         assert (await ada.told("up__whoami"))["pid"] != pid
+
+
+@pytest.mark.requirement("relay.subscriptions.whose")
+@pytest.mark.parametrize("way", ["handshake", "modern"])
+async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: str, tmp_path: Path) -> None:
+    uri, updated = "test://text", "notifications/resources/updated"
+    wanted = {"resourceSubscriptions": [uri], "toolsListChanged": True}
+    entry = stdio_entry("handshake", protocol="legacy")
+    async with (
+        network(tmp_path, {"up": entry}) as served,
+        served.client(way, "ada") as ada,
+        served.client("modern", "bob") as bob,
+        anyio.create_task_group() as tasks,
+    ):
+        await ada.listed("resources")
+        for client in (ada, bob):
+            if client.is_modern:
+                await listening(client, tasks, wanted)
+            else:
+                await client.request("resources/subscribe", {"uri": uri})
+        while updated not in [method for method, _ in ada.heard]:
+            await ada.call("up__touch", {"uri": uri})
+            await anyio.sleep(0.02)
+        # In the stream of a client this comes after whatever was told of the resource.
+        await ada.call("up__change", {"times": 1})
+        await bob.until_heard("notifications/tools/list_changed")
+        assert updated not in [method for method, _ in bob.heard]
+        while updated not in [method for method, _ in bob.heard]:
+            await bob.call("up__touch", {"uri": uri})
+            await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied
+from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, stdio_entry
+from tests.interaction.relay.test_features import UPDATED, listening
 
 pytestmark = pytest.mark.anyio
 
@@ -91,3 +93,20 @@ async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None
         for uri in ("file:///x", "only+git://x", "memo://1", "whatever", "only+more"):
             result = await client.request("resources/read", {"uri": uri})
             assert result["contents"] == [{"uri": uri, "text": "from only"}]
+
+
+@pytest.mark.requirement("relay.uris.told")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_changed_resource_is_told_by_the_name_by_which_it_is_watched(era: str, tmp_path: Path) -> None:
+    servers = {"up": stdio_entry("handshake"), "other": listing("other")}
+    async with proxied(tmp_path, servers, era) as client, anyio.create_task_group() as tasks:
+        await client.listed("resources")
+        if client.is_modern:
+            await listening(client, tasks, {"resourceSubscriptions": ["up+test://text"]})
+        else:
+            await client.request("resources/subscribe", {"uri": "up+test://text"})
+        while not (heard := [params for method, params in client.heard if method == UPDATED]):
+            await client.call("up__touch", {"uri": "test://text"})
+            await anyio.sleep(0.02)
+        assert heard[0]["uri"] == "up+test://text"
+        tasks.cancel_scope.cancel()
