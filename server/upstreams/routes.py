@@ -97,7 +97,8 @@ class ResourceRoutes:
         if self.is_alone:
             return uri
         try:
-            if self.find(uri) == Route(upstream, uri):
+            found = self.find(uri)
+            if found is not None and (found.upstream, found.uri) == (upstream, uri):
                 return uri
         except SharedUriError:
             pass
