@@ -101,6 +101,7 @@ class LiveSettings:
         self._policy.rules = replace(rules, deny=(*map(_withdrawal, withdrawn), *deny))
         if withdrawn:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
+        self._pool.left_out = report.left_out
         self._pool.change(report.upstreams, tasks)
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:

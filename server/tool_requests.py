@@ -148,11 +148,13 @@ class ToolRequests:
             with client.at_work():
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
-            if owner.is_connected:
+            unused = self.delivery.pool.why_not_used(call.name)
+            if owner.is_connected and unused is None:
                 raise _unknown(error, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
-            owner.retry_now()
-            outcome = ToolResult.failed(owner.unavailable())
+            if unused is None:
+                owner.retry_now()
+            outcome = ToolResult.failed(unused or owner.unavailable())
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if (said := context.protocol_error.error) is not None:
@@ -189,6 +191,8 @@ class ToolRequests:
         try:
             outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
+            if (unused := self.delivery.pool.why_not_used(params.name)) is not None:
+                raise unused from None
             is_of_agents = params.name == DELEGATING and self.is_built_in
             raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
         if client.state.approval_mode is not mode:

@@ -116,11 +116,9 @@ class Flow:
     ) -> tuple[Permission | None, Sequence[Subject]]:
         """Step 4: the verdict for which the tool need not be asked, if there is one, and what the call touches."""
         client, workspace = context.client, context.workspace
-        permission = self.policy.judge_tool(tool, client.approval_mode)
-        if permission is not None:
+        permission, is_settled = self.policy.judge_alone(tool, client, workspace)
+        if is_settled:
             return permission, ()
-        if not self.policy.needs_subjects(tool, client):
-            return self.policy.judge_subjects(tool, (), client, workspace), ()
 
         def look() -> tuple[Permission | None, Sequence[Subject]]:
             subjects = tool.subjects(params, context)

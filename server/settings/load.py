@@ -62,6 +62,11 @@ class SettingsReport:
         """The servers to be used: alias to entry, in the order of the configuration."""
         return {entry.alias: entry.settings for entry in self.entries if entry.left_out is None}
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why other servers are not used: alias to a sentence."""
+        return {entry.alias: entry.left_out for entry in self.entries if entry.left_out is not None}
+
 
 def load_settings(
     config_files: Sequence[str],

@@ -74,10 +74,12 @@ the 2026-07-28 revision."""
 server reach a client only while no other has a call at work."""
 
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The most connections of clients at once, where each gets its own; a further client is refused."""
+    """The most connections of clients at once, where each gets its own; a further client is refused. One \
+client has more than half of them only until others want one."""
 
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
-    """The most requests of clients that the server works on at once; others wait. null is no limit."""
+    """The most requests of clients that the server works on at once, those included that wait for an answer of their \
+client; others wait for at most their timeout. null is no limit."""
 
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \
@@ -85,6 +87,10 @@ hides the tool."""
 
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
     """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
+
+    def is_reached_like(self, other: UpstreamSettings) -> bool:
+        """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
+        return self.model_copy(update={name: getattr(other, name) for name in _ABOVE_THE_CONNECTION}) == other
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
@@ -107,6 +113,12 @@ hides the tool."""
                 return self.url
             case _:
                 return None
+
+
+_ABOVE_THE_CONNECTION = (
+    "prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust",
+)  # fmt: skip
+"""What may change while a connection goes on."""
 
 
 class McpSettings(Section):

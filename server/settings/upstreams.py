@@ -104,7 +104,7 @@ def resolve_entries(
 
 def _left_out(alias: str, name: str, entry: UpstreamSettings, mcp: McpSettings) -> str | None:
     if not entry.enabled:
-        return "It is not enabled."
+        return f"It is not enabled (mcpServers.{alias}.enabled is false)."
     if {alias, name} & set(mcp.excluded):
         return "It is in mcp.excluded."
     if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):

@@ -1,13 +1,15 @@
 """Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
 
 A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
-when the upstream's entry is changed. Each has an owner task, since the task that enters a connection has to leave it.
+when the upstream is reached in another way. Each has an owner task, since the task that enters a connection has to
+leave it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -17,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
 from server.upstreams.peer import Json
 from server.upstreams.reach import Way, ways_to
@@ -97,17 +100,20 @@ class ClientSessions:
         Raises:
             ToolError: `upstream_unavailable`: there is no connection, or there are too many.
         """
-        catalog = self._upstream.connected_session()
-        if self._shares(exchange, catalog):
-            return catalog
-        key = _key(exchange)
-        held = self._held.get(key)
-        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
-            self._close(key)
-            held = None
+        upstream = self._upstream
+        if self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key:
+            return upstream.connected_session()
+        key = _key(exchange) if self._held else None
+        held = self._live(key) if key is not None else None
         if held is None:
-            held = self._open(key, exchange, catalog)
-        await held.ready.wait()
+            catalog = upstream.connected_session()
+            if self._shares(exchange, catalog):
+                return catalog
+            held = self._open(_key(exchange), exchange, catalog)
+        elif not upstream.is_connected:
+            upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
+        if not held.ready.is_set():
+            await held.ready.wait()
         held.last_used = anyio.current_time()
         if held.session is None:
             raise ToolError(
@@ -117,11 +123,17 @@ class ClientSessions:
             )
         return held.session
 
+    def _live(self, key: Key) -> _Held | None:
+        """A client's own session, or the attempt to open it, if there is one that has not ended."""
+        held = self._held.get(key)
+        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
+            self._close(key)
+            return None
+        return held
+
     def _shares(self, exchange: Exchange, catalog: UpstreamSession) -> bool:
-        """Whether this client uses the session that lists: it is the only one, or may not have one of its own."""
+        """Whether a client that may have a session of its own needs none."""
         entry, way = self._upstream.entry, self._upstream.way
-        if self._audience.is_one or entry.isolation == "shared" or not exchange.client_key:
-            return True
         if entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             return False
         # Without a handshake a remote server keeps nothing by connection.
@@ -129,7 +141,7 @@ class ClientSessions:
 
     def _open(self, key: Key, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
-        if len(self._held) >= most and not self._make_room():
+        if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
@@ -151,18 +163,39 @@ class ClientSessions:
         exchange.at_end(held.closing.set)
         return held
 
-    def _make_room(self) -> bool:
-        """Close the session that was not used for the longest time, if there is one that nothing waits for."""
-        idle = [(held.last_used, key) for key, held in self._held.items() if self._is_idle(held)]
-        if not idle:
+    def _make_room(self, client_key: str, share: int) -> bool:
+        """Close the session that can best be done without, for another one of this client; whether there is such.
+
+        Nothing that others use is closed, unless they have more than their share while this client has less.
+
+        Args:
+            client_key: Whose session it is to be.
+            share: How many sessions a client may have where others want some too.
+        """
+        counts = Counter(key[0] for key in self._held)
+        may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
+        idle = [
+            (key[0] != client_key and counts[key[0]] <= share, self._held[key].last_used, key)
+            for key in may_take
+            if self._is_idle(key)
+        ]
+        if idle:
+            self._close(min(idle)[2])
+            return True
+        taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
+        if not taken:
             return False
-        _, key = min(idle)
-        self._held.pop(key).closing.set()
+        # The newest one, which stands last.
+        logger.info("a session of a client with upstream %s was closed: others had no share", self._upstream.alias)
+        self._close(taken[-1])
         return True
 
-    def _is_idle(self, held: _Held) -> bool:
-        session = held.session
-        return session is not None and not session.legs and not self._is_parked(session)
+    def _is_idle(self, key: Key) -> bool:
+        session = self._held[key].session
+        return session is not None and self._is_unused(session)
+
+    def _is_unused(self, session: UpstreamSession) -> bool:
+        return not (session.legs or session.watched or self._is_parked(session))
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
@@ -179,6 +212,7 @@ class ClientSessions:
                 async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
+                    await until_settled(session)
                     held.session = session
                     held.ready.set()
                     await self._until_unused(held, session)
@@ -186,7 +220,7 @@ class ClientSessions:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             _, held.problem = failure_of(error)
-            logger.warning("a session with upstream %s failed: %s", self._upstream.alias, held.problem)
+            self._upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:
                 del self._held[key]
@@ -204,7 +238,7 @@ class ClientSessions:
             while True:
                 left = held.last_used + self.idle_seconds - anyio.current_time()
                 await anyio.sleep(max(left, self.idle_seconds / 10))
-                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_idle(held):
+                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_unused(session):
                     break
             group.cancel_scope.cancel()
 

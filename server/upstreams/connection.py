@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from server.upstreams.listing import (
     read_lists,
 )
 from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.places import Places
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.remote import NeedsAuthenticationError, UnreachableError
 from server.upstreams.session import SessionOptions, UpstreamSession, open_session
@@ -49,6 +51,9 @@ LAST_RETRY_SECONDS = 60.0
 SOON_SECONDS = 10.0
 CRASHES = 3
 """An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
+
+MOST_WARNINGS = 20
+"""Failures of one upstream that are warnings until it is connected for longer (ours)."""
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -102,16 +107,22 @@ class Upstream:
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached."""
+        """Set once it is clear whether this upstream can be reached, and what it has is known."""
+        self.tried = anyio.Event()
+        """Set once its tools are known, or it is clear that it cannot be reached."""
+        self.connected = anyio.Event()
+        """Set as long as it is connected, and when it is not used any more."""
         self.way: Way | None = None
         self.session: UpstreamSession | None = None
         self.subscriptions: Subscriptions | None = None
-        self.places = None if entry.max_concurrent is None else anyio.Semaphore(entry.max_concurrent)
+        self.places = None if entry.max_concurrent is None else Places(entry.max_concurrent)
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
+        self._spared_until = 0.0
         self._stale: set[str] = set()
         self._news = anyio.Event()
+        self._warned = set[str]()
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         """Own the connection until cancelled.
@@ -130,13 +141,26 @@ class Upstream:
                     ways, pause = [way], FIRST_RETRY_SECONDS
                     self._note_loss(anyio.current_time() - began)
                     break
-            self.known.set()
+            self.settle()
             if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            self._hurry = anyio.Event()
-            with anyio.move_on_after(pause if self.standing.state is not UpstreamState.LEFT_OUT else None):
-                await self._hurry.wait()
+            await self._rest(pause if self.standing.state is not UpstreamState.LEFT_OUT else None)
             pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    async def _rest(self, pause: float | None) -> None:
+        """Wait for the next attempt: for the end of the pause, or until the upstream is wanted.
+
+        One that failed again and again is left alone for a while also then: it is not started for each call.
+        """
+        self._hurry = anyio.Event()
+        respite = FIRST_RETRY_SECONDS if self.standing.attempts > 1 else 0.0
+        if self.standing.losses >= CRASHES:
+            respite = FIRST_RETRY_SECONDS * 2 ** min(self.standing.losses - CRASHES, 10)
+        respite = min(respite, LAST_RETRY_SECONDS)
+        self._spared_until = time.monotonic() + respite
+        with anyio.move_on_after(pause):
+            await anyio.sleep(respite)
+            await self._hurry.wait()
 
     def _note_loss(self, lasted: float) -> None:
         self.standing.losses = self.standing.losses + 1 if lasted < SOON_SECONDS else 0
@@ -164,15 +188,22 @@ class Upstream:
                     standing.connect_ms = (time.perf_counter() - began) * 1000
                     self.way = way
                     self.session = session
+                    self.subscriptions = Subscriptions(session) if session.era.is_modern else None
                     await self._serve(session)
                     established = True
-                    await self._watch(session)
+                    self.connected.set()
+                    try:
+                        await self._watch(session)
+                    finally:
+                        self.connected = anyio.Event()
+                    if time.perf_counter() > began + SOON_SECONDS:
+                        self._warned.clear()
             reason = "it closed the connection" if established else "it did not connect in time"
             self._set_failed(UpstreamState.FAILED, reason)
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             self._set_failed(*failure_of(error))
         finally:
-            self.session = None
+            self.session = self.subscriptions = None
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
@@ -192,7 +223,7 @@ class Upstream:
                 self._take(kind, [])
         self.standing.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
-        self.known.set()
+        self.settle()
         logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
 
     def _take(self, kind: Kind, items: list[Json]) -> None:
@@ -203,17 +234,21 @@ class Upstream:
     def _set_connected(self) -> None:
         self.standing.change(UpstreamState.CONNECTED)
         self.standing.attempts = 0
+        self.tried.set()
+
+    def settle(self) -> None:
+        """Nothing more is to be waited for."""
+        self.known.set()
+        self.tried.set()
 
     async def _watch(self, session: UpstreamSession) -> None:
         """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._list_again, session)
-            if session.era.is_modern:
-                self.subscriptions = Subscriptions(session)
+            if self.subscriptions is not None:
                 group.start_soon(self.subscriptions.run)
             await session.lost.wait()
             group.cancel_scope.cancel()
-        self.subscriptions = None
 
     async def _list_again(self, session: UpstreamSession) -> None:
         pause, read = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS
@@ -268,7 +303,15 @@ class Upstream:
 
     def _set_failed(self, state: UpstreamState, reason: str) -> None:
         self.standing.change(state, reason)
-        logger.warning("upstream %s is not available: %s", self.alias, reason)
+        self.warn_once("is not available", reason)
+
+    def warn_once(self, what: str, reason: str) -> None:
+        """Tell of a failure in the log, as a warning if it is not one of many alike since it was connected for long."""
+        told = f"{what}: {reason}"
+        is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
+        if is_news:
+            self._warned.add(told)
+        logger.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
 
     @property
     def is_connected(self) -> bool:
@@ -276,7 +319,7 @@ class Upstream:
         return self.session is not None and self.standing.state is UpstreamState.CONNECTED
 
     def retry_now(self) -> None:
-        """Somebody wants it: do not wait for the end of the pause."""
+        """Somebody wants it: do not wait for the end of the pause, unless it failed again and again."""
         self._hurry.set()
 
     def connected_session(self) -> UpstreamSession:
@@ -294,7 +337,9 @@ class Upstream:
         """What a call is told while there is no connection."""
         standing = self.standing
         why = f": {standing.problem}" if standing.problem else ""
-        what_next = "The connection is tried again by itself; try the call later, or go on without it."
+        left = math.ceil(self._spared_until - time.monotonic())
+        when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
+        what_next = f"The connection is tried again {when}, or go on without it."
         if standing.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator has to let us in. {WAYS_TO_AUTHENTICATE}"
         elif standing.state is UpstreamState.LEFT_OUT:

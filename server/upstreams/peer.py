@@ -1,7 +1,6 @@
 """Raw JSON-RPC with an upstream: what it says is passed on as it came, and in the order in which it came.
 
-No model of the SDK stands between, since models drop what they do not know. A request is a `Conversation`: whatever
-the upstream says of it, up to its answer.
+No model of the SDK stands between, since models drop what they do not know.
 """
 
 from __future__ import annotations
@@ -9,27 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 import anyio
 import mcp_types as types
 
 from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
+from server.upstreams.conversation import Answer, Conversation, Expired, Progress
 
 logger = logging.getLogger(__name__)
 
-MOST_EVENTS = 1_000
-"""Events of one request that wait for whoever relays them; of more the newest progress replaces the one before."""
-
 CANCEL_SECONDS = 1.0
 """How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
-
-NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
-"""The specification forbids to cancel them."""
 
 
 def as_mapping(value: Any) -> Json:
@@ -89,110 +80,6 @@ class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a request, as it came."""
-
-    params: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Another notification that came while a request was at work."""
-
-    method: str
-    params: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The end of a request: its result, or why there is none."""
-
-    result: Json | None
-    problem: UpstreamError | UnusableAnswerError | ConnectionLostError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """Nothing was said in the time that was given."""
-
-
-Event = Progress | Remark | Answer
-
-
-class Conversation:
-    """One request to an upstream, until it is answered or given up. Left by `with`, it is cancelled if still open.
-
-    Args:
-        peer: Where it was sent.
-        identity: Its id there.
-        method: What was asked for.
-    """
-
-    def __init__(self, peer: Peer, identity: RequestId, method: str) -> None:
-        self.identity = identity
-        self.is_answered = False
-        self._peer = peer
-        self._method = method
-        self._events: deque[Any] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self.deadline: float | None = None
-        """When it counts as expired, in the loop's time."""
-
-    def expect(self, seconds: float | None) -> None:
-        """Tell `Expired` after this time, unless another one is given before; `None` for never."""
-        self.deadline = None if seconds is None else self._peer.watch(seconds)
-
-    def tell(self, event: Any) -> None:
-        """Take in an event; whoever waits for one is woken."""
-        if len(self._events) >= MOST_EVENTS and isinstance(event, Progress | Remark):
-            if isinstance(event, Progress):
-                self._events[-1] = event
-            return
-        if isinstance(event, Answer):
-            self.is_answered = True
-        self._events.append(event)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def next(self) -> Any:
-        """The next event; after the answer there is none."""
-        while not self._events:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self._events.popleft()
-
-    async def result(self) -> Json:
-        """The result, passing over everything else.
-
-        Raises:
-            UpstreamError: The answer is an error.
-            ConnectionLostError: There will be none.
-        """
-        while True:
-            event = await self.next()
-            if isinstance(event, Answer):
-                return outcome(event)
-
-    async def close(self) -> None:
-        """Wait for no answer any more; the upstream is told, if it has not answered."""
-        self._peer.forget(self.identity)
-        if not self.is_answered and self._method not in NEVER_CANCELLED:
-            params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
-            await self._peer.notify_briefly("notifications/cancelled", params)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
 def _problem(error: Json) -> UpstreamError | UnusableAnswerError:
     if _UNUSABLE in as_mapping(error.get("data")):
         return UnusableAnswerError(error["message"])
@@ -236,19 +123,6 @@ class Writing(Protocol):
             anyio.ClosedResourceError: Nobody writes any more.
         """
         ...
-
-
-def outcome(answer: Answer) -> Json:
-    """The result of a request.
-
-    Raises:
-        UpstreamError: The answer is an error.
-        UnusableAnswerError: It is none.
-        ConnectionLostError: There will be none.
-    """
-    if answer.problem is not None:
-        raise answer.problem
-    return answer.result if answer.result is not None else {}
 
 
 class Peer:

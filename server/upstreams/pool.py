@@ -13,9 +13,11 @@ from server.settings import UpstreamSettings
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
-from server.upstreams.listing import TOOLS, Kind
+from server.upstreams.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session import UpstreamSession
 from server.upstreams.tool_catalog import ToolCatalog
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class UpstreamPool:
         """Told of changed resources."""
         self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
         """Whether a call of a session waits for its client."""
+        self.left_out: Mapping[str, str] = {}
+        """Why other servers of the configuration are not used, by their aliases."""
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
@@ -80,27 +84,40 @@ class UpstreamPool:
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
-        """Use other entries from now on. Upstreams whose entry is as it was are left alone, with all their calls.
+        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls.
 
         Args:
             entries: Alias to entry, in the order of the configuration.
             tasks: Runs the owner tasks of new upstreams, if the others have been started.
         """
-        kept = {each.alias: each for each in self.upstreams if entries.get(each.alias) == self._entries[each.alias]}
+        kept = {each.alias: each for each in self.upstreams if _is_kept(each.entry, entries.get(each.alias))}
         gone = [each for each in self.upstreams if each.alias not in kept]
         for upstream in gone:
             if upstream.alias in self._owners:
                 self._owners.pop(upstream.alias).cancel()
             if upstream.alias in self._sessions:
                 self._sessions.pop(upstream.alias).end()
-            upstream.known.set()  # nobody waits for it any more
+            upstream.settle()
+            upstream.connected.set()
+        edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
+        for upstream, _ in edited:
+            upstream.entry = entries[upstream.alias]
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
         self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
+        for upstream, before in edited:
+            self._publish_anew(upstream, before)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
+
+    def _publish_anew(self, upstream: Upstream, before: UpstreamSettings) -> None:
+        """Its names, or what is known of its tools, are other ones; its connection is the same."""
+        if self.catalog.lists_anything(upstream.alias):
+            self._changed(upstream, TOOLS, True)
+        if upstream.entry.prefix != before.prefix:
+            self._changed(upstream, PROMPTS, True)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
         upstream = Upstream(alias, entry, self._changed, self._updated)
@@ -141,7 +158,8 @@ class UpstreamPool:
         Args:
             most: No more seconds than that.
         """
-        if self._wait_until is None or anyio.current_time() >= self._wait_until:
+        # Waiting for what has happened costs a turn of the loop each time.
+        if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
             return
         deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
         with anyio.CancelScope(deadline=deadline):
@@ -149,10 +167,13 @@ class UpstreamPool:
                 await upstream.known.wait()
 
     async def wait_for_first_attempt(self, upstream: Upstream) -> None:
-        """Give one upstream the same moment: a client may know a tool of it from an earlier run."""
-        if not upstream.is_connected and not upstream.known.is_set() and self._wait_until is not None:
-            with anyio.CancelScope(deadline=self._wait_until):
-                await upstream.known.wait()
+        """Let a call wait, in its own time, until the first attempt to connect is over, which has limits too.
+
+        A client may know a tool from an earlier run, and many servers take longer to start than a list should wait.
+        """
+        if not upstream.tried.is_set() and self._wait_until is not None:
+            with anyio.move_on_after(upstream.entry.timeout / 1000):
+                await upstream.tried.wait()
 
     @property
     def is_settled(self) -> bool:
@@ -174,6 +195,15 @@ class UpstreamPool:
         if self._registry.knows(tool_name):
             return None
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def why_not_used(self, tool_name: str) -> ToolError | None:
+        """What a call is told of a tool whose server is configured and not used."""
+        alias, between, _ = tool_name.partition(BETWEEN)
+        why = self.left_out.get(alias) if between else None
+        if why is None:
+            return None
+        told = f"The server {alias} is not used here, so its tools are not there. {why} Go on without it."
+        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
     def sessions_with(self, upstream: Upstream) -> ClientSessions | None:
         """The sessions of clients with an upstream; `None` before it was started."""
@@ -214,3 +244,7 @@ class UpstreamPool:
         if kind is TOOLS:
             self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), self._call_of(upstream))
         self.on_offer(kind, is_said)
+
+
+def _is_kept(before: UpstreamSettings, now: UpstreamSettings | None) -> bool:
+    return now is not None and before.is_reached_like(now)

@@ -44,6 +44,7 @@ class Surroundings:
         served_over: Whether there is one client or many.
         key_of: Whose request it is, as `ClientState.key`.
         own: What is ours.
+        why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
         before: Called before each request: starts what is started by the first one.
         bus: Reaches the clients of the 2026-07-28 revision that listen.
         changed: Told that a list is another one, or is said to be.
@@ -53,6 +54,7 @@ class Surroundings:
     served_over: Literal["stdio", "network"]
     key_of: Callable[[RequestContext], str]
     own: Own
+    why_denied: Callable[[str], str]
     before: Callable[[RequestContext], Awaitable[None]]
     bus: SubscriptionBus
     changed: Callable[[ListKind], None]
@@ -82,9 +84,15 @@ class Proxy:
             settings.proxy.name_budget,
             lambda upstream: partial(self.delivery.call, upstream),
         )
+        self.pool.left_out = report.left_out
         self.delivery = Delivery(self.pool, self.relay)
         self.features = UpstreamFeatures(
-            self.delivery, around.key_of, around.own, settings.proxy.name_budget, around.before
+            self.delivery,
+            around.key_of,
+            around.own,
+            settings.proxy.name_budget,
+            around.before,
+            why_denied=around.why_denied,
         )
         self.pool.is_parked = self.delivery.is_parked
         self.pool.on_offer = self._on_offer
@@ -100,6 +108,7 @@ class Proxy:
         if self._tasks is tasks:
             return
         self._tasks = tasks
+        self.features.watching.start(tasks)
         client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
         is_one = self._around.served_over == "stdio"
         self.pool.start(
@@ -123,6 +132,12 @@ class Proxy:
                         await session.peer.notify("notifications/roots/list_changed")
                     except ConnectionLostError:
                         continue
+
+    def settings_changed(self) -> None:
+        """Servers, or the rules about them, are other ones now."""
+        self.features.forget()
+        self._around.changed("prompts")
+        self._around.changed("resources")
 
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()
@@ -149,6 +164,8 @@ class Proxy:
 
     async def _tell_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
         """A resource has changed: tell who watches it."""
+        if upstream not in self.features.open_upstreams:
+            return
         published = self.features.routes.published(upstream, uri)
         await self._around.bus.publish(ResourceUpdated(published))
         async with anyio.create_task_group() as tasks:

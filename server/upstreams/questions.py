@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, Peer, RequestId, as_mapping
 from server.upstreams.visible_schemas import with_visible_form
@@ -44,6 +46,7 @@ class Asked:
         params: As they are shown to the client.
         leg: The only call that may show it, where calls of others may be open beside that.
         is_handed_out: Whether some client has it.
+        is_early: Whether it was asked outside of calls, and waits for the next one.
     """
 
     key: str
@@ -52,6 +55,9 @@ class Asked:
     params: Json
     leg: object | None = None
     is_handed_out: bool = False
+    is_early: bool = False
+    is_told: anyio.Event = field(repr=False, default_factory=anyio.Event)
+    """Set when the upstream has the answer."""
     answered: asyncio.Future[Json] = field(
         repr=False, default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -75,7 +81,9 @@ class Questions:
     seconds: float
     _open: dict[str, Asked] = field(default_factory=dict[str, Asked])
 
-    def add(self, identity: RequestId, method: str, params: Json, leg: object | None) -> Asked | None:
+    def add(
+        self, identity: RequestId, method: str, params: Json, leg: object | None = None, *, is_early: bool = False
+    ) -> Asked | None:
         """Take in a question; `None` if there are too many already.
 
         Args:
@@ -83,10 +91,13 @@ class Questions:
             method: What is asked.
             params: As they are shown to the client.
             leg: The only call that may show it, if there is just one.
+            is_early: Whether it was asked outside of calls.
         """
         if len(self._open) >= MOST_OPEN:
             return None
-        asked = Asked(f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params, leg)
+        asked = Asked(
+            f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params, leg, is_early=is_early
+        )
         self._open[asked.key] = asked
         return asked
 
@@ -105,14 +116,19 @@ class Questions:
         return [
             asked
             for asked in self._open.values()
-            if not (asked.is_handed_out or asked.answered.done())
+            if not (asked.is_early or asked.is_handed_out or asked.answered.done())
             and asked.leg in (None, leg)
             and can_be_asked(asked.method, asked.params)
         ]
 
+    def early(self) -> list[Asked]:
+        """The questions that were asked outside of calls and have no answer yet."""
+        return [asked for asked in self._open.values() if asked.is_early and not asked.answered.done()]
+
     def end(self, leg: object, *, is_last: bool) -> None:
-        """A call is over: what only it could show is refused, and everything if it was the last one."""
-        self.refuse([key for key, asked in self._open.items() if is_last or asked.leg is leg])
+        """A call is over: what only it could show is refused, and everything in calls if it was the last one."""
+        over = [key for key, asked in self._open.items() if asked.leg is leg or (is_last and not asked.is_early)]
+        self.refuse(over)
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Take answers by the names of their questions; others are passed over."""
@@ -140,6 +156,7 @@ class Questions:
         for asked in tuple(self._open.values()):
             if asked.identity == identity:
                 asked.answered.cancel()
+                asked.is_told.set()
                 del self._open[asked.key]
 
     async def settle(self, asked: Asked) -> None:
@@ -164,6 +181,7 @@ class Questions:
         finally:
             self._open.pop(asked.key, None)
         await reply(self.peer, asked.identity, response)
+        asked.is_told.set()
 
 
 async def reply(peer: Peer, identity: RequestId, response: Json) -> None:

@@ -22,10 +22,13 @@ import anyio
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
+from server.upstreams.conversation import Answer, Conversation, Expired, Progress, Remark, outcome
+from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Answer, Conversation, Expired, Json, Progress, RelayError, Remark, outcome
+from server.upstreams.peer import Json, RelayError
+from server.upstreams.places import Place
 from server.upstreams.questions import answers_of_round, refusal_of, round_of
-from server.upstreams.session import Asking, Leg, QuestionWaits, UpstreamSession
+from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,8 @@ MOST_ROUNDS = 10
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")
 """The parameters that say what is asked for."""
 
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question (2026-07-28)."""
 
 STATE_MARK = "relay."
 """States of rounds with an upstream begin so, which tells them from those of our own questions."""
@@ -65,6 +70,8 @@ class Request:
         params: Its parameters, in the upstream's own names.
         patience: Seconds without progress after which it is cancelled.
         headers: HTTP headers that the parameters ask for.
+        place: Its place at the upstream, where these are counted.
+        waited: Seconds that it has waited for the place, which are part of its time.
         target: Tells what it goes to from what was there under the same name before.
     """
 
@@ -72,6 +79,8 @@ class Request:
     params: Json
     patience: float
     headers: Mapping[str, str] | None = None
+    place: Place | None = None
+    waited: float = 0.0
     target: str = ""
 
 
@@ -122,8 +131,26 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
+        if session.wants_roots and (asked := await self._asked_before(session, request, exchange)) is not None:
+            return asked
         conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
+
+    async def _asked_before(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json | None:
+        """Give a question that the upstream has asked outside of calls to the client; or take the answer."""
+        if not exchange.is_modern or request.method not in _MAY_ASK:
+            return None
+        if (key := exchange.carried.get("early")) is not None:
+            await tell_roots(session, exchange.input_responses.get(key))
+            return None
+        asked = await question_before_call(session, exchange)
+        if asked is None:
+            return None
+        return {
+            "resultType": "input_required",
+            "inputRequests": {asked.key: asked.as_input_request()},
+            "requestState": self._seal(request, exchange, {"early": asked.key}),
+        }
 
     async def _give_up(self, exchange: Exchange) -> None:
         """Nobody will go on with the call that is parked, if there is one: the upstream is told, first of the call."""
@@ -151,6 +178,7 @@ class Relay:
                 return {**result, "inputRequests": found.asked, "requestState": state}
             answers = {key: await self._answer(question, exchange) for key, question in found.asked.items()}
             params = _next_round(request.params, answers_of_round(found.carried(), answers), kept)
+            request = replace(request, waited=0.0)
         raise TooManyRoundsError
 
     async def _answer(self, question: Json, exchange: Exchange) -> Json:
@@ -166,7 +194,10 @@ class Relay:
     ) -> Json:
         leg = session.begin(conversation, exchange)
         try:
-            return await self._hold(session, leg, request, exchange)
+            result = await self._hold(session, leg, request, exchange)
+            if session.flood.left_out:
+                await exchange.log(session.flood.account())
+            return result
         finally:
             if not leg.is_parked:
                 session.end(leg)
@@ -189,8 +220,7 @@ class Relay:
     async def _hold(self, session: UpstreamSession, leg: Leg, request: Request, exchange: Exchange) -> Json:
         """Pass on what the upstream says until it answers, or until the call is parked with a question."""
         conversation = leg.conversation
-        patience = _Patience(conversation, request.patience)
-        patience.renew()
+        conversation.expect(request.patience, request.patience - request.waited)
         session.remind(leg)
         try:
             while True:
@@ -203,7 +233,7 @@ class Relay:
                         if (parked := self._park(session, leg, request)) is not None:
                             return parked
                     case event:
-                        await _pass_on(event, exchange, patience)
+                        await _pass_on(event, exchange, conversation)
         finally:
             conversation.expect(None)
             if not leg.is_parked:
@@ -216,12 +246,15 @@ class Relay:
             return None
         asked = session.questions.hand_out(leg, exchange.can_be_asked)
         keys = [question.key for question in asked]
-        if self.parked.is_full:
+        if not self.parked.has_room(exchange.client_key):
             session.questions.refuse(keys)
             return None
         if not asked:
             return None
         name = self.parked.park(ParkedCall(exchange.client_key, session, leg, keys))
+        if request.place is not None and not leg.conversation.is_answered:
+            request.place.is_kept = True
+            leg.conversation.at_end = request.place.leave
         return {
             "resultType": "input_required",
             "inputRequests": {question.key: question.as_input_request() for question in asked},
@@ -233,36 +266,16 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 
-@dataclass(slots=True)
-class _Patience:
-    """How long a call may go on without a word; a person's time is not the upstream's."""
-
-    conversation: Conversation
-    seconds: float
-    asking: int = 0
-
-    def renew(self) -> None:
-        """It has said something."""
-        self.conversation.expect(None if self.asking else self.seconds)
-
-    def ask(self, *, is_open: bool) -> None:
-        """A person is being asked from now on, or no longer."""
-        self.asking += 1 if is_open else -1
-        self.renew()
-
-
-async def _pass_on(event: Any, exchange: Exchange, patience: _Patience) -> None:
+async def _pass_on(event: Any, exchange: Exchange, conversation: Conversation) -> None:
     """Let the client know what its upstream says in the middle of a call."""
     match event:
         case Progress(params):
-            patience.renew()
+            conversation.renew()
             await exchange.progress(params)
         case Remark("notifications/message", params):
             await exchange.log(params)
         case Remark(method, params):
             await exchange.notify(method, params)
-        case Asking(is_open):
-            patience.ask(is_open=is_open)
         case _:
             return
 

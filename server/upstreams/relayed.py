@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any, cast
 
 import mcp_types as types
@@ -10,7 +9,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.upstreams.era import our_name
 from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.upstreams.places import BusyError
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -22,10 +23,6 @@ _CACHEABLE = frozenset({"resources/read"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """What results of the handshake era do not have."""
 
-_BROKEN_STREAM = "SSE stream "
-_HTTP_FAILURE = "Server returned an error response"
-"""What the SDK's transports over HTTP say in an upstream's place; it is never passed on as the upstream's."""
-
 
 def finished(method: str, result: Json, version: str) -> Json:
     """A result in the shape of the client's revision; nothing of it is lost.
@@ -35,24 +32,18 @@ def finished(method: str, result: Json, version: str) -> Json:
         result: As the upstream gave it.
         version: The client's revision.
     """
+    is_modern = version in MODERN_PROTOCOL_VERSIONS
+    if not (is_modern or "_meta" in result or _OF_2026 & result.keys()):
+        return result
     meta = {key: value for key, value in as_mapping(result.get("_meta")).items() if key != SERVER_INFO_META_KEY}
-    if version not in MODERN_PROTOCOL_VERSIONS:
+    if not is_modern:
         kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
         return {**kept, "_meta": meta} if meta else kept
-    meta[SERVER_INFO_META_KEY] = {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
+    meta[SERVER_INFO_META_KEY] = our_name()
     base: Json = {"resultType": "complete"}
     if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
         base |= LISTS
     return {**base, **result, "_meta": meta}
-
-
-def is_own(error: UpstreamError) -> bool:
-    """Whether the upstream itself answered with this error, and not the SDK's transport in its place."""
-    said = str(error.error.get("message", ""))
-    if "data" in error.error:
-        return True
-    is_broken = error.code == types.CONNECTION_CLOSED and said.startswith(_BROKEN_STREAM)
-    return not is_broken and (error.code, said) != (types.INTERNAL_ERROR, _HTTP_FAILURE)
 
 
 def is_result_of_call(result: Json) -> bool:
@@ -71,7 +62,7 @@ def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) 
         error: Why it failed.
         alias: The upstream.
     """
-    if isinstance(error, UpstreamError) and is_own(error):
+    if isinstance(error, UpstreamError):
         return as_protocol_error(error.error)
     told = told_to_models(error, alias, "the request")
     return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
@@ -96,13 +87,19 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
     match error:
         case ToolError():
             return error
-        case UpstreamError() if is_own(error):
+        case UpstreamError():
             said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():
             told = (
                 f"The server {alias} sent neither a result nor progress for {what} in its time "
                 f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+            )
+        case BusyError(most=most):
+            told = (
+                f"The server {alias} is busy: as many calls as may run in it at once ({most}, set by "
+                f"mcpServers.{alias}.maxConcurrent) were at work, and none of them ended in the time of {what} "
+                f"(mcpServers.{alias}.timeout). It was not sent, so it had no effect; try it later."
             )
         case UnusableAnswerError(why=why):
             told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"

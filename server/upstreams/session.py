@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,16 +15,23 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import chained
+from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
-from server.upstreams.peer import Conversation, Json, Peer, Remark, RequestId, UpstreamError, as_mapping
-from server.upstreams.questions import ASKING, MOST_OPEN, Questions, labelled, refusal_of, reply
+from server.upstreams.flood import Flood
+from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
+from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
 
 LEVEL_SECONDS = 5.0
 """How long an upstream may take to note a log level."""
+
+DOUBT_SECONDS = 2.0
+"""After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
+
+LOG = "notifications/message"
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -35,13 +43,6 @@ LIST_CHANGES: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
     """A question waits for a client that takes it as the result of its call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Whether a person is being asked now; the call's time stands still meanwhile."""
-
-    is_open: bool
 
 
 @dataclass(slots=True)
@@ -106,7 +107,18 @@ class UpstreamSession:
     legs: list[Leg] = field(default_factory=list[Leg])
     watched: dict[str, int] = field(default_factory=dict[str, int])
     """How many watch a resource in it, by its URI."""
+    at_end: dict[str, Callable[[], None]] = field(default_factory=dict[str, Callable[[], None]])
+    """Called when it has gone."""
+    wants_roots: bool = False
+    """Whether the upstream has asked for the roots outside of calls, where the client can be asked in calls alone."""
+    flood: Flood = field(init=False)
+    """Of log messages."""
+    _others: Flood = field(init=False)
     _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+
+    def __post_init__(self) -> None:
+        """Count what it says from the beginning."""
+        self.flood, self._others = (Flood(self.alias, self._tell_left_out) for _ in range(2))
 
     @property
     def alias(self) -> str:
@@ -214,8 +226,32 @@ class UpstreamSession:
             self._keep_question(identity, method, shown, able)
         elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
             self._begin_to_ask(identity, method, shown, standing, None)
+        elif method == "roots/list" and not legs and self.is_asked_in_calls_alone:
+            self._keep_early(identity, method, shown)
         else:
+            announced = method != "roots/list" or self.options.announced.get("roots") is not None
+            self.few.start(reply, self.peer, identity, refusal_of(method) if announced else NO_ANSWER)
+
+    @property
+    def is_asked_in_calls_alone(self) -> bool:
+        """Whether it is the session of one client, which tells its roots, but only when it calls."""
+        options = self.options
+        return options.standing is None and not options.is_shared and options.announced.get("roots") is not None
+
+    def _keep_early(self, identity: RequestId, method: str, shown: Json) -> None:
+        """Keep a question for the next call."""
+        asked = self.questions.add(identity, method, shown, is_early=True)
+        if asked is None:
             self.few.start(reply, self.peer, identity, refusal_of(method))
+            return
+        self.wants_roots = True
+        self.tasks.start_soon(self.questions.settle, asked)
+        asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._doubt, asked)
+
+    def _doubt(self, asked: Asked) -> None:
+        """What waits for its answer may be what we wait for: our lists are needed before there is a call."""
+        if self.peer.open_requests > len(self.legs):
+            self.questions.refuse([asked.key])
 
     def _legs_in_question(self) -> list[Leg]:
         """The calls of which one has made the upstream say something.
@@ -246,7 +282,7 @@ class UpstreamSession:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
         if conversation is not None:
-            conversation.tell(Asking(is_open=True))
+            conversation.ask(is_open=True)
         with self._asking[identity] as scope:
             try:
                 response = await exchange.ask(method, shown, self.options.question_seconds)
@@ -254,7 +290,7 @@ class UpstreamSession:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
                 if conversation is not None:
-                    conversation.tell(Asking(is_open=False))
+                    conversation.ask(is_open=False)
         try:
             if not scope.cancelled_caught:
                 await reply(self.peer, identity, response)
@@ -269,7 +305,15 @@ class UpstreamSession:
             listener.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
             self._take_back(params.get("requestId"))
-        elif (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
+        elif (self.flood if method == LOG else self._others).admits():
+            self._pass_on(method, params)
+
+    def _tell_left_out(self, told: Json) -> None:
+        if not self.lost.is_set():
+            self._pass_on(LOG, told)
+
+    def _pass_on(self, method: str, params: Json) -> None:
+        if (leg := next((leg for leg in self._legs_in_question() if not leg.is_parked), None)) is not None:
             leg.conversation.tell(Remark(method, params))
         elif (standing := self.options.standing) is not None and method != "notifications/initialized":
             self.few.start(standing.notify, method, params)
@@ -336,3 +380,6 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
                 yield session
             finally:
                 tasks.cancel_scope.cancel()
+                lost.set()
+                for call in tuple(opened[0].at_end.values()) if opened else ():
+                    call()

@@ -26,7 +26,7 @@ class Subscriptions:
     """
 
     def __init__(self, session: UpstreamSession) -> None:
-        self._session = session
+        self.session = session
         self._uris: dict[str, int] = {}
         self._scope = anyio.CancelScope()
 
@@ -56,11 +56,11 @@ class Subscriptions:
             began = anyio.current_time()
             with anyio.CancelScope() as self._scope:
                 try:
-                    await self._session.request("subscriptions/listen", {"notifications": wanted})
+                    await self.session.request("subscriptions/listen", {"notifications": wanted})
                 except UnusableAnswerError as error:
-                    logger.info("upstream %s: the stream of changes ended: %s", self._session.alias, error.why)
+                    logger.info("upstream %s: the stream of changes ended: %s", self.session.alias, error.why)
                 except UpstreamError as error:
-                    logger.info("upstream %s has no stream of changes (error %s)", self._session.alias, error.code)
+                    logger.info("upstream %s has no stream of changes (error %s)", self.session.alias, error.code)
                     return
                 except ConnectionLostError:
                     return
@@ -69,7 +69,7 @@ class Subscriptions:
                 await anyio.sleep(min(pause, LAST_PAUSE_SECONDS))
 
     def _wanted(self) -> Json:
-        era = self._session.era
+        era = self.session.era
         wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
         if self._uris and era.announces("resources", "subscribe"):
             wanted["resourceSubscriptions"] = sorted(self._uris)

@@ -52,12 +52,16 @@ class ToolCatalog:
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. What one listed before counts as long as its entry is as it was.
+        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was.
 
         Args:
             entries: Alias to entry, in the order of the configuration.
         """
-        gone = [alias for alias, entry in self._entries.items() if entries.get(alias) != entry]
+        gone = [
+            alias
+            for alias, entry in self._entries.items()
+            if (now := entries.get(alias)) is None or not entry.is_reached_like(now)
+        ]
         self._entries = dict(entries)
         for alias in gone:
             self._offers.pop(alias, None)

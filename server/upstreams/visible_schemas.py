@@ -10,7 +10,10 @@ from tools.display import visible
 DEEPEST = 64
 """How deep a schema is looked into (ours)."""
 
-_TEXTS = frozenset({"title", "description", "$comment"})
+_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
+_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
+"""The names and descriptions of values, in the order of `enum`."""
+
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 """Keywords of JSON Schema whose values are data."""
 
@@ -53,8 +56,6 @@ def _field(name: str, given: dict[str, Any]) -> dict[str, Any]:
     shown = dict(given)
     if visible(name) != name:
         shown.setdefault("title", visible(name))
-    if isinstance(names := shown.get("enumNames"), list):
-        shown["enumNames"] = [visible(each) if isinstance(each, str) else each for each in cast("list[Any]", names)]
     if isinstance(default := shown.get("default"), str) and not shown.keys() & {"enum", "oneOf", "anyOf"}:
         shown["default"] = visible(default)
     return shown
@@ -73,6 +74,8 @@ def _schema(schema: Any, depth: int) -> Any:
 def _keyword(key: str, value: Any, depth: int) -> Any:
     if key in _TEXTS and isinstance(value, str):
         return visible(value)
+    if key in _LISTS_OF_TEXTS and isinstance(value, list):
+        return [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
     if key in _VALUES:
         return value
     if key in _MAPS and isinstance(value, dict):

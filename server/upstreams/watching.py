@@ -1,4 +1,4 @@
-"""Resources that clients watch at upstreams: who has to be told of a change, and what the upstream has to be told."""
+"""Resources that clients watch at upstreams: who is told of a change, and how that outlives a lost connection."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import anyio
+from anyio.abc import TaskGroup
+
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import Json, RelayError
+from server.upstreams.peer import RelayError, UpstreamError
 from server.upstreams.routes import Route
 from server.upstreams.session import UpstreamSession
+from server.upstreams.watch import Watch
 from tools.contract.errors import ToolError
 
 logger = logging.getLogger(__name__)
@@ -19,10 +23,9 @@ logger = logging.getLogger(__name__)
 MOST_WATCHED = 1_000
 """Resources that one connection of a client may watch."""
 
-SECONDS = 10.0
-"""How long an upstream may take to note a subscription."""
-
-End = Callable[[], None]
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0
+"""Before what could not be watched again is tried anew; doubling from the first to the last."""
 
 SessionOf = Callable[[Upstream, Exchange], Awaitable[UpstreamSession]]
 
@@ -37,10 +40,22 @@ class Watching:
 
     Args:
         session_of: Finds the session in which a client's requests are brought to an upstream.
+        by_alias: Finds the upstream that has a name now.
     """
 
     session_of: SessionOf
-    _watchers: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict[tuple[str, str], list[Exchange]])
+    by_alias: Callable[[str], Upstream | None]
+    _tasks: TaskGroup | None = None
+    _watches: dict[tuple[str, str], list[Watch]] = field(default_factory=dict[tuple[str, str], list[Watch]])
+    _renewed: set[str] = field(default_factory=set[str])
+
+    def start(self, tasks: TaskGroup) -> None:
+        """From now on, what is lost is watched again.
+
+        Args:
+            tasks: Runs what that takes.
+        """
+        self._tasks = tasks
 
     def watchers(self, upstream: Upstream, uri: str, connection: int | None) -> list[Exchange]:
         """The clients of the handshake era that watch a resource, as they can be reached at any time.
@@ -50,8 +65,9 @@ class Watching:
             uri: The URI there.
             connection: The only client's connection, by its identity, that is to be told, if it is just one.
         """
-        watchers = self._watchers.get((upstream.alias, uri), ())
-        return [each for each in watchers if connection in (None, id(each.connection))]
+        watches = self._watches.get((upstream.alias, uri), ())
+        told = [watch.exchange for watch in watches if watch.is_told_directly]
+        return [each for each in told if connection in (None, id(each.connection))]
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """A client of the handshake era watches a resource from now on.
@@ -64,91 +80,98 @@ class Watching:
             TimeoutError: The upstream did not note it in time.
         """
         standing = exchange.standing()
-        if standing is None:
+        known = self._of(route, exchange)
+        if standing is None or (known is not None and not known.is_refused):
             return
-        watchers = self._watchers.setdefault((route.upstream.alias, route.uri), [])
-        if any(each.connection is exchange.connection for each in watchers):
-            return
+        if known is not None:
+            self._end(known)
         if self._count(exchange) >= MOST_WATCHED:
             raise TooManyWatchedError
-        end = await self._begin(route, exchange)
-        watchers.append(standing)
-        exchange.at_end(lambda: end() if self._drop(route, exchange) else None)
+        watch = await self._begin(route, standing)
+        exchange.at_end(lambda: self._end(watch))
 
     async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
         """It watches a resource no longer."""
-        if self._drop(route, exchange):
-            session = await self.session_of(route.upstream, exchange)
-            self._ending(route, session)()
+        if (watch := self._of(route, exchange)) is not None:
+            self._end(watch)
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
         """Resources are watched as long as this lasts; what an upstream refuses is only logged."""
-        ends: list[End] = []
+        begun: list[Watch] = []
         try:
             for route in routes[:MOST_WATCHED]:
                 try:
-                    ends.append(await self._begin(route, exchange))
+                    begun.append(await self._begin(route, exchange))
                 except (RelayError, ToolError, TimeoutError):
                     logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
             yield
         finally:
-            for end in ends:
-                end()
+            for watch in begun:
+                self._end(watch)
 
-    async def _begin(self, route: Route, exchange: Exchange) -> End:
-        """Watch a resource once more; returns what ends it."""
-        session = await self.session_of(route.upstream, exchange)
-        if session.era.is_modern:
-            if (subscriptions := route.upstream.subscriptions) is not None:
-                subscriptions.watch(route.uri)
-        else:
-            session.watched[route.uri] = session.watched.get(route.uri, 0) + 1
-            if session.watched[route.uri] == 1:
-                try:
-                    await session.request("resources/subscribe", _named(route), SECONDS)
-                except BaseException:
-                    session.watched.pop(route.uri, None)
-                    raise
-        return self._ending(route, session)
+    async def _begin(self, route: Route, exchange: Exchange) -> Watch:
+        watch = Watch(route.upstream.alias, route.uri, exchange)
+        await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+        self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
+        return watch
 
-    def _ending(self, route: Route, session: UpstreamSession) -> End:
-        def end() -> None:
-            if session.era.is_modern:
-                if (subscriptions := route.upstream.subscriptions) is not None:
-                    subscriptions.unwatch(route.uri)
-                return
-            left = session.watched.pop(route.uri, 0) - 1
-            if left > 0:
-                session.watched[route.uri] = left
-            elif left == 0 and not session.lost.is_set():
-                session.tasks.start_soon(_unsubscribe, route, session)
+    def _end(self, watch: Watch) -> None:
+        kept = [each for each in self._watches.pop((watch.alias, watch.uri), ()) if each is not watch]
+        if kept:
+            self._watches[watch.alias, watch.uri] = kept
+        watch.end()
 
-        return end
+    def _of(self, route: Route, exchange: Exchange) -> Watch | None:
+        """What a client of the handshake era watches there."""
+        watches = self._watches.get((route.upstream.alias, route.uri), ())
+        return next((each for each in watches if each.exchange.connection is exchange.connection), None)
 
     def _count(self, exchange: Exchange) -> int:
-        return sum(
-            any(each.connection is exchange.connection for each in watchers) for watchers in self._watchers.values()
-        )
+        every = [watch for watches in self._watches.values() for watch in watches]
+        return sum(watch.exchange.connection is exchange.connection for watch in every)
 
-    def _drop(self, route: Route, exchange: Exchange) -> bool:
-        """Forget that a client watches a resource; whether it did."""
-        key = (route.upstream.alias, route.uri)
-        watchers = self._watchers.get(key, [])
-        kept = [each for each in watchers if each.connection is not exchange.connection]
-        if kept:
-            self._watchers[key] = kept
-        else:
-            self._watchers.pop(key, None)
-        return len(kept) < len(watchers)
+    def _lost(self, alias: str) -> None:
+        if self._tasks is not None and alias not in self._renewed and self._lost_of(alias):
+            self._renewed.add(alias)
+            self._tasks.start_soon(self._renew, alias)
 
+    def _lost_of(self, alias: str) -> list[Watch]:
+        return [
+            watch for (of, _), watches in self._watches.items() if of == alias for watch in watches if watch.is_lost
+        ]
 
-async def _unsubscribe(route: Route, session: UpstreamSession) -> None:
-    try:
-        await session.request("resources/unsubscribe", _named(route), SECONDS)
-    except (RelayError, TimeoutError):
-        logger.info("upstream %s goes on to tell of a resource", route.upstream.alias)
+    async def _renew(self, alias: str) -> None:
+        """Watch all again that was lost with a connection to an upstream, as soon as that can be reached again."""
+        pause = FIRST_PAUSE_SECONDS
+        try:
+            while lost := self._lost_of(alias):
+                upstream = self.by_alias(alias)
+                if upstream is None:
+                    logger.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
+                    return
+                await upstream.connected.wait()
+                await self._renew_all(upstream, lost)
+                if self._lost_of(alias):
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        finally:
+            self._renewed.discard(alias)
 
-
-def _named(route: Route) -> Json:
-    return {"uri": route.uri}
+    async def _renew_all(self, upstream: Upstream, lost: list[Watch]) -> None:
+        failed: set[int] = set()
+        for watch in lost:
+            client = id(watch.exchange.connection)
+            if client in failed or watch.is_ended:
+                continue
+            try:
+                await watch.begin(upstream, await self.session_of(upstream, watch.exchange), self._lost)
+            except UpstreamError:
+                watch.is_refused = True
+                logger.warning("upstream %s came back, and a resource of it cannot be watched any more", watch.alias)
+            except (RelayError, ToolError, TimeoutError):
+                failed.add(client)
+                logger.info("upstream %s was lost, and its resources cannot be watched again yet", watch.alias)
+                continue
+            # What happened to it meanwhile is not known; whoever reads it finds out.
+            upstream.resource_updated(watch.uri, client if watch.is_told_directly else None)

@@ -18,18 +18,20 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.requirement("settings.live.calls")
 async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on(root: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    tales = {alias: tmp_path / f"tale-{alias}" for alias in ("slow", "same", "other", "gone", "fresh")}
+    tales = {alias: tmp_path / f"tale-{alias}" for alias in ("slow", "same", "other", "named", "gone", "fresh")}
 
     def entry(alias: str, *deeds: str, **more: object) -> dict[str, object]:
         return over_stdio(*deeds, env={"TALE": str(tales[alias])}, **more)
 
     slow, same = entry("slow", f"wait:{go}"), entry("same", "honest")
     before = {"slow": slow, "same": same, "other": entry("other", "honest"), "gone": entry("gone", "honest")}
+    before["named"] = entry("named", "honest")
     after = {
         "fresh": entry("fresh", "honest"),
         "same": same,
         "slow": slow,
-        "other": entry("other", "honest", rename={"echo": "say"}),
+        "other": entry("other", "honest", rename={"echo": "say"}, inheritEnv=["ANY"]),
+        "named": entry("named", "honest", rename={"echo": "say"}),
     }
     config = write_config(tmp_path, {"mcpServers": before})
     answers: list[types.CallToolResult] = []
@@ -47,7 +49,7 @@ async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on
             fresh = config.with_suffix(".new")
             fresh.write_text(json.dumps({"mcpServers": after, "proxy": {"firstListWait": 30_000}}))
             fresh.replace(config)
-            while not {"fresh__echo", "other__say"} <= names or "gone__echo" in names:
+            while not {"fresh__echo", "other__say", "named__say"} <= names or "gone__echo" in names:
                 await anyio.sleep(0.1)
                 names = {tool.name for tool in (await client.list_tools()).tools}
             assert "other__echo" not in names
@@ -56,4 +58,4 @@ async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on
     assert isinstance(answers[0].content[0], types.TextContent)
     assert answers[0].content[0].text == "at last"
     starts = {alias: tale.read_text().count("start\n") for alias, tale in tales.items()}
-    assert starts == {"slow": 1, "same": 1, "other": 2, "gone": 1, "fresh": 1}
+    assert starts == {"slow": 1, "same": 1, "other": 2, "named": 1, "gone": 1, "fresh": 1}

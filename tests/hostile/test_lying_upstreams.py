@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.lying import Scene, beside, over_stdio
+from tests.hostile.lying import LIAR, Scene, beside, over_stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -58,9 +58,9 @@ async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(
     "deed", ["hang@start", "hang@initialize", "mute@initialize", "wrong-id@initialize", "hang@list"]
 )
 async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(deed: str, root: Path, tmp_path: Path) -> None:
-    async with beside(tmp_path, root, over_stdio(deed), wait=2_000) as scene:
+    async with beside(tmp_path, root, over_stdio(deed, timeout=300), wait=2_000) as scene:
         await scene.until(scene.upstream("good").known.is_set)
-        # Its own limits are a minute away: only the wait for the first list can be over.
+        # Its limits for the start are a minute away: only the waits of the list and of the call can be over.
         assert {"good__echo", "read_file"} <= await scene.names()
         assert not scene.bad.known.is_set()
         said = await scene.call()
@@ -76,6 +76,43 @@ async def test_tools_are_there_though_another_list_of_their_upstream_hangs(root:
         assert "bad__echo" in await scene.names()
         assert not scene.bad.known.is_set()
         assert await scene.call(text="hi") == "hi"
+
+
+LATE = """
+import pathlib, runpy, sys, time
+sign = pathlib.Path(sys.argv.pop(1))
+while not sign.exists():
+    time.sleep(0.01)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+"""Runs the program of its second argument once the file of its first one is there."""
+
+
+@pytest.mark.requirement("proxy.slow_start")
+async def test_a_call_waits_for_a_server_that_is_slow_to_start(root: Path, tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    late = {**over_stdio(), "args": ["-c", LATE, str(sign), LIAR]}
+    async with beside(tmp_path, root, late, wait=0) as scene, anyio.create_task_group() as calls:
+        told: list[str] = []
+
+        async def call() -> None:
+            told.append(await scene.call(text="hi"))
+
+        calls.start_soon(call)
+        await scene.check_others(root)
+        assert "bad__echo" not in await scene.names()
+        assert told == []
+        sign.touch()
+        await scene.until(lambda: told == ["hi"])
+
+
+@pytest.mark.requirement("proxy.slow_start")
+async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: Path, tmp_path: Path) -> None:
+    async with beside(tmp_path, root, over_stdio("exit@start*1", "hang@start"), wait=0) as scene:
+        await scene.names()
+        await scene.until(scene.bad.tried.is_set)
+        # Its second attempt hangs, with a minute to go.
+        assert "not available now" in await scene.call()
 
 
 @pytest.mark.requirement("proxy.liars.limits")
@@ -132,6 +169,8 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
         ["drip@initialize", "drip@list", "drip"],
         ["text-id@initialize", "text-id@list", "text-id"],
         ["twice@initialize", "twice@list", "twice"],
+        ["fraction-id@initialize", "fraction-id@list", "fraction-id"],
+        ["together@initialize", "together@list", "together"],
         ["odd-capabilities@initialize"],
         ["ask-odd@initialize", "ask-odd@list", "ask-odd"],
         ["ask-alone"],
@@ -236,7 +275,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     ("method", "answer"),
     [
         ("elicitation/create", {"result": {"action": "cancel"}, "error": None}),
-        ("roots/list", {"result": {"roots": []}, "error": None}),
+        ("roots/list", {"result": None, "error": -32601}),
         ("sampling/createMessage", {"result": None, "error": -32601}),
     ],
 )

@@ -8,6 +8,7 @@ What is changed in one room is not seen in another one.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -59,7 +60,7 @@ ECHO: Json = {
 }
 NAMES = (
     "content", "steps", "logs", "ask", "ask_twice", "ask_then_wait", "wait", "fail", "refuse", "whoami", "change",
-    "touch", "say_closed",
+    "touch", "say_closed", "roots",
 )  # fmt: skip
 
 EVENTS = {"tools": ToolsListChanged, "prompts": PromptsListChanged, "resources": ResourcesListChanged}
@@ -87,6 +88,8 @@ class Upstream(Server[Any]):
         self._changes = 0
         self._description = "Whatever."
         self._watched: dict[str, list[Any]] = {}
+        self._roots: list[Json] = []
+        self._background: set[asyncio.Future[None]] = set()
         self.middleware.clear()
         self.middleware.append(self._answer)
 
@@ -110,6 +113,14 @@ class Upstream(Server[Any]):
     async def _answer(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         method, params = ctx.method, dict(ctx.params or {})
         if ctx.request_id is None:
+            for number in range(int(os.environ.get("LOGS_ALONE", "0")) * (method == "notifications/initialized")):
+                said = {"level": "info", "logger": "asking", "data": number}
+                await ctx.session._connection.notify("notifications/message", said)
+            if (
+                method in ("notifications/initialized", "notifications/roots/list_changed")
+                and "ASKS_ROOTS" in os.environ
+            ):
+                self._background.add(asyncio.ensure_future(self._ask_roots(ctx.session._connection)))
             return await call_next(ctx)
         is_modern = ctx.protocol_version == "2026-07-28"
         if self.era != "both" and method != "ping" and is_modern is not (self.era == "modern"):
@@ -123,7 +134,8 @@ class Upstream(Server[Any]):
     # Lists ----------------------------------------------------------------------------------------
 
     async def _on_tools_list(self, ctx: Any, params: Json) -> Json:
-        del ctx
+        if os.environ.get("ASKS_ROOTS") == "first" and not self._roots:
+            await asyncio.gather(*self._background)
         others: list[Json] = [{"name": name, "description": self._description, "inputSchema": ANY} for name in NAMES]
         added: list[Json] = [{"name": f"added_{number}", "inputSchema": ANY} for number in range(self._changes)]
         return _page("tools", [ECHO, *others, *added], params)
@@ -158,6 +170,8 @@ class Upstream(Server[Any]):
         return {"contents": [{"uri": uri, "text": f"text of {uri}", **UNKNOWN}], **UNKNOWN, "_meta": {"kept": 1}}
 
     async def _on_resources_subscribe(self, ctx: Any, params: Json) -> Json:
+        if Path(os.environ.get("REFUSES_WHERE", "/nowhere")).exists():
+            raise MCPError(code=-32602, message="not here")
         self._watched.setdefault(params["uri"], []).append(ctx.session._connection)
         return {}
 
@@ -176,6 +190,8 @@ class Upstream(Server[Any]):
             if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
+        if arguments.get("who") == "link":
+            return {"messages": [{"role": "user", "content": block, **UNKNOWN} for block in CONTENT], **UNKNOWN}
         message = {"role": "user", "content": {"type": "text", "text": f"Greet {arguments.get('who')}", **UNKNOWN}}
         return {"description": "A greeting", "messages": [{**message, **UNKNOWN}], **UNKNOWN}
 
@@ -184,6 +200,14 @@ class Upstream(Server[Any]):
         told = [json.dumps(params[key], sort_keys=True) for key in ("ref", "argument", "context") if key in params]
         return {"completion": {"values": told, "total": 9, "hasMore": True, "x-unknown": 1}, **UNKNOWN}
 
+    async def _ask_roots(self, connection: Any) -> None:
+        """Ask outside of any call, and keep what is told."""
+        try:
+            self._roots.append(await connection.send_raw_request("roots/list", {}))
+        except MCPError as error:
+            self._roots.append({"error": error.error.code})
+        _mark({"mark": os.environ["ROOTS_MARK"]} if "ROOTS_MARK" in os.environ else {})("answered")
+
     # Tools ----------------------------------------------------------------------------------------
 
     async def _on_tools_call(self, ctx: Any, params: Json) -> Json:
@@ -191,6 +215,11 @@ class Upstream(Server[Any]):
         if handler is None:
             return text_of(f"called {params.get('name')}")
         return await handler(ctx, params, params.get("arguments") or {})
+
+    async def _tool_roots(self, ctx: Any, params: Json, arguments: Json) -> Json:
+        """All that was told of roots, as far as it is known."""
+        del ctx, params, arguments
+        return text_of(self._roots)
 
     async def _tool_echo(self, ctx: Any, params: Json, arguments: Json) -> Json:
         del ctx, arguments
@@ -211,8 +240,7 @@ class Upstream(Server[Any]):
         return text_of("done")
 
     async def _tool_logs(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        del arguments
-        for level in ("debug", "info", "error"):
+        for level in ("debug", "info", "error") * arguments.get("times", 1):
             said = {"level": level, "logger": "asking", "data": {"said": level}, "x-unknown": 1}
             await ctx.session._request_outbound.notify("notifications/message", said)
         chosen = params["_meta"].get("io.modelcontextprotocol/logLevel")

@@ -117,6 +117,10 @@ class Liar:
                 case "control":
                     names += [CONTROL, "", " ", "\x00", "a\nb", "echo\u200b"]
                     definition = {**definition, "description": CONTROL, "title": CONTROL}
+                case "headers":
+                    wanted = {"fine": "Fine", "text": "\u00e9", "blank": "a b", "line": "B\r\nEvil: 1", "none": ""}
+                    properties = {name: {"type": "string", "x-mcp-header": header} for name, header in wanted.items()}
+                    definition["inputSchema"] = {"type": "object", "properties": properties}
                 case "deep-schemas":
                     definition["inputSchema"] = nested(150)
                 case "changing":
@@ -223,6 +227,13 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             return {**answer, "id": 4711}
         case ("text-id", _, _):
             return {**answer, "id": str(identity)}
+        case ("fraction-id", _, _):
+            return {**answer, "id": float(identity)}
+        case ("together", _, _):
+            other: Json = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+            messages = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
+            raw([json.dumps(messages).encode()])
+            return None
         case ("twice", _, _):
             say(answer)
             say({**answer, "result": {"content": [{"type": "text", "text": "second"}]}})

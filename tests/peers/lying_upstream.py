@@ -102,6 +102,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         message: Json = json.loads(body)
+        for name, value in self.headers.items():
+            if name.lower().startswith("mcp-param-"):
+                tell(f"{name}: {value}")
         phase = PHASES.get(message.get("method", ""), "other")
         for deed in (*self.server.liar.of("any"), *self.server.liar.of(phase)):
             if self.refuse(deed, message):

@@ -136,7 +136,7 @@ def test_a_changed_entry_forgets_what_was_listed_and_leaves_the_others_alone() -
     lists(catalog, "a", "x")
     lists(catalog, "b", "y")
     kept = registry.get_tool("a__x")
-    catalog.configure({"a": before["a"], "b": entry()})
+    catalog.configure({"a": before["a"], "b": entry(prefix="none", cwd="/elsewhere")})
     assert listed(registry) == ["a__x"]
     assert registry.get_tool("a__x") is kept
     lists(catalog, "b", "y")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -42,6 +44,34 @@ async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
 async def test_nothing_is_waited_for_before_the_start() -> None:
     with anyio.fail_after(5):
         await pool_of("hung").wait_for_first_list()
+
+
+@pytest.mark.requirement("proxy.log.failures")
+async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = tmp_path / "program"
+    pool = quiet_pool({"bad": UpstreamSettings(command=str(program))})
+    (bad,) = pool.upstreams
+
+    async def attempts(count: int) -> None:
+        while bad.standing.attempts < count:
+            bad.retry_now()
+            await anyio.sleep(0.001)
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(20):
+            await attempts(5)
+            missing = "upstream bad is not available: its command was not found"
+            assert warnings() == [missing]
+            program.write_text("#!/bin/sh\nexit 3\n")
+            program.chmod(0o755)
+            await attempts(12)
+        ended = "upstream bad is not available: it ended or did not answer while connecting"
+        assert warnings() == [missing, ended]
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("upstream.names")

@@ -12,7 +12,7 @@ import pytest
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxied, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
-from tests.peers.asking_upstream import PIXEL, UNKNOWN
+from tests.peers.asking_upstream import CONTENT, PIXEL, UNKNOWN
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +72,31 @@ async def test_what_two_upstreams_have_under_one_uri_is_told_apart(remote: Entry
             await client.request("resources/read", {"uri": "nobody://has/this"})
 
 
+def linked(content: list[Json]) -> list[str]:
+    """The URIs in blocks of content."""
+    return [block.get("resource", block)["uri"] for block in content if block["type"].startswith("resource")]
+
+
+@pytest.mark.requirement("relay.links")
+@by_eras
+async def test_links_in_results_lead_to_the_upstream_that_gave_them(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    given = ["test://text", "test://text", "test://binary"]
+    assert linked(CONTENT) == given
+    servers = {"a": remote(upstream_era), "b": remote(upstream_era)}
+    async with proxied(tmp_path, servers, client_era) as client:
+        await client.listed("resources")
+        content = (await client.call("b__content", {}))["content"]
+        assert linked(content) == [f"b+{uri}" for uri in given]
+        assert json.loads(json.dumps(content).replace("b+test:", "test:")) == CONTENT
+        prompt = await client.request("prompts/get", {"name": "b__greet", "arguments": {"who": "link"}})
+        assert [message["content"] for message in prompt["messages"]] == content
+        assert prompt["messages"][0]["x-unknown"] == UNKNOWN["x-unknown"]
+        read = await client.request("resources/read", {"uri": linked(content)[0]})
+        assert read["contents"][0]["text"] == "text of test://text"
+
+
 async def listening(client: WireClient, tasks: anyio.abc.TaskGroup, wanted: Json) -> None:
     """Hear of changes: in 2026-07-28 only who listens does."""
     if client.is_modern:
@@ -93,7 +118,7 @@ async def test_changed_lists_are_told_once_for_many_changes(
         await listening(client, tasks, wanted)
         client.heard.clear()
         await client.call("up__change", {"times": 20})
-        for kind, count in (("tools", 15), ("prompts", 11), ("resources", 12)):
+        for kind, count in (("tools", 16), ("prompts", 11), ("resources", 12)):
             heard = 0
             while len(await client.listed(kind)) != count:
                 heard += 1
@@ -164,7 +189,7 @@ async def test_a_resource_tells_how_every_server_stands(era: str, remote: Entry,
     good, bad = told["good"], told["bad"]
     assert (good["state"], good["transport"], good["instructions"]) == ("connected", "http", "Ask away.")
     assert good["protocolVersion"] == ("2026-07-28" if era == "modern" else "2025-11-25")
-    assert (good["serverInfo"]["name"], good["tools"], good["prompts"], good["resources"]) == ("asking", 14, 10, 11)
+    assert (good["serverInfo"]["name"], good["tools"], good["prompts"], good["resources"]) == ("asking", 15, 10, 11)
     assert good["connectMs"] > 0
     assert (bad["state"], bad["problem"]) == ("failed", "its command was not found")
     (hidden,) = told["bare"]["hiddenTools"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import anyio
 import pytest
 
+from server.upstreams import flood
 from tests.interaction.relay.clients import AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.anyio
 LEVEL = "io.modelcontextprotocol/logLevel"
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
+LEFT_OUT = re.compile(r"The server up sent more than 5 messages in a second; (\d+) are left out\.")
 
 
 @pytest.mark.requirement("relay.progress")
@@ -84,6 +87,42 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
         await client.call("up__logs", {}, {LEVEL: "info"})
         levels = [params["level"] for method, params in client.heard if method == MESSAGE]
         assert levels[-2:] == ["info", "error"]
+
+
+@pytest.mark.requirement("relay.logs.flood")
+@by_eras
+async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_counted(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flood, "MOST_PER_SECOND", 5)
+    meta = {LEVEL: "debug"}
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
+        await client.call("up__logs", {"times": 200}, meta)
+        assert client.heard[-1][0] == "answer", "all is told before it"
+        said = [params for method, params in client.heard if method == MESSAGE]
+        accounts = [params for params in said if params["logger"] == "coretools-mcp"]
+        left_out = [int(LEFT_OUT.sub(r"\1", account["data"])) for account in accounts]
+        assert accounts
+        assert all(account["level"] == "warning" for account in accounts)
+        assert len(said) - len(accounts) + sum(left_out) == 600
+        client.heard.clear()
+        while len(client.heard) != 4:
+            # In another second all is passed on again, for there is little.
+            client.heard.clear()
+            await anyio.sleep(0.2)
+            await client.call("up__logs", {}, meta)
+
+
+@pytest.mark.requirement("relay.logs.flood")
+async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flood, "MOST_PER_SECOND", 5)
+    env = {"LOGS_ALONE": "50"}
+    async with proxied(tmp_path, {"up": stdio_entry("handshake", env=env)}, "handshake") as client:
+        await client.listed("tools")
+        while (count := len(await client.until_heard(MESSAGE))) < 6:
+            await client.until_heard(MESSAGE, count + 1)
+        said = await client.until_heard(MESSAGE)
+        assert any(params["logger"] == "coretools-mcp" for params in said)
 
 
 @pytest.mark.requirement("relay.time_limit")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from server.live_settings import LiveSettings, waiting_for_restart
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.connection import Upstream
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, quiet_pool
 from tests.settings_cases import write
@@ -79,7 +82,7 @@ async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_oth
             {
                 "mcpServers": {
                     "same": stdio_upstream(),
-                    "changed": stdio_upstream(excludeTools=["fail"]),
+                    "changed": stdio_upstream(excludeTools=["fail"], env={"ANY": "1"}),
                     "fresh": stdio_upstream(),
                 }
             }
@@ -99,6 +102,63 @@ async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_oth
             await running.registry.discover_all_tools()
         tasks.cancel_scope.cancel()
     assert len(running.changes) == 1
+
+
+def is_read_only(tool: object) -> bool:
+    """What clients are told of a tool of an upstream."""
+    assert isinstance(tool, DiscoveredMCPTool)
+    return bool(tool.published()["annotations"]["readOnlyHint"])
+
+
+@pytest.mark.requirement("settings.live.published")
+async def test_what_is_published_of_an_upstream_changes_without_another_connection(
+    environ: dict[str, str], file: Path
+) -> None:
+    running = Running(file, environ, {"mcpServers": {"up": stdio_upstream(), "other": stdio_upstream()}})
+    async with anyio.create_task_group() as tasks:
+        running.pool.start(tasks, ONE_CLIENT)
+        up = await running.upstream("up")
+        session, scope, told = up.connected_session(), anyio.CancelScope(), list[str]()
+        listed = asyncio.Event()
+        running.pool.on_offer = lambda kind, is_said: listed.set() if is_said and kind.field == "tools" else None
+
+        async def call() -> None:
+            with scope:
+                await session.request("tools/call", {"name": "wait", "arguments": {}})
+            told.append("ended by us" if scope.cancelled_caught else "ended")
+
+        tasks.start_soon(call)
+        edited = stdio_upstream(
+            prefix="none",
+            rename={"echo": "say"},
+            excludeTools=["fail"],
+            includeTools=["echo", "wait", "fail"],
+            description="For tests.",
+            timeout=1234,
+            trust=True,
+        )
+        await running.live.apply(running.written({"mcpServers": {"up": edited, "other": stdio_upstream()}}), tasks)
+        names = {tool.name: tool for tool in running.registry.get_all_tools()}
+        assert {"say", "wait", "other__echo"} <= names.keys()
+        assert not {"fail", "steps", "up__echo"} & names.keys()
+        assert is_read_only(names["say"])
+        assert listed.is_set(), "clients hear of it"
+        assert up.entry.timeout == 1234
+        assert running.pool.by_alias("up") is up
+        assert up.connected_session() is session
+        assert told == []
+
+        await running.live.apply(running.written({"mcpServers": {"up": stdio_upstream()}}), tasks)
+        names = {tool.name: tool for tool in running.registry.get_all_tools()}
+        assert {"up__echo", "up__fail", "up__steps"} <= names.keys()
+        assert not is_read_only(names["up__echo"])
+        assert up.connected_session() is session
+        scope.cancel()
+        with anyio.fail_after(20):
+            while not told:
+                await anyio.lowlevel.checkpoint()
+        assert told == ["ended by us"]
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("settings.live.rules")

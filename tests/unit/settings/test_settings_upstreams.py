@@ -131,7 +131,7 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
         "one": None,
         "my-two": "It is not in mcp.allowed.",
         "three": "It is in mcp.excluded.",
-        "four": "It is not enabled.",
+        "four": "It is not enabled (mcpServers.four.enabled is false).",
     }
 
 

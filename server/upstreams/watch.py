@@ -1,0 +1,110 @@
+"""One resource of an upstream that one client watches: where that is noted, until it is watched no longer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from server.exchange import Exchange
+from server.upstreams.connection import Upstream
+from server.upstreams.peer import ConnectionLostError, RelayError
+from server.upstreams.session import UpstreamSession
+from server.upstreams.subscriptions import Subscriptions
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 10.0
+"""How long an upstream may take to note a subscription."""
+
+
+class Watch:
+    """A client's interest in a resource.
+
+    Args:
+        alias: The upstream, which may be another one of this name after the settings have changed.
+        uri: The URI there.
+        exchange: The client; one of the handshake era as it can be reached at any time.
+    """
+
+    def __init__(self, alias: str, uri: str, exchange: Exchange) -> None:
+        self.alias = alias
+        self.uri = uri
+        self.exchange = exchange
+        self.is_ended = False
+        self.is_refused = False
+        """Whether the upstream came back and does not let it be watched any more."""
+        self._session: UpstreamSession | None = None
+        self._stream: Subscriptions | None = None
+
+    @property
+    def is_told_directly(self) -> bool:
+        """Whether its client is told by us; one of the 2026-07-28 revision hears of changes by its stream."""
+        return not self.exchange.is_modern
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection in which it was noted has gone."""
+        return not (self.is_ended or self.is_refused) and (self._session is None or self._session.lost.is_set())
+
+    async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
+        """Have it noted.
+
+        Args:
+            upstream: Of its alias.
+            session: In which the client's requests are brought there.
+            lost: Told of the alias when the connection has gone.
+
+        Raises:
+            UpstreamError: The upstream refuses.
+            ConnectionLostError: There is no connection.
+            TimeoutError: It was not noted in time.
+        """
+        if session.era.is_modern:
+            stream = upstream.subscriptions
+            if stream is None:
+                raise ConnectionLostError
+            stream.watch(self.uri)
+            self._session, self._stream = stream.session, stream
+        else:
+            await _subscribe(session, self.uri)
+            self._session, self._stream = session, None
+        self._session.at_end[self.alias] = lambda: lost(self.alias)
+        if self.is_ended:
+            self._leave()
+
+    def end(self) -> None:
+        """It is watched no longer."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._leave()
+
+    def _leave(self) -> None:
+        session, stream = self._session, self._stream
+        self._session = self._stream = None
+        if stream is not None:
+            stream.unwatch(self.uri)
+            return
+        if session is None:
+            return
+        left = session.watched.pop(self.uri, 0) - 1
+        if left > 0:
+            session.watched[self.uri] = left
+        elif left == 0 and not session.lost.is_set():
+            session.tasks.start_soon(_unsubscribe, session, self.uri)
+
+
+async def _subscribe(session: UpstreamSession, uri: str) -> None:
+    session.watched[uri] = session.watched.get(uri, 0) + 1
+    if session.watched[uri] == 1:
+        try:
+            await session.request("resources/subscribe", {"uri": uri}, SECONDS)
+        except BaseException:
+            session.watched.pop(uri, None)
+            raise
+
+
+async def _unsubscribe(session: UpstreamSession, uri: str) -> None:
+    try:
+        await session.request("resources/unsubscribe", {"uri": uri}, SECONDS)
+    except (RelayError, TimeoutError):
+        logger.info("upstream %s goes on to tell of a resource", session.alias)

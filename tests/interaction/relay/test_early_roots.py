@@ -1,0 +1,132 @@
+"""Roots that an upstream asks for outside of calls, as servers of files do right after the greeting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.upstreams import session
+from tests.interaction.relay.clients import (
+    ALL,
+    Json,
+    WireClient,
+    answering,
+    client_on,
+    http_transport,
+    proxied,
+    said,
+    stdio_entry,
+    until_there,
+)
+from tests.interaction.relay.test_isolation import TOKENS, network
+from tests.interaction.relay.test_questions import ROOTED
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.early_roots")]
+
+EMPTY: Json = {"roots": []}
+
+
+def asking(when: str = "later", **more: Any) -> dict[str, Json]:
+    return {"up": stdio_entry("handshake", env={"ASKS_ROOTS": when}, **more)}
+
+
+def silent(method: str, params: Json) -> None:
+    del method, params
+
+
+def asked_for_roots(client: WireClient) -> int:
+    return [method for method, _ in client.asked].count("roots/list")
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: str, tmp_path: Path) -> None:
+    async with proxied(tmp_path, asking(), era, answer=answering(roots=ROOTED)) as client:
+        assert "up__roots" in await client.listed("tools")
+        for _ in range(2):
+            assert await client.told("up__roots") == [ROOTED]
+        assert asked_for_roots(client) == 1
+
+
+async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_answered(tmp_path: Path) -> None:
+    async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
+        mark = tmp_path / "mark"
+        params: Json = {"name": "up__wait", "arguments": {"mark": str(mark)}}
+        result = await client.request("tools/call", params)
+        (question,) = result["inputRequests"].values()
+        assert question["method"] == "roots/list"
+        assert question["params"]["_meta"]["coretools-mcp/upstream"] == {"server": "up"}
+        # The upstream answers this, so it would have begun with the call.
+        completion = {"ref": {"type": "ref/prompt", "name": "up__greet"}, "argument": {"name": "who", "value": ""}}
+        assert await client.request("completion/complete", completion)
+        assert not mark.with_suffix(".began").exists()
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
+            await until_there(mark.with_suffix(".began"))
+            calls.cancel_scope.cancel()
+
+
+async def test_calls_at_once_wait_for_the_roots_all_of_them(tmp_path: Path) -> None:
+    async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
+        told: list[Any] = []
+
+        async def call() -> None:
+            told.append(await client.told("up__roots"))
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(4):
+                calls.start_soon(call)
+        assert told == [[ROOTED]] * 4
+
+
+async def test_who_does_not_answer_has_the_call_made_without(tmp_path: Path) -> None:
+    async with proxied(tmp_path, asking(), "modern", answer=silent) as client:
+        assert await client.told("up__roots") == [EMPTY]
+        assert await client.told("up__roots") == [EMPTY]
+        assert asked_for_roots(client) == 1
+
+
+async def test_a_client_without_roots_is_never_asked_and_the_upstream_told_an_error(tmp_path: Path) -> None:
+    for era in ("handshake", "modern"):
+        async with proxied(tmp_path, asking(), era, capabilities={"elicitation": {}}) as client:
+            assert await client.told("up__roots") == [{"error": -32601}]
+            assert client.asked == []
+
+
+async def test_a_question_that_has_waited_too_long_is_asked_once_more(tmp_path: Path) -> None:
+    settings, mark = {"confirmation": {"timeout": 200}}, tmp_path / "mark"
+    servers = {"up": stdio_entry("handshake", env={"ASKS_ROOTS": "later", "ROOTS_MARK": str(mark)})}
+    async with proxied(tmp_path, servers, "modern", settings=settings, answer=answering(roots=ROOTED)) as client:
+        await client.listed("tools")
+        await until_there(mark.with_suffix(".answered"))
+        assert await client.told("up__roots") == [EMPTY, ROOTED]
+        assert await client.told("up__roots") == [EMPTY, ROOTED]
+
+
+async def test_an_upstream_that_lists_nothing_before_it_knows_the_roots_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "DOUBT_SECONDS", 0.2)
+    async with proxied(tmp_path, asking("first"), "modern", answer=answering(roots=ROOTED)) as client:
+        assert "up__roots" in await client.listed("tools")
+        assert await client.told("up__roots") == [EMPTY, ROOTED]
+
+
+@pytest.mark.parametrize("isolation", ["per-client", "shared"])
+async def test_nobody_is_told_the_roots_of_another_client(isolation: str, tmp_path: Path) -> None:
+    def rooted(name: str) -> Json:
+        return {"roots": [{"uri": f"file:///{name}"}]}
+
+    async with (
+        network(tmp_path, asking(isolation=isolation)) as served,
+        client_on(http_transport(f"{served.url}/mcp", TOKENS["ada"]), "modern", ALL, answering(roots=rooted("a"))) as a,
+        client_on(http_transport(f"{served.url}/mcp", TOKENS["bob"]), "modern", ALL, answering(roots=rooted("b"))) as b,
+    ):
+        results = [said(await client.call("up__roots")) for client in (a, b, a)]
+    if isolation == "shared":
+        assert results == [[EMPTY]] * 3
+        assert a.asked == b.asked == []
+    else:
+        assert results == [[rooted("a")], [rooted("b")], [rooted("a")]]

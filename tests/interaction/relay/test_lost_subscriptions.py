@@ -1,0 +1,104 @@
+"""Resources that are watched outlive the connection to their upstream."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+from server.upstreams.client_sessions import ClientSessions
+from tests.interaction.relay.clients import WireClient, proxied, stdio_entry
+from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.test_features import UPDATED, listening
+from tests.interaction.relay.test_isolation import network, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.again")]
+
+URI = "test://text"
+
+
+async def until_touch_is_heard(client: WireClient) -> None:
+    client.heard.clear()
+    while UPDATED not in [method for method, _ in client.heard]:
+        await client.call("up__touch", {"uri": URI})
+        await anyio.sleep(0.02)
+
+
+async def until_up(client: WireClient) -> int:
+    """The process of the upstream, as soon as there is one."""
+    while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - nobody tells of it
+        await anyio.sleep(0.02)
+    return int(result["content"][0]["text"].partition('"pid": ')[2].partition(",")[0])
+
+
+@by_eras
+async def test_a_watched_resource_is_watched_again_when_its_upstream_has_come_back(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    async with (
+        proxied(tmp_path, {"up": stdio_entry(upstream_era)}, client_era) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        await client.listed("resources")
+        if client.is_modern:
+            await listening(client, tasks, {"resourceSubscriptions": [URI]})
+        else:
+            await client.request("resources/subscribe", {"uri": URI})
+        await until_touch_is_heard(client)
+        client.heard.clear()
+        os.kill(await until_up(client), signal.SIGKILL)
+        # Nothing is asked: it comes back by itself, and what has happened meanwhile is not known.
+        assert [told["uri"] for told in await client.until_heard(UPDATED)] == [URI]
+        await until_touch_is_heard(client)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_client(tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
+        served.client("handshake", "ada") as ada,
+        served.client("handshake", "bob") as bob,
+    ):
+        pid = await until_up(ada)
+        for client in (ada, bob):
+            await client.request("resources/subscribe", {"uri": URI})
+        os.kill(pid, signal.SIGKILL)
+        assert [told["uri"] for told in await ada.until_heard(UPDATED)] == [URI]
+        await until_touch_is_heard(ada)
+        assert UPDATED not in [method for method, _ in bob.heard]
+
+
+async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Path) -> None:
+    refusing = tmp_path / "refusing"
+    entry = stdio_entry("handshake", env={"REFUSES_WHERE": str(refusing)})
+    async with proxied(tmp_path, {"up": entry}, "handshake") as client:
+        await client.listed("resources")
+        await client.request("resources/subscribe", {"uri": URI})
+        pid = await until_up(client)
+        refusing.touch()
+        os.kill(pid, signal.SIGKILL)
+        await client.until_heard(UPDATED)
+        refusing.unlink()
+        client.heard.clear()
+        # It is forgotten, so it can be watched anew.
+        await client.request("resources/subscribe", {"uri": URI})
+        await until_touch_is_heard(client)
+
+
+async def test_a_session_in_which_a_resource_is_watched_is_not_closed_for_being_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientSessions, "idle_seconds", 0.3)
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
+        served.client("handshake", "ada") as ada,
+        served.client("handshake", "bob") as bob,
+    ):
+        pid = await until_up(ada)
+        await ada.request("resources/subscribe", {"uri": URI})
+        await until_up(bob)
+        await until(lambda: served.sessions() == 1)
+        assert await until_up(ada) == pid

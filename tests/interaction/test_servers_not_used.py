@@ -1,0 +1,64 @@
+"""A tool of a server that the configuration leaves out is not unknown: the call says why it is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from server.settings import load_settings
+from tests.harness import HANDSHAKE, stdio_upstream, write_config
+from tests.interaction.relay.clients import CEILING, app_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.not_used")]
+
+USED = {"used": stdio_upstream(trust=True)}
+
+
+async def told(client: Client, tool: str) -> str:
+    result = await client.call_tool(tool, {})
+    assert result.is_error
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"mcpServers": {**USED, "idle": stdio_upstream(enabled=False)}}, "mcpServers.idle.enabled"),
+        ({"mcpServers": {"idle": stdio_upstream(enabled=False)}}, "mcpServers.idle.enabled"),
+        ({"mcpServers": {**USED, "idle": stdio_upstream()}, "mcp": {"allowed": ["used"]}}, "mcp.allowed"),
+        ({"mcpServers": {**USED, "idle": stdio_upstream()}, "mcp": {"excluded": ["idle"]}}, "mcp.excluded"),
+    ],
+)
+async def test_a_call_says_which_setting_leaves_its_server_out(
+    settings: dict[str, Any], setting: str, tmp_path: Path
+) -> None:
+    app = app_of(write_config(tmp_path, settings))
+    with anyio.fail_after(CEILING):
+        async with app.running(), Client(app.server, mode=HANDSHAKE, cache=None) as client:
+            said = await told(client, "idle__echo")
+            assert "The server idle is not used here" in said
+            assert setting in said
+
+
+async def test_a_server_that_is_switched_off_while_we_run_says_so_too(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"mcpServers": USED})
+    app = app_of(config)
+    with anyio.fail_after(CEILING):
+        async with (
+            app.running(),
+            Client(app.server, mode=HANDSHAKE, cache=None) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            assert not (await client.call_tool("used__echo", {"text": "x"})).is_error
+            config.write_text(json.dumps({"mcpServers": {"used": stdio_upstream(enabled=False)}}))
+            await app.live.apply(load_settings([str(config)], {}, {}), tasks)
+            assert "mcpServers.used.enabled" in await told(client, "used__echo")
+            tasks.cancel_scope.cancel()
