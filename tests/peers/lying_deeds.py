@@ -159,6 +159,8 @@ def tell(what: str) -> int:
 
 
 _done_once: list[bool] = []
+_put_off: list[Json] = []
+"""Answers to calls: the first one is given at the third call."""
 
 
 def is_first_time() -> bool:
@@ -244,6 +246,15 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
         case ("ask", _, method):
             mouth.ask(method, answer)
             return None
+        case ("ask-and-answer", _, method):
+            mouth.ask(method, {"id": "of none"})
+            return answer
+        case ("put-off", _, _):
+            _put_off.append(answer)
+            if len(_put_off) == 1:
+                return None
+            if len(_put_off) == 3:
+                say(_put_off[0])
         case ("ask-odd", _, _):
             for number, form in enumerate(ODD_FORMS):
                 asked = {"message": ["odd", number], "requestedSchema": form, "mode": form}
