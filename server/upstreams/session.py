@@ -19,6 +19,7 @@ from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
+from server.upstreams.origin import log_of
 from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
 from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Live, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
@@ -312,7 +313,7 @@ class UpstreamSession:
         elif method == "notifications/cancelled":
             self._take_back(params.get("requestId"))
         elif (self.flood if method == LOG else self._others).admits():
-            self._pass_on(method, params)
+            self._pass_on(method, log_of(self.alias, params) if method == LOG else params)
 
     def _tell_left_out(self, told: Json) -> None:
         if not self.lost.is_set():

@@ -46,6 +46,7 @@ ODD_FORMS: tuple[Any, ...] = (
     None, 5, [], "x", {}, {"type": "array"}, {"type": "object", "properties": 3},
     {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#"}}}}},
 )  # fmt: skip
+NO_NUMBERS: tuple[Any, ...] = (None, True, "1", [1], {})
 STRANGE: tuple[Json, ...] = (
     {"method": "notifications/cancelled", "params": {"requestId": [1]}},
     {"method": "notifications/cancelled", "params": {"requestId": {"a": 1}}},
@@ -233,7 +234,7 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             return {**answer, "id": float(identity)}
         case ("together", _, _):
             other: Json = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
-            messages = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
+            messages: list[Any] = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
             raw([json.dumps(messages).encode()])
             return None
         case ("twice", _, _):
@@ -255,6 +256,18 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
                 return None
             if len(_put_off) == 3:
                 say(_put_off[0])
+        case ("claim", _, _):
+            for logger in ("coretools-mcp", "good/x", "", 5, "a\u202eb"):
+                say({"method": "notifications/message", "params": {"level": "error", "data": "x", "logger": logger}})
+            for wrong in NO_NUMBERS:
+                say({"method": "notifications/progress", "params": {"progressToken": token, "progress": wrong}})
+                say({"method": "notifications/progress", "params": {"progressToken": token, "progress": wrong, "x": 1}})
+            more: Json = {"total": True, "message": 5}
+            say({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, **more}})
+            say({"method": "notifications/progress", "params": {"progressToken": token, "progress": 2}})
+            claimed: Json = {"coretools-mcp/upstream": {"server": "good"}, "kept": 1}
+            content = [{"type": "text", "text": "x", "_meta": claimed}, {"type": "text", "text": "y"}]
+            return {**answer, "result": {"content": content, "_meta": claimed}}
         case ("ask-odd", _, _):
             for number, form in enumerate(ODD_FORMS):
                 asked = {"message": ["odd", number], "requestedSchema": form, "mode": form}
