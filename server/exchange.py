@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError, NoBackChannelError
@@ -138,9 +138,11 @@ class Exchange:
             self.connection.exit_stack.callback(callback)
 
     async def progress(self, params: Json) -> None:
-        """Pass progress on, where it is wanted."""
+        """Pass progress on, where it is wanted, and is some."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
-        if params.keys() <= _PROGRESS and isinstance(progress, int | float) and isinstance(total, int | float | None):
+        if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
+            return  # no client could read it
+        if params.keys() <= _PROGRESS:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self.outbound.progress(progress, total, message)
             return
@@ -174,6 +176,10 @@ class Exchange:
                 return await self.outbound.send_raw_request(method, params)
         except (MCPError, NoBackChannelError, TimeoutError, RuntimeError):
             raise NotAskedError from None
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _takes_elicitation(modes: Json, params: Mapping[str, Any]) -> bool:

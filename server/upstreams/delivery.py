@@ -19,6 +19,7 @@ from server.exchange import Exchange
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.links import with_links
+from server.upstreams.origin import told_truly
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
@@ -179,13 +180,14 @@ class Delivery:
         session = await self.session_of(upstream, exchange)
         # A parked call that goes on has kept its place.
         if upstream.places is None or "parked" in exchange.carried:
-            return await self._relay.bring(session, request, exchange)
+            return told_truly(await self._relay.bring(session, request, exchange), upstream.alias)
         began = anyio.current_time()
         place = await upstream.places.take(request.patience)
         try:
             waited = anyio.current_time() - began
             session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
-            return await self._relay.bring(session, replace(request, place=place, waited=waited), exchange)
+            placed = replace(request, place=place, waited=waited)
+            return told_truly(await self._relay.bring(session, placed, exchange), upstream.alias)
         finally:
             if not place.is_kept:
                 place.leave()

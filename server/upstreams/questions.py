@@ -15,6 +15,8 @@ from typing import Any
 
 import anyio
 
+from server.exchange import Exchange
+from server.upstreams.conversation import Conversation
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, Peer, RequestId, as_mapping
 from server.upstreams.visible_schemas import with_visible_form
@@ -66,6 +68,33 @@ class Asked:
         """The question as `inputRequests` carries it."""
         params = {name: value for name, value in self.params.items() if name != "elicitationId"}
         return {"method": self.method, "params": params}
+
+
+@dataclass(slots=True)
+class Live:
+    """A question that a client has, and answers while its call waits.
+
+    Args:
+        exchange: With the client.
+        conversation: Of the call that waits for the answer, where one does.
+        legs: The calls of which one may have made the upstream ask; none where it asks of its own accord.
+        is_void: Whether these are all over, so that no answer counts any more.
+        scope: Of who asks.
+    """
+
+    exchange: Exchange
+    conversation: Conversation | None
+    legs: list[object]
+    is_void: bool = False
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    def end(self, leg: object) -> None:
+        """A call is over; the client is told if the question can be of no other."""
+        if leg in self.legs:
+            self.legs.remove(leg)
+            if not self.legs:
+                self.is_void = True
+                self.scope.cancel()
 
 
 @dataclass(slots=True)

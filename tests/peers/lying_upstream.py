@@ -55,6 +55,7 @@ def over_stdio(liar: Liar) -> None:
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
         if message.get("id") == "asked" and pipe.waiting:
+            tell(f"asked {json.dumps(message.get('result', message.get('error')))}")
             said = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
             pipe.say({**pipe.waiting.pop(), "result": {"content": [said]}})
             continue

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from server.upstreams.questions import MOST_OPEN
+from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     ALL,
     UPSTREAM_KEY,
@@ -327,6 +330,64 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
             await until_there(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
         await until_there(mark.with_suffix(".cancelled"))
+
+
+class Silent:
+    """Answers no question."""
+
+    def __init__(self) -> None:
+        self.withdrawn = 0
+
+    async def __call__(self, method: str, params: Json) -> Json | None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.withdrawn += 1
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await anyio.sleep(0.005)
+
+
+REFUSED = 'asked {"action": "cancel"}\n'
+"""What the upstream notes of an answer."""
+
+
+@pytest.mark.requirement("relay.void_questions")
+async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_leaves_them_open(tmp_path: Path) -> None:
+    """More calls than questions that may be open, and then one whose question is answered."""
+    tale, silent = tmp_path / "tale", Silent()
+    entry = over_stdio("ask:elicitation/create", env={"TALE": str(tale)}, protocol="legacy")
+    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+        for count in range(1, MOST_OPEN + 2):
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(client.call, "up__echo", {})
+                await client.until_asked(count)
+                calls.cancel_scope.cancel()
+            await until(lambda count=count: tale.read_text().count(REFUSED) == count == silent.withdrawn)
+        client.answer = answering(elicitation=ANSWERS["decline"])
+        assert (await client.told("up__echo", {}))["result"] == ANSWERS["decline"]
+
+
+@pytest.mark.requirement("relay.void_questions")
+async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_when_it_came(tmp_path: Path) -> None:
+    """The first call makes the upstream ask; the second one is answered before it."""
+    tale, go, silent = tmp_path / "tale", tmp_path / "go", Silent()
+    deeds = ("put-off", "ask-and-answer:elicitation/create", f"wait:{go}")
+    entry = over_stdio(*deeds, env={"TALE": str(tale)}, protocol="legacy")
+    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.call, "up__echo", {})
+            await until(lambda: tale.exists() and "call\n" in tale.read_text())
+            calls.start_soon(client.call, "up__echo", {})
+            await client.until_asked()
+            go.touch()
+            await client.until_heard("answer", 2)
+            await client.request("ping")
+            assert silent.withdrawn == 0, "the other call may have caused it"
+            calls.start_soon(client.call, "up__echo", {})
+        await until(lambda: silent.withdrawn > 0 and REFUSED in tale.read_text())
 
 
 @pytest.mark.requirement("relay.questions")
