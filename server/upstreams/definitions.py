@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import logging
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -128,10 +129,19 @@ def _schema(schema: Any, depth: int) -> Any:
     if depth == 0:
         return schema
     if isinstance(schema, list):
-        return [_schema(item, depth - 1) for item in cast("list[Any]", schema)]
+        items = cast("list[Any]", schema)
+        return _itself(items, [_schema(item, depth - 1) for item in items])
     if not isinstance(schema, dict):
         return schema
-    return {key: _keyword(key, value, depth) for key, value in cast("dict[str, Any]", schema).items()}
+    keywords = cast("dict[str, Any]", schema)
+    return _itself(keywords, {key: _keyword(key, value, depth) for key, value in keywords.items()})
+
+
+def _itself(before: dict[str, Any] | list[Any], shown: dict[str, Any] | list[Any]) -> Any:
+    """What nothing hides in stays the very same object: ten thousand tools are not there twice."""
+    olds = before.values() if isinstance(before, dict) else before
+    news = shown.values() if isinstance(shown, dict) else shown
+    return before if all(map(operator.is_, olds, news)) else shown
 
 
 def _keyword(key: str, value: Any, depth: int) -> Any:
@@ -142,5 +152,6 @@ def _keyword(key: str, value: Any, depth: int) -> Any:
     if key in _VALUES:
         return value
     if key in _MAPS and isinstance(value, dict):
-        return {name: _schema(each, depth - 1) for name, each in cast("dict[str, Any]", value).items()}
+        named = cast("dict[str, Any]", value)
+        return _itself(named, {name: _schema(each, depth - 1) for name, each in named.items()})
     return _schema(value, depth - 1)

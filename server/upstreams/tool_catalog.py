@@ -165,14 +165,15 @@ class ToolCatalog:
         listed: list[DiscoveredMCPTool] = []
         unlisted: list[DiscoveredMCPTool] = []
         for name, definition in offer.definitions.items():
-            exposed = published.get(Origin(alias, name))
+            origin = Origin(alias, name)
+            exposed = published.get(origin)
             called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
-            tool = self._made.get(Origin(alias, name))
+            tool = self._made.get(origin)
             if tool is None or tool.name != called or not tool.is_of(definition, offer.call, known, trusted=trusted):
                 shown = self._prepared.of(alias, definition).shown
                 tool = DiscoveredMCPTool(
                     alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
                 )
-            made[Origin(alias, name)] = tool
+            made[origin] = tool
             (unlisted if exposed is None else listed).append(tool)
         return listed, unlisted

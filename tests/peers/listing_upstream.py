@@ -3,8 +3,8 @@
 python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
 
 Of `filled` it lists so many tools more, each with a description of so many bytes. What is `silent` is not answered.
-With `after`, a file, nothing is said before that file is there. With `tale`, each method that it is sent is a line of that
-file. What `deafens` it is the last thing that it reads.
+With `after`, a file, nothing is said before that file is there. With `tale`, each method that it is sent is a line of
+that file. What `deafens` it is the last thing that it reads.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.definitions import with_visible_texts
 from server.upstreams.listing import TOOLS, Kind, Offer, read_lists
 from server.upstreams.session import UpstreamSession
 from server.upstreams.tool_catalog import ToolCatalog
@@ -113,6 +114,16 @@ async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
     assert [old is new for old, new in zip(before, now, strict=True)] == [True, False, False]
     assert [tool.definition for tool in now] == changed
     assert [tool.description for tool in now[:2]] == ["d", "other"]
+
+
+@pytest.mark.requirement("proxy.lists.same")
+def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
+    plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
+    hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}
+    shown = [with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)]
+    assert shown[0] is plain
+    assert shown[1]["properties"]["b"] is hiding["properties"]["b"]
+    assert shown[1]["properties"]["a"] == {"description": "<U+200B>"}
 
 
 @pytest.mark.requirement("proxy.lists.bytes")
