@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -119,6 +119,8 @@ class Upstream:
         self.session: UpstreamSession | None = None
         self.subscriptions: Subscriptions | None = None
         self.places = None if entry.max_concurrent is None else Places(entry.max_concurrent)
+        self.prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] = _nothing_to_prepare
+        """Does what is heavy before a list is taken."""
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
@@ -214,13 +216,14 @@ class Upstream:
         began = time.perf_counter()
         read: set[Kind] = set()
 
-        def take(kind: Kind, items: list[Json]) -> None:
+        async def take(kind: Kind, items: list[Json]) -> None:
             read.add(kind)
+            await self.prepare(self, kind, items)
             self._take(kind, items)
             if kind is TOOLS:
                 self._set_connected()
 
-        await read_lists(session, KINDS, self.entry.list_timeout / 1000, take)
+        await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
         for kind in KINDS:
             if kind not in read:
                 self._take(kind, [])
@@ -254,25 +257,28 @@ class Upstream:
             group.cancel_scope.cancel()
 
     async def _list_again(self, session: UpstreamSession) -> None:
-        pause, read = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS
+        pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
-            # A burst of changes is one more listing.
-            await anyio.sleep(pause)
+            # A burst of changes is one more listing; and reading lists takes no more than half of the time.
+            await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
             stale, self._stale = self._stale, set()
             kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
+            began = anyio.current_time()
             try:
-                await read_lists(session, kinds, self.entry.list_timeout / 1000, self._take_again)
+                await read_lists(session, kinds, self.entry.list_timeout / 1000, self._take_again, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
                 logger.warning("upstream %s did not tell its changed lists", self.alias)
             except ConnectionLostError:
                 return
             read = anyio.current_time()
+            took = read - began
 
-    def _take_again(self, kind: Kind, items: list[Json]) -> None:
+    async def _take_again(self, kind: Kind, items: list[Json]) -> None:
+        await self.prepare(self, kind, items)
         # Passed on also where the list is the same: what is listed may have changed in what is not listed.
         self.offer.lists[kind.field] = items
         self._changed(self, kind, True)
@@ -307,6 +313,8 @@ class Upstream:
             if era.instructions:
                 facts["instructions"] = era.instructions
         facts |= {kind.field: len(self.offer.of(kind)) for kind in KINDS}
+        if self.offer.cut:
+            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
         return facts
 
     def _set_failed(self, state: UpstreamState, reason: str) -> None:
@@ -356,6 +364,10 @@ class Upstream:
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {self.alias} is not available now (state {standing.state}{why}). {what_next}",
         )
+
+
+async def _nothing_to_prepare(_upstream: Upstream, _kind: Kind, _items: list[Json]) -> None:
+    """Where nobody publishes what is listed."""
 
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (

@@ -58,11 +58,15 @@ class Definitions:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Known] = {}
 
-    def note(self, alias: str, definitions: Iterable[Mapping[str, Any]]) -> None:
-        """Take in what an upstream lists now; changes are told in the log."""
+    def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
+        """Take in what an upstream lists now; changes are told in the log.
+
+        Args:
+            alias: The upstream.
+            digests: Of each tool its name, and the digest of what it is.
+        """
         changed: list[str] = []
-        for definition in definitions:
-            name, now = definition["name"], _digest(definition)
+        for name, now in digests:
             known = self._known.setdefault((alias, name), Known(now, now))
             if known.now != now:
                 known.now = now
@@ -85,6 +89,7 @@ class Definitions:
         self._known = {key: known for key, known in self._known.items() if key[0] != alias}
 
 
-def _digest(definition: Mapping[str, Any]) -> str:
+def digest_of(definition: Mapping[str, Any]) -> str:
+    """What tells whether models would be told the same of a tool."""
     told = {key: definition[key] for key in _WATCHED if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -32,6 +32,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         call: Sends the call.
         known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
             what it is now, and stays that when the upstream changes it.
+        shown: The definition with texts that hide nothing, where that is known.
     """
 
     kind = Kind.OTHER
@@ -45,13 +46,14 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         trusted: bool,
         call: UpstreamCall,
         known: Known | None = None,
+        shown: Mapping[str, Any] | None = None,
     ) -> None:
         self.alias = alias
         self.upstream_name: str = definition["name"]
         self.name = exposed_name
         full = full_name(alias, self.upstream_name)
         self.aliases = () if full == exposed_name else (full,)
-        self._shown = with_visible_texts(definition)
+        self._shown = with_visible_texts(definition) if shown is None else shown
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
         self.definition = definition
@@ -78,6 +80,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def __hash__(self) -> int:
         """By name; definitions are not hashable."""
         return hash(self.name)
+
+    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: Known, *, trusted: bool) -> bool:
+        """Whether one that is made of all this would be the same."""
+        is_same = self.definition is definition and self._call is call and self._trusted == trusted
+        return is_same and self._known is known and self._digest == known.now
 
     @property
     def rule_names(self) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class UpstreamPool:
         self._starter: BrokeredStarter | None = None
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
+        self._calls: dict[str, tuple[Upstream, UpstreamCall]] = {}
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
         self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
@@ -122,6 +123,7 @@ class UpstreamPool:
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
         upstream = Upstream(alias, entry, self._changed, self._updated)
+        upstream.prepare = self._prepare
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 
@@ -271,11 +273,18 @@ class UpstreamPool:
     def _is_parked(self, session: UpstreamSession) -> bool:
         return self.is_parked(session)
 
+    async def _prepare(self, upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
+        if kind is TOOLS:
+            await self.catalog.prepare(upstream.alias, items)
+
     def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
         if self.by_alias(upstream.alias) is not upstream:
             return
         if kind is TOOLS:
-            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), self._call_of(upstream))
+            known = self._calls.get(upstream.alias)
+            if known is None or known[0] is not upstream:
+                known = self._calls[upstream.alias] = (upstream, self._call_of(upstream))
+            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), known[1])
         self.on_offer(kind, is_said)
 
 

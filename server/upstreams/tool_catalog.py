@@ -11,6 +11,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.definitions import Definitions
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool, UpstreamCall
 from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
+from server.upstreams.prepared import PreparedTools
 from server.upstreams.spelling import full_name, rule_name
 from tools.permissions.tool_names import BETWEEN
 from tools.registry import ToolRegistry
@@ -48,6 +49,10 @@ class ToolCatalog:
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, _Offer] = {}
         self._known = Definitions()
+        self._prepared = PreparedTools()
+        self._made: dict[Origin, DiscoveredMCPTool] = {}
+        self._named: tuple[list[Listed], set[str]] | None = None
+        """What the names of now were made of."""
         self._is_publishing = False
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
 
@@ -66,9 +71,19 @@ class ToolCatalog:
         for alias in gone:
             self._offers.pop(alias, None)
             self._known.forget(alias)
+            self._prepared.forget(alias)
         for alias in gone:
             self._registry.replace_source(alias, ())
         self._publish()
+
+    async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
+        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile.
+
+        Args:
+            alias: The upstream.
+            definitions: All its tools.
+        """
+        await self._prepared.prepare(alias, definitions)
 
     def set_listed(self, alias: str, definitions: Iterable[Definition], call: UpstreamCall) -> None:
         """Publish what an upstream lists now, in place of what it listed before.
@@ -85,7 +100,7 @@ class ToolCatalog:
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
             if is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
-        self._known.note(alias, kept.values())
+        self._known.note(alias, ((name, self._prepared.of(alias, each).digest) for name, each in kept.items()))
         self._offers[alias] = _Offer(kept, call)
         self._publish()
 
@@ -107,8 +122,10 @@ class ToolCatalog:
         self._is_publishing = True
         try:
             self._name_all()
+            made: dict[Origin, DiscoveredMCPTool] = {}
             for alias, offer in self._offers.items():
-                self._registry.replace_source(alias, *self._tools(alias, offer))
+                self._registry.replace_source(alias, *self._tools(alias, offer, made))
+            self._made = made
         finally:
             self._is_publishing = False
 
@@ -117,7 +134,11 @@ class ToolCatalog:
             Listed(alias, tuple(self._listed(alias)), entry.prefix == "alias", entry.rename)
             for alias, entry in self._entries.items()
         ]
-        before, self.names = self.names, name_map(listed, self._registry.names_beside(self._entries), self._budget)
+        taken = self._registry.names_beside(self._entries)
+        if self._named == (listed, taken):
+            return
+        self._named = (listed, taken)
+        before, self.names = self.names, name_map(listed, taken, self._budget)
         told = set(before.hidden)
         fresh = [hidden for hidden in self.names.hidden if hidden not in told]
         for hidden in fresh[:MOST_TOLD]:
@@ -129,15 +150,30 @@ class ToolCatalog:
         offer = self._offers.get(alias)
         return offer.definitions if offer is not None else ()
 
-    def _tools(self, alias: str, offer: _Offer) -> tuple[Sequence[DiscoveredMCPTool], Sequence[DiscoveredMCPTool]]:
-        """The tools of one upstream that are listed, and those that are hidden."""
+    def _tools(
+        self, alias: str, offer: _Offer, made: dict[Origin, DiscoveredMCPTool]
+    ) -> tuple[Sequence[DiscoveredMCPTool], Sequence[DiscoveredMCPTool]]:
+        """The tools of one upstream that are listed, and those that are hidden; a tool that is the same stays.
+
+        Args:
+            alias: The upstream.
+            offer: What it lists.
+            made: Takes all of them.
+        """
         trusted = self._entries[alias].trust
         published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
         listed: list[DiscoveredMCPTool] = []
         unlisted: list[DiscoveredMCPTool] = []
         for name, definition in offer.definitions.items():
-            exposed = published.get(Origin(alias, name))
+            origin = Origin(alias, name)
+            exposed = published.get(origin)
             called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
-            tool = DiscoveredMCPTool(alias, called, definition, trusted=trusted, call=offer.call, known=known)
+            tool = self._made.get(origin)
+            if tool is None or tool.name != called or not tool.is_of(definition, offer.call, known, trusted=trusted):
+                shown = self._prepared.of(alias, definition).shown
+                tool = DiscoveredMCPTool(
+                    alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
+                )
+            made[origin] = tool
             (unlisted if exposed is None else listed).append(tool)
         return listed, unlisted

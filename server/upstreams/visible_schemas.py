@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -44,12 +45,13 @@ def with_visible_form(schema: Any) -> Any:
     """
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
-    if isinstance(fields, dict):
-        named = cast("dict[str, Any]", fields)
-        for name, field_ in named.items():
-            if isinstance(field_, dict):
-                named[name] = _field(name, cast("dict[str, Any]", field_))
-    return cast("Any", shown)
+    if not isinstance(fields, dict):
+        return cast("Any", shown)
+    named = {
+        name: _field(name, cast("dict[str, Any]", each)) if isinstance(each, dict) else each
+        for name, each in cast("dict[str, Any]", fields).items()
+    }
+    return {**cast("dict[str, Any]", shown), "properties": named}
 
 
 def _field(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -65,10 +67,19 @@ def _schema(schema: Any, depth: int) -> Any:
     if depth == 0:
         return schema
     if isinstance(schema, list):
-        return [_schema(item, depth - 1) for item in cast("list[Any]", schema)]
+        items = cast("list[Any]", schema)
+        return _itself(items, [_schema(item, depth - 1) for item in items])
     if not isinstance(schema, dict):
         return schema
-    return {key: _keyword(key, value, depth) for key, value in cast("dict[str, Any]", schema).items()}
+    keywords = cast("dict[str, Any]", schema)
+    return _itself(keywords, {key: _keyword(key, value, depth) for key, value in keywords.items()})
+
+
+def _itself(before: dict[str, Any] | list[Any], shown: dict[str, Any] | list[Any]) -> Any:
+    """What nothing hides in stays the very same object: ten thousand tools are not there twice."""
+    olds = before.values() if isinstance(before, dict) else before
+    news = shown.values() if isinstance(shown, dict) else shown
+    return before if all(map(operator.is_, olds, news)) else shown
 
 
 def _keyword(key: str, value: Any, depth: int) -> Any:
@@ -79,5 +90,6 @@ def _keyword(key: str, value: Any, depth: int) -> Any:
     if key in _VALUES:
         return value
     if key in _MAPS and isinstance(value, dict):
-        return {name: _schema(each, depth - 1) for name, each in cast("dict[str, Any]", value).items()}
+        named = cast("dict[str, Any]", value)
+        return _itself(named, {name: _schema(each, depth - 1) for name, each in named.items()})
     return _schema(value, depth - 1)

@@ -2,8 +2,9 @@
 
 python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
 
-What is `silent` is not answered. With `after`, a file, nothing is said before that file is there. With `tale`, each
-method that it is sent is a line of that file. What `deafens` it is the last thing that it reads.
+Of `filled` it lists so many tools more, each with a description of so many bytes. What is `silent` is not answered.
+With `after`, a file, nothing is said before that file is there. With `tale`, each method that it is sent is a line of
+that file. What `deafens` it is the last thing that it reads.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ def say(message: dict[str, Any]) -> None:
 
 
 def main(orders: dict[str, Any]) -> None:
+    count, size = orders.get("filled", (0, 0))
+    filled = [{"name": f"t{n}", "description": "d" * size, "inputSchema": {"type": "object"}} for n in range(count)]
+    orders["tools"] = [*orders.get("tools", ()), *filled]
     while "after" in orders and not Path(orders["after"]).exists():
         time.sleep(0.005)
     for line in sys.stdin:

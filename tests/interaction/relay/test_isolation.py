@@ -194,7 +194,7 @@ async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobo
         served.client("handshake", "bob") as bob,
     ):
         async with anyio.create_task_group() as calls:
-            calls.start_soon(ada.call, "up__echo", {})
+            calls.start_soon(ada.call, "up__echo", dict[str, Any]())
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
             calls.cancel_scope.cancel()
         await until(lambda: "cancelled" in tale.read_text())

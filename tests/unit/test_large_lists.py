@@ -1,0 +1,144 @@
+"""Large lists of upstreams: read in pieces, looked at once, and no longer than clients can take."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.listing import TOOLS, Kind, Offer, read_lists
+from server.upstreams.session import UpstreamSession
+from server.upstreams.tool_catalog import ToolCatalog
+from server.upstreams.visible_schemas import with_visible_texts
+from tests.interaction.relay.clients import listing, proxied
+from tests.unit.test_tool_catalog import unreachable
+from tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+
+MANY = 2_000
+
+SCHEMA: Json = {"type": "object", "properties": {f"p{n}": {"type": "string", "description": "d"} for n in range(10)}}
+
+
+class Era:
+    """Of a session."""
+
+    version = "2025-11-25"
+
+    def announces(self, capability: str) -> bool:
+        return capability == "tools"
+
+
+class Session:
+    """A session whose upstream answers at once."""
+
+    alias = "up"
+    era = Era()
+
+    def __init__(self, tools: list[Json]) -> None:
+        self.tools = tools
+
+    async def request(self, method: str, params: Json) -> Json:
+        del method, params
+        return json.loads(json.dumps({"tools": self.tools}))
+
+
+async def read(tools: list[Json], offer: Offer) -> list[Json]:
+    """What is taken of a list."""
+
+    async def take(kind: Kind, items: list[Json]) -> None:
+        offer.lists[kind.field] = items
+
+    await read_lists(cast("UpstreamSession", Session(tools)), (TOOLS,), 30, take, offer)
+    return offer.of(TOOLS)
+
+
+def tools_of(count: int, description: str) -> list[Json]:
+    return [{"name": f"t{n}", "description": description, "inputSchema": SCHEMA} for n in range(count)]
+
+
+async def turns_during(work: Any) -> int:
+    """How many turns somebody else has while something is done."""
+    turns = 0
+    async with anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await anyio.lowlevel.checkpoint()
+
+        tasks.start_soon(wait)
+        await work
+        tasks.cancel_scope.cancel()
+    return turns
+
+
+@pytest.mark.requirement("proxy.lists.pieces")
+async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared() -> None:
+    offer, catalog = Offer(), ToolCatalog(ToolRegistry(), 48)
+    assert await turns_during(read(tools_of(MANY, "d"), offer)) > 8
+    assert len(offer.of(TOOLS)) == MANY
+    assert await turns_during(catalog.prepare("up", offer.of(TOOLS))) > 8
+
+
+@pytest.mark.requirement("proxy.lists.same")
+async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
+    offer, registry = Offer(), ToolRegistry()
+    catalog = ToolCatalog(registry, 48)
+    catalog.configure({"up": UpstreamSettings(command="x")})
+
+    async def publish(tools: list[Json]) -> list[Any]:
+        items = await read(tools, offer)
+        await catalog.prepare("up", items)
+        catalog.set_listed("up", items, unreachable)
+        return [registry.get_tool(f"up__{tool['name']}") for tool in tools]
+
+    number = {"name": "t2", "inputSchema": {"type": "object", "default": 1}}
+    before = await publish([*tools_of(2, "d"), number])
+    changed = [
+        *tools_of(1, "d"),
+        *tools_of(2, "other")[1:],
+        {**number, "inputSchema": {"type": "object", "default": True}},
+    ]
+    now = await publish(changed)
+    assert [old is new for old, new in zip(before, now, strict=True)] == [True, False, False]
+    assert [tool.definition for tool in now] == changed
+    assert [tool.description for tool in now[:2]] == ["d", "other"]
+
+
+@pytest.mark.requirement("proxy.lists.same")
+def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
+    plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
+    hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}
+    shown = [with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)]
+    assert shown[0] is plain
+    assert shown[1]["properties"]["b"] is hiding["properties"]["b"]
+    assert shown[1]["properties"]["a"] == {"description": "<U+200B>"}
+
+
+@pytest.mark.requirement("proxy.lists.bytes")
+async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "server.upstreams")
+    servers = {"long": listing("long", filled=[20, 1 << 20]), "short": listing("short", filled=[20, 1 << 10])}
+    settings = {"tools": {"builtIn": True}}
+    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
+        listed = await client.listed("tools")
+        (content,) = (await client.request("resources/read", {"uri": "coretools://upstreams"}))["contents"]
+    assert len([name for name in listed if name.startswith("long__")]) == 15
+    assert len([name for name in listed if name.startswith("short__")]) == 20
+    told = {each["alias"]: each for each in json.loads(content["text"])["upstreams"]}
+    assert (told["long"]["tooLong"], told["long"]["tools"]) == (["tools"], 15)
+    assert "tooLong" not in told["short"]
+    assert [record.getMessage() for record in caplog.records if "is longer than" in record.getMessage()] == [
+        "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others are left out"
+    ]
