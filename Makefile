@@ -7,6 +7,10 @@ INSTALLED := $(VENV)/.installed
 PIP := $(PY) -m pip --disable-pip-version-check
 PYTEST_ARGS :=
 
+# Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
+# before it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-long check format bench clean
 .DEFAULT_GOAL := help
 
@@ -22,12 +26,13 @@ help:
 demo: $(INSTALLED)
 	@$(PY) -P docs/demo/run.py
 
-# More workers than cores, because most tests wait for a process of their own to start or to end.
+# More workers than cores, because most tests wait for a process of their own to start or to end. `worksteal` gives
+# each worker neighbours, which share servers.
 # A backend that cannot start here shows up as a skipped test whose reason begins with "not run:"; so do the tests of
 # the conformance suite where the registries it comes from cannot be reached.
 test: $(INSTALLED)
 	-@$(PY) -P tests/conformance/fetch.py
-	$(PY) -m pytest -q -rs -n 4 -m 'not long' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -rs -n 4 --dist worksteal -m 'not long' $(PYTEST_ARGS)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)

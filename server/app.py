@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from server.announcements import Announcements
@@ -30,6 +30,7 @@ from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.file_features import FileFeatures
 from server.guarded_settings import audit_file
+from server.listening import ListenBus
 from server.live_settings import LiveSettings, has_other_rules
 from server.memory_resources import MemoryResources
 from server.parameter_headers import ParameterHeaders
@@ -107,13 +108,14 @@ class App:
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        self._bus = InMemorySubscriptionBus()
+        self._bus = ListenBus()
         self._announcements = Announcements(self._bus, self.clients.sessions)
         self.proxy = self._build_proxy(served_over)
         self.pool = self.proxy.pool
         self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
         self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
         self._tasks: TaskGroup | None = None
+        self._is_started = False
         self._contexts = Contexts(
             clients=self.clients,
             workspaces=self._workspaces,
@@ -146,6 +148,7 @@ class App:
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
                 own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
+                why_denied=self._policy.why_server_not_offered,
                 before=self._before,
                 bus=self._bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
@@ -184,7 +187,7 @@ class App:
     async def running(self) -> AsyncGenerator[None]:
         """Hold what outlives a request: the upstreams' owner tasks and background questions."""
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
+            self._tasks, self._is_started = tasks, False
             try:
                 yield
             finally:
@@ -203,7 +206,8 @@ class App:
         Args:
             ctx: The client's request; upstreams are told what the one client over stdio can do.
         """
-        if self._tasks is not None:
+        if self._tasks is not None and not self._is_started:
+            self._is_started = True
             self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self.live.start(self._tasks)
@@ -212,7 +216,10 @@ class App:
         self._commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
-        if has_other_rules(before.settings, now.settings):
+        has_rules = has_other_rules(before.settings, now.settings)
+        if has_rules or before.upstreams != now.upstreams:
+            self.proxy.settings_changed()
+        if has_rules:
             self._workspaces.rebuild()
             self._tools_changed()
 

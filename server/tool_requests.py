@@ -139,7 +139,7 @@ class ToolRequests:
         """
         client = self.contexts.client(ctx)
         exchange = self.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
-        await self.delivery.pool.wait_for_first_attempt(owner)
+        owner = await self.delivery.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
         confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
         if exchange.is_resumed:

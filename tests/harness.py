@@ -79,7 +79,12 @@ Wire = AbstractAsyncContextManager[Streams]
 
 
 def stdio_upstream(**more: Any) -> dict[str, Any]:
-    """A settings entry for the honest test upstream over stdio."""
+    """A settings entry for the honest test upstream over stdio, which starts at once."""
+    return {"command": sys.executable, "args": ["-S", str(PEERS / "plain_upstream.py")], **more}
+
+
+def sdk_upstream(**more: Any) -> dict[str, Any]:
+    """A settings entry for the same tools in a server of the SDK, which takes most of a second to start."""
     return {"command": sys.executable, "args": [str(PEERS / "upstream.py")], **more}
 
 

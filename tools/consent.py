@@ -65,7 +65,7 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
             "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
             "Write what is long to a file with write_file (a command to a script) and name that, or split it."
         )
-    fingerprint = _fingerprint(tool.name, arguments, shown)
+    fingerprint = _fingerprint(tool, arguments, shown)
     # Who is asked for an answer and not for consent needs no reason.
     reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
     return Question(description, shown, fingerprint, judged.choices, reason)
@@ -92,6 +92,19 @@ def require_consent(judged: Judgement, answer: Answer | Unavailable) -> None:
         raise ExecutionDeniedError(" ".join(filter(None, said)))
     if answer.decision is Decision.DENY:
         raise ExecutionDeniedError(_refusal(judged, answer))
+
+
+def require_current(tool: BaseTool[Any]) -> None:
+    """Go on only if consent is still for what would be called.
+
+    Raises:
+        ExecutionDeniedError: The tool has become another one while a person was asked about it.
+    """
+    if why := tool.why_outdated():
+        raise ExecutionDeniedError(
+            f"The consent is for the tool as it was when it was asked for, and {why}, so nothing was done. "
+            "Look at what the tool is now; if you still want it, call it again: the user is then asked about that."
+        )
 
 
 def refusal_of(permission: Permission) -> str:
@@ -155,9 +168,10 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             )
 
 
-def _fingerprint(tool: str, arguments: Mapping[str, Any], details: ConfirmationDetails) -> str:
-    """Binds an answer to one action: the tool, its arguments, and the state of the world the details show."""
-    canonical = json.dumps([tool, arguments, details.state], sort_keys=True, separators=(",", ":"), default=str)
+def _fingerprint(tool: BaseTool[Any], arguments: Mapping[str, Any], details: ConfirmationDetails) -> str:
+    """Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show."""
+    action = [tool.name, tool.version, arguments, details.state]
+    canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 

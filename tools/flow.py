@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tools.audit import Audit, AuditEntry
-from tools.consent import Judgement, question_of, refusal_of, require_consent
+from tools.consent import Judgement, question_of, refusal_of, require_consent, require_current
 from tools.contract.base import BaseTool
 from tools.contract.blocking import run_blocking
 from tools.contract.confirmation import Answer, Channel, Confirmer, Pending, Question, Unavailable
@@ -116,11 +116,9 @@ class Flow:
     ) -> tuple[Permission | None, Sequence[Subject]]:
         """Step 4: the verdict for which the tool need not be asked, if there is one, and what the call touches."""
         client, workspace = context.client, context.workspace
-        permission = self.policy.judge_tool(tool, client.approval_mode)
-        if permission is not None:
+        permission, is_settled = self.policy.judge_alone(tool, client, workspace)
+        if is_settled:
             return permission, ()
-        if not self.policy.needs_subjects(tool, client):
-            return self.policy.judge_subjects(tool, (), client, workspace), ()
 
         def look() -> tuple[Permission | None, Sequence[Subject]]:
             subjects = tool.subjects(params, context)
@@ -167,13 +165,14 @@ class Flow:
         """Take an answer: record it, whatever it is, and let what it allows beyond this call count from now on.
 
         Raises:
-            ExecutionDeniedError: It is no consent.
+            ExecutionDeniedError: It is no consent, or none to what the tool is now.
         """
         remembered: Remembered | None = None
         try:
             require_consent(judged, answer)
             if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
                 judged.tool.consented(context.client.key)
+            require_current(judged.tool)
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             if choice is not None and choice.rules:
                 remembered = await remember(choice, context.client, self.policy, self.keeper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -54,15 +54,16 @@ class LineSplitter:
         self._head: bytes | None = None
         self._oversized: list[bytes] = []
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take in bytes; yield the lines that are complete, without blank ones."""
+    def feed(self, data: bytes) -> Sequence[bytes]:
+        """Take in bytes; the lines that are complete, without blank ones."""
+        if not self._pieces and data.find(b"\n") == len(data) - 1 < self.max_bytes:
+            line = data[:-1]  # one whole line, as nearly always
+            return (line,) if line and not line.isspace() else ()
         *complete, rest = data.split(b"\n")
         lines = [self._complete(piece) for piece in complete]
         if rest:
             self._add(rest)
-        for line in lines:
-            if line and not line.isspace():
-                yield line
+        return [line for line in lines if line and not line.isspace()]
 
     def take_oversized(self) -> list[bytes]:
         """The ends of the lines that were too long, since the last time."""

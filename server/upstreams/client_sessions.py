@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
-from server.upstreams.connection import Audience, Upstream, failure_of
+from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
 from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
 from server.upstreams.peer import Json
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0
 """A session that was not used for so long is closed."""
-
-Key = tuple[str, int, str]
 
 
 @dataclass(slots=True)
@@ -53,13 +51,13 @@ class _OfOneClient:
     """Brings what is said in a session of one client to it alone; changed lists are for all."""
 
     upstream: Upstream
-    connection: int
+    whose: SessionKey
 
     def list_changed(self, kind: str) -> None:
         self.upstream.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
-        self.upstream.resource_updated(uri, self.connection)
+        self.upstream.resource_updated(uri, self.whose)
 
 
 class ClientSessions:
@@ -88,7 +86,7 @@ class ClientSessions:
         self._tasks = tasks
         self._starter = starter
         self._is_parked = is_parked
-        self._held: dict[Key, _Held] = {}
+        self._held: dict[SessionKey, _Held] = {}
         self._may_shake_hands = True
 
     def __len__(self) -> int:
@@ -103,16 +101,17 @@ class ClientSessions:
         upstream = self._upstream
         if self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key:
             return upstream.connected_session()
-        key = _key(exchange) if self._held else None
+        key = key_of(exchange) if self._held else None
         held = self._live(key) if key is not None else None
         if held is None:
             catalog = upstream.connected_session()
             if self._shares(exchange, catalog):
                 return catalog
-            held = self._open(_key(exchange), exchange, catalog)
+            held = self._open(key_of(exchange), exchange, catalog)
         elif not upstream.is_connected:
             upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
-        await held.ready.wait()
+        if not held.ready.is_set():
+            await held.ready.wait()
         held.last_used = anyio.current_time()
         if held.session is None:
             raise ToolError(
@@ -122,7 +121,7 @@ class ClientSessions:
             )
         return held.session
 
-    def _live(self, key: Key) -> _Held | None:
+    def _live(self, key: SessionKey) -> _Held | None:
         """A client's own session, or the attempt to open it, if there is one that has not ended."""
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
@@ -138,7 +137,7 @@ class ClientSessions:
         # Without a handshake a remote server keeps nothing by connection.
         return catalog.era.is_modern and way is not None and way.name != "stdio"
 
-    def _open(self, key: Key, exchange: Exchange, catalog: UpstreamSession) -> _Held:
+    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
@@ -189,7 +188,7 @@ class ClientSessions:
         self._close(taken[-1])
         return True
 
-    def _is_idle(self, key: Key) -> bool:
+    def _is_idle(self, key: SessionKey) -> bool:
         session = self._held[key].session
         return session is not None and self._is_unused(session)
 
@@ -202,12 +201,12 @@ class ClientSessions:
             return Wanted(is_modern=False)
         return Wanted(catalog.era.is_modern, is_only=True)
 
-    async def _own(self, key: Key, held: _Held, way: Way, options: SessionOptions) -> None:
+    async def _own(self, key: SessionKey, held: _Held, way: Way, options: SessionOptions) -> None:
         """Hold one session until it is lost, idle, or not wanted any more."""
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                listener = _OfOneClient(self._upstream, key[1])
+                listener = _OfOneClient(self._upstream, key)
                 async with open_session(way.reach, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
@@ -241,7 +240,7 @@ class ClientSessions:
                     break
             group.cancel_scope.cancel()
 
-    def _close(self, key: Key) -> None:
+    def _close(self, key: SessionKey) -> None:
         held = self._held.pop(key, None)
         if held is not None:
             held.closing.set()
@@ -259,12 +258,12 @@ class ClientSessions:
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
         """Those that a client uses: its own, or the one that lists where all share that."""
-        own = [held.session for key, held in self._held.items() if key == _key(exchange)]
+        own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
-def _key(exchange: Exchange) -> Key:
+def key_of(exchange: Exchange) -> SessionKey:
     """A client with one connection and one set of capabilities: both were told to the upstream."""
     return exchange.client_key, id(exchange.connection), _canonical(exchange.capabilities)
 

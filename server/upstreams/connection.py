@@ -6,6 +6,7 @@ while it is down, an answer at once that tells its state.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -58,6 +59,11 @@ SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
+SessionKey = tuple[str, int, str]
+"""A client with one connection and one set of capabilities, which has sessions of its own."""
+
+_SERIALS = itertools.count(1)
+
 _KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
 
@@ -87,7 +93,7 @@ class Upstream:
         alias: Its name in our configuration, part of every published name.
         entry: How to reach it and what of it to publish.
         changed: Told which of its lists may be other ones now, and whether clients should hear of it.
-        resource_updated: Told of a changed resource by its URI, and of the only connection of a client that is meant.
+        resource_updated: Told of a changed resource by its URI, and in whose own session it was said, if in one.
     """
 
     def __init__(
@@ -95,10 +101,12 @@ class Upstream:
         alias: str,
         entry: UpstreamSettings,
         changed: Callable[[Upstream, Kind, bool], None],
-        resource_updated: Callable[[Upstream, str, int | None], None],
+        resource_updated: Callable[[Upstream, str, SessionKey | None], None],
     ) -> None:
         self.alias = alias
         self.entry = entry
+        self.serial = next(_SERIALS)
+        """Tells it from what was reached under the same alias before the entry was changed."""
         self.standing = Standing()
         self.offer = Offer()
         self.known = anyio.Event()
@@ -274,9 +282,14 @@ class Upstream:
         self._stale.add(kind)
         self._news.set()
 
-    def resource_updated(self, uri: str, connection: int | None = None) -> None:
-        """A resource that was subscribed to has changed."""
-        self._resource_updated(self, uri, connection)
+    def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:
+        """A resource that was subscribed to has changed.
+
+        Args:
+            uri: Its URI.
+            whose: The only client that is meant, since that was said in a session of its own.
+        """
+        self._resource_updated(self, uri, whose)
 
     @property
     def announces_resources(self) -> bool:

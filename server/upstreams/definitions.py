@@ -1,4 +1,4 @@
-"""What tools of upstreams say of themselves: shown so that nothing hides in it, and watched for changes.
+"""What tools of upstreams say of themselves, watched for changes.
 
 A server that was looked at when it was new may tell models something else later. So a changed definition is asked about
 once more, whatever was allowed before.
@@ -7,54 +7,49 @@ once more, whatever was allowed before.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from tools.display import visible, visible_line
+from tools.display import visible_line
 
 logger = logging.getLogger(__name__)
 
 MOST_TOLD = 20
 """Changed tools that one change of a list tells of in the log (ours)."""
 
-DEEPEST = 64
-"""How deep a schema is looked into (ours)."""
-
 _WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")
 """What models are told of a tool."""
 
-_TEXTS = frozenset({"title", "description", "$comment"})
-_VALUES = frozenset({"const", "default", "enum", "examples"})
-"""Keywords of JSON Schema whose values are data."""
-
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords of JSON Schema with a schema for each name."""
+_SERIALS = itertools.count(1)
 
 
 @dataclass(slots=True)
 class Known:
-    """A tool in this run.
+    """A tool in this run. What it is, or was, is told by digests of its definitions.
 
     Args:
         first: What it was when it was first listed.
-        now: What it is now.
+        now: What it is now; empty once its entry is not used any more.
+        serial: Tells it from a tool of the same name whose server is reached in another way.
     """
 
     first: str
     now: str
+    serial: int = field(default_factory=_SERIALS.__next__)
     _agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def is_new_to(self, client_key: str) -> bool:
-        """Whether it has changed, and this client has not agreed to what it is now."""
-        return self.now != self.first and (client_key, self.now) not in self._agreed
+    def is_new_to(self, client_key: str, digest: str) -> bool:
+        """Whether this is not what it was at first, and this client has not agreed to it."""
+        return digest != self.first and (client_key, digest) not in self._agreed
 
-    def agree(self, client_key: str) -> None:
-        """The person behind a client has agreed to what it is now."""
-        if self.now != self.first:
-            self._agreed.add((client_key, self.now))
+    def agree(self, client_key: str, digest: str) -> None:
+        """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
+        if client_key and digest != self.first:
+            self._agreed.add((client_key, digest))
 
 
 class Definitions:
@@ -84,44 +79,12 @@ class Definitions:
 
     def forget(self, alias: str) -> None:
         """The operator has changed the entry: it may be another server now."""
+        for (owner, _), known in self._known.items():
+            if owner == alias:
+                known.now = ""
         self._known = {key: known for key, known in self._known.items() if key[0] != alias}
 
 
 def _digest(definition: Mapping[str, Any]) -> str:
     told = {key: definition[key] for key in _WATCHED if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition in which every character of its titles and descriptions is seen; values stay as they are."""
-    shown = dict(definition)
-    for key in ("title", "description"):
-        if isinstance(text := shown.get(key), str):
-            shown[key] = visible(text)
-    annotations: Any = shown.get("annotations")
-    if isinstance(annotations, dict) and isinstance(title := cast("dict[str, Any]", annotations).get("title"), str):
-        shown["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
-    for key in ("inputSchema", "outputSchema"):
-        if key in shown:
-            shown[key] = _schema(shown[key], DEEPEST)
-    return shown
-
-
-def _schema(schema: Any, depth: int) -> Any:
-    if depth == 0:
-        return schema
-    if isinstance(schema, list):
-        return [_schema(item, depth - 1) for item in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _keyword(key, value, depth) for key, value in cast("dict[str, Any]", schema).items()}
-
-
-def _keyword(key: str, value: Any, depth: int) -> Any:
-    if key in _TEXTS and isinstance(value, str):
-        return visible(value)
-    if key in _VALUES:
-        return value
-    if key in _MAPS and isinstance(value, dict):
-        return {name: _schema(each, depth - 1) for name, each in cast("dict[str, Any]", value).items()}
-    return _schema(value, depth - 1)

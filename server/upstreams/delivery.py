@@ -5,22 +5,26 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp.shared.exceptions import MCPError
+from anyio.abc import TaskGroup
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
+from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.links import with_links
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import is_result_of_call, to_protocol_error, told_to_models
+from server.upstreams.relayed import as_protocol_error, is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
+from server.upstreams.side_by_side import side_by_side
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
@@ -30,6 +34,15 @@ logger = logging.getLogger(__name__)
 
 _OF_ROUNDS = frozenset({"requestState", "inputResponses"})
 """What belongs to a round with us."""
+
+STALE: Json = {
+    "code": types.INVALID_PARAMS,
+    "message": (
+        "The requestState is not valid: it is forged, too old, used already, belongs to another request, or what it "
+        "belongs to has changed since. Send the request again without it."
+    ),
+}
+"""What a client is told whose state cannot be gone on with."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the limit is ours."""
@@ -82,11 +95,7 @@ class Delivery:
         try:
             return self._relay.resumed(method, exchange)
         except StaleStateError:
-            message = (
-                "The requestState is not valid: it is forged, too old, used already, or belongs to another request. "
-                "Send the request again without it."
-            )
-            raise MCPError(types.INVALID_PARAMS, message) from None
+            raise as_protocol_error(STALE) from None
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
         """The session in which a client's requests are brought to an upstream.
@@ -95,7 +104,7 @@ class Delivery:
             ToolError: There is no connection.
         """
         sessions = self.pool.sessions_with(upstream)
-        if sessions is None:
+        if sessions is None or self.pool.by_alias(upstream.alias) is not upstream:
             raise upstream.unavailable()
         return await sessions.of(exchange)
 
@@ -111,19 +120,22 @@ class Delivery:
         Raises:
             MCPError: It failed.
         """
+        request = Request(method, _own(exchange, named), _patience(upstream), target=str(upstream.serial))
         try:
-            return await self._brought(upstream, Request(method, _own(exchange, named), _patience(upstream)), exchange)
+            return await self._brought(upstream, request, exchange)
+        except StaleStateError:
+            raise as_protocol_error(STALE) from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise to_protocol_error(error, upstream.alias) from None
 
     async def call(
-        self, upstream: Upstream, definition: Mapping[str, Any], arguments: Mapping[str, Any], context: ToolContext
+        self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult:
         """Call a tool.
 
         Args:
             upstream: Whose it is.
-            definition: The tool as the upstream lists it.
+            tool: The tool.
             arguments: As they came.
             context: Of the call.
 
@@ -132,14 +144,18 @@ class Delivery:
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
-        exchange, name = context.exchange, definition["name"]
+        exchange, definition, name = context.exchange, tool.definition, tool.upstream_name
         named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
         headers = mcp_param_headers(repeated, arguments) if (repeated := self._repeated(definition)) else None
-        request = Request("tools/call", _own(exchange, named), _patience(upstream), headers)
+        target = f"{upstream.serial} {tool.version}"
+        request = Request("tools/call", _own(exchange, named), _patience(upstream), headers, target=target)
         try:
             result = await self._brought(upstream, request, exchange)
             if not is_result_of_call(result):
                 raise UnusableAnswerError("what it sent is no result of a tool")
+        except StaleStateError:
+            context.protocol_error.error = STALE
+            raise ToolError(ToolErrorType.MCP_TOOL_ERROR, STALE["message"]) from None
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_error.error = error.error
@@ -174,16 +190,15 @@ class Delivery:
             if not place.is_kept:
                 place.leave()
 
-    async def set_level(self, level: str, exchange: Exchange) -> None:
+    async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
         """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
         exchange.choose_level(level)
-        for upstream in self.pool.upstreams:
-            sessions = self.pool.sessions_with(upstream)
-            for session in sessions.opened_by(exchange) if sessions is not None else ():
-                try:
-                    await session.set_level(level)
-                except ConnectionLostError:
-                    continue
+
+        async def tell(session: UpstreamSession) -> None:
+            with suppress(ConnectionLostError):
+                await session.set_level(level)
+
+        await side_by_side(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
 
     def forget(self, client_key: str) -> None:
         """A client is gone: its sessions are closed and its parked calls cancelled."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from server.upstreams.definitions import Known, with_visible_texts
+from server.upstreams.definitions import Known
 from server.upstreams.origin import with_origin
 from server.upstreams.spelling import full_name, rule_name
+from server.upstreams.visible_schemas import with_visible_texts
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.context import ToolContext
@@ -16,9 +17,6 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
-
-UpstreamCall = Callable[[Mapping[str, Any], Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
-"""Sends a call: the tool as its upstream lists it, the arguments, and what the call acts in."""
 
 Arguments = Mapping[str, Any]
 
@@ -32,7 +30,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         definition: The tool as the upstream lists it, in wire shape.
         trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
         call: Sends the call.
-        known: What it was before, and who has agreed to what it is now; `None` for one that was never another.
+        known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
+            what it is now, and stays that when the upstream changes it.
     """
 
     kind = Kind.OTHER
@@ -55,8 +54,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self._shown = with_visible_texts(definition)
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
-        self._definition = definition
+        self.definition = definition
         self._known = known
+        self._digest = known.now if known is not None else ""
+        self.version = f"{known.serial}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._call = call
         claimed: Mapping[str, Any] = definition.get("annotations") or {}
@@ -71,7 +72,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return (
             isinstance(other, DiscoveredMCPTool)
             and (self.name, self._trusted) == (other.name, other._trusted)
-            and self._definition == other._definition
+            and self.definition == other.definition
         )
 
     def __hash__(self) -> int:
@@ -127,16 +128,24 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     def why_asked_anew(self, client_key: str) -> str:
         """Asked once more after the upstream has changed what models are told of it."""
-        if self._known is None or not self._known.is_new_to(client_key):
+        if self._known is None or not self._known.is_new_to(client_key, self._digest):
             return ""
         return (
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
         )
 
     def consented(self, client_key: str) -> None:
-        """What it is now counts as known."""
+        """This counts as known, whatever the upstream has made of it since."""
         if self._known is not None:
-            self._known.agree(client_key)
+            self._known.agree(client_key, self._digest)
+
+    def why_outdated(self) -> str:
+        """Outdated once its upstream has changed it, or is another one."""
+        if self._known is None or self._known.now == self._digest:
+            return ""
+        if not self._known.now:
+            return f"the operator has changed the entry of the server {self.alias} since"
+        return f"the server {self.alias} has changed this tool since (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         """Ask unless the operator trusts the server, and it is as it was."""
@@ -151,7 +160,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         """Send the call to the upstream."""
-        return await self._call(self._definition, params, context)
+        return await self._call(self, params, context)
+
+
+UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
+"""Sends a call: the tool, the arguments, and what the call acts in."""
 
 
 def _claimed_behaviour(claimed: Mapping[str, Any]) -> Behaviour:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import Any, Literal, cast
 
@@ -88,8 +89,14 @@ class Era:
 
 
 def our_name() -> Json:
-    """How we introduce ourselves to upstreams."""
-    return {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
+    """How we introduce ourselves."""
+    return {"name": "coretools-mcp", "version": _version()}
+
+
+@cache
+def _version() -> str:
+    """Our version; it is read from the disk."""
+    return metadata.version("coretools-mcp")
 
 
 async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:

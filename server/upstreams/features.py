@@ -7,37 +7,45 @@ and what nobody behind us has, goes on to our own handlers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
-from server.file_uris import FILE_TEMPLATE
+from server.listening import ListenBus
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
-from server.upstreams.listing import PROMPTS
+from server.upstreams.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
 from server.upstreams.names import Listed, NameMap, Origin, name_map
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, RelayError, as_mapping
 from server.upstreams.relayed import LISTS, finished, to_protocol_error
-from server.upstreams.routes import ResourceRoutes, Route, resource_routes
+from server.upstreams.routes import ResourceRoutes, Route, SharedUriError, resource_routes
 from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
+from server.upstreams.uri_templates import scheme_of
+from server.upstreams.visible_texts import item_with_visible_texts
 from server.upstreams.watching import TooManyWatchedError, Watching
 from tools.contract.errors import ToolError
+from tools.display import visible_line
+from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[RequestContext, CallNext], Awaitable[Any]]
 
-OWN_SCHEMES = ("memory:", "todo:", "coretools:")
-"""URIs of our own resources begin so, beside those of files, which others may have too."""
+OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})
+"""The schemes of our own resources."""
+
+MOST_NAMED = 5
+"""Servers that an error proposes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +61,8 @@ class Own:
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Whether a URI, or a template of URIs, is its own, so that no upstream gets it."""
-        return self.has_resources and (uri.startswith(OWN_SCHEMES) or uri == FILE_TEMPLATE)
+        """Whether a URI, or a template of URIs, is for it to answer, so that no upstream gets it."""
+        return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 class UpstreamFeatures:
@@ -66,6 +74,8 @@ class UpstreamFeatures:
         own: What is ours.
         budget: The most characters of a published name.
         before: Called before each request: starts what is started by the first one.
+        why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
+        bus: Reaches the clients of the 2026-07-28 revision that listen.
     """
 
     def __init__(
@@ -75,13 +85,20 @@ class UpstreamFeatures:
         own: Own,
         budget: int,
         before: Callable[[RequestContext], Awaitable[None]],
+        *,
+        why_denied: Callable[[str], str],
+        bus: ListenBus,
     ) -> None:
         self._delivery = delivery
         self._key_of = key_of
         self._own = own
+        self._why_denied = why_denied
+        self._bus = bus
+        self._tasks: TaskGroup | None = None
         self._budget = budget
         self._before = before
         self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
+        self._denied: Mapping[str, str] | None = None
         delivery.published = self._published
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
@@ -100,9 +117,18 @@ class UpstreamFeatures:
             "logging/setLevel": self._set_level,
         }
 
+    def start(self, tasks: TaskGroup) -> None:
+        """The upstreams are started.
+
+        Args:
+            tasks: Runs what is not waited for.
+        """
+        self._tasks = tasks
+        self.watching.start(tasks)
+
     def forget(self) -> None:
-        """What upstreams offer has changed."""
-        self._routes = self._prompts = None
+        """What upstreams offer, or the rules about them, have changed."""
+        self._denied = self._routes = self._prompts = None
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Answer a request, or let it go on."""
@@ -128,11 +154,11 @@ class UpstreamFeatures:
     async def _list_prompts(self, ctx: RequestContext, call_next: CallNext) -> Json:
         offered = {
             Origin(upstream.alias, prompt["name"]): prompt
-            for upstream in self._delivery.pool.upstreams
+            for upstream in self.open_upstreams
             for prompt in upstream.offer.of(PROMPTS)
         }
         listed = [
-            with_origin({**offered[origin], "name": name}, origin.alias)
+            with_origin({**item_with_visible_texts(PROMPTS, offered[origin]), "name": name}, origin.alias)
             for name, origin in self.prompts.published.items()
             if origin in offered
         ]
@@ -159,7 +185,7 @@ class UpstreamFeatures:
         return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
-        if not isinstance(uri, str) or uri.startswith(OWN_SCHEMES):
+        if not isinstance(uri, str) or self._own.has(uri):
             try:
                 return await call_next(ctx)
             except MCPError as error:
@@ -218,49 +244,105 @@ class UpstreamFeatures:
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
         uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
-        routes = [route for uri in uris if isinstance(uri, str) and (route := self._route(uri)) is not None]
-        async with self.watching.watched(routes, self._exchange(ctx)):
-            return await call_next(ctx)
+        exchange = self._exchange(ctx)
+        async with self.watching.watched(list(self._watchable(uris)), exchange):
+            with self._bus.stream(exchange):
+                return await call_next(ctx)
+
+    def _watchable(self, uris: list[Any]) -> Iterator[Route]:
+        """Where resources are; of what means none the client hears nothing, and a stream has no errors to tell so."""
+        for uri in uris:
+            try:
+                if isinstance(uri, str) and (route := self._route(uri)) is not None:
+                    yield route
+            except MCPError as error:
+                logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
 
     async def _set_level(self, ctx: RequestContext, call_next: CallNext) -> Json:
         del call_next
         level = as_mapping(ctx.params).get("level")
         if level not in LEVELS:
             raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
-        await self._delivery.set_level(str(level), self._exchange(ctx))
+        if self._tasks is not None:
+            await self._delivery.set_level(str(level), self._exchange(ctx), self._tasks)
         return {}
 
     def _route(self, uri: str) -> Route | None:
-        is_of_files = self._own.has_resources and uri.startswith("file:")
-        if self._own.has(uri) or (is_of_files and uri not in self.routes):
-            return None
-        return self.routes.find(uri, self._delivery.pool.upstreams)
+        """Where a resource of an upstream is.
+
+        Raises:
+            MCPError: Several upstreams may mean something by this URI, or it is of one that is switched off.
+        """
+        if not (self._own.has(uri) or uri in self.routes.known):
+            self._refuse_denied(uri.partition("+")[0], uri, RESOURCES, TEMPLATES)
+        try:
+            return self.routes.find(uri)
+        except SharedUriError as error:
+            names = error.names[:MOST_NAMED]
+            message = (
+                "More than one server may mean something by this URI, so it is asked of none. "
+                f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
+            )
+            raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _published(self, upstream: Upstream, uri: str) -> str:
-        return self.routes.published(upstream, uri)
+        # What nobody lists and we have too stays: a link to a file may be for the person's editor.
+        is_left = self.routes.is_ours(uri) and uri not in self.routes.claims
+        return uri if is_left else self.routes.published(upstream, uri)
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
+            if isinstance(name, str) and name not in self._own.prompts:
+                self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
         upstream = self._delivery.pool.by_alias(origin.alias)
         return None if upstream is None else (upstream, origin.name)
+
+    def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
+        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it.
+
+        Raises:
+            MCPError: It is.
+        """
+        by_alias = self._delivery.pool.by_alias
+        for denied, why in self.denied.items():
+            offer = upstream.offer if (upstream := by_alias(denied)) is not None else Offer()
+            if denied == alias or any(item[kind.key] == name for kind in kinds for item in offer.of(kind)):
+                raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
+
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """The upstreams of which nothing is there, and by which rule."""
+        if self._denied is None:
+            every = ((each.alias, self._why_denied(each.alias)) for each in self._delivery.pool.upstreams)
+            self._denied = {alias: why for alias, why in every if why}
+        return self._denied
+
+    @property
+    def open_upstreams(self) -> list[Upstream]:
+        """Those that are not switched off."""
+        return [each for each in self._delivery.pool.upstreams if each.alias not in self.denied]
 
     @property
     def routes(self) -> ResourceRoutes:
         """Where every resource is."""
         if self._routes is None:
-            self._routes = resource_routes(self._delivery.pool.upstreams, self._own.has)
+            upstreams = self.open_upstreams
+            is_alone = len(upstreams) == 1 and not self._own.has_resources
+            aliases = {upstream.alias for upstream in self._delivery.pool.upstreams}
+            self._routes = resource_routes(upstreams, aliases, self._own.has, is_alone=is_alone)
         return self._routes
 
     @property
     def prompts(self) -> NameMap:
         """What every name of a prompt means."""
         if self._prompts is None:
+            denied = self.denied
             listed = [
                 Listed(
                     upstream.alias,
-                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS)),
+                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in denied),
                     upstream.entry.prefix == "alias",
                 )
                 for upstream in self._delivery.pool.upstreams

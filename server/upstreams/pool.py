@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
+from server.exchange import Exchange
 from server.settings import UpstreamSettings
 from server.upstreams.client_sessions import ClientSessions
-from server.upstreams.connection import Audience, Upstream
+from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session import UpstreamSession
@@ -51,7 +52,7 @@ class UpstreamPool:
         self.catalog = ToolCatalog(registry, name_budget)
         self.on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None
         """Told of each list that may be another one, and whether clients should hear of it."""
-        self.on_updated: Callable[[Upstream, str, int | None], None] = lambda _upstream, _uri, _connection: None
+        self.on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None
         """Told of changed resources."""
         self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
         """Whether a call of a session waits for its client."""
@@ -158,7 +159,8 @@ class UpstreamPool:
         Args:
             most: No more seconds than that.
         """
-        if self._wait_until is None or anyio.current_time() >= self._wait_until:
+        # Waiting for what has happened costs a turn of the loop each time.
+        if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
             return
         deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
         with anyio.CancelScope(deadline=deadline):
@@ -173,6 +175,33 @@ class UpstreamPool:
         if not upstream.tried.is_set() and self._wait_until is not None:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.tried.wait()
+
+    async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
+        """Who owns a name once the first attempt is over of all whose it may be.
+
+        Among servers without prefixes the first in the configuration has a name, however long it takes to start.
+
+        Args:
+            tool_name: A name of a tool.
+            owner: Who owns it as far as is known now.
+        """
+        waited: set[str] = set()
+        while (undecided := self._undecided(tool_name, owner, waited)) is not None:
+            waited.add(undecided.alias)
+            await self.wait_for_first_attempt(undecided)
+            owner = self.owner_of(tool_name) or owner
+        return owner
+
+    def _undecided(self, tool_name: str, owner: Upstream, waited: set[str]) -> Upstream | None:
+        if owner.tried.is_set() and (owner.entry.prefix != "none" or tool_name.startswith(f"{owner.alias}{BETWEEN}")):
+            return None
+        for each in self.upstreams:
+            is_open = not each.tried.is_set() and each.alias not in waited
+            if is_open and (each is owner or self._is_unlisted(each.alias)):
+                return each
+            if each is owner and self.catalog.owner_of(tool_name) is not None:
+                break
+        return None
 
     @property
     def is_settled(self) -> bool:
@@ -208,6 +237,11 @@ class UpstreamPool:
         """The sessions of clients with an upstream; `None` before it was started."""
         return self._sessions.get(upstream.alias)
 
+    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
+        """The sessions with all upstreams that a client uses now."""
+        every = (self._sessions.get(upstream.alias) for upstream in self.upstreams)
+        return [session for sessions in every if sessions is not None for session in sessions.opened_by(exchange)]
+
     def forget(self, client_key: str) -> None:
         """A client is gone, and its sessions end."""
         for sessions in self._sessions.values():
@@ -231,8 +265,8 @@ class UpstreamPool:
     def _is_unlisted(self, alias: str) -> bool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
 
-    def _updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
-        self.on_updated(upstream, uri, connection)
+    def _updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
+        self.on_updated(upstream, uri, whose)
 
     def _is_parked(self, session: UpstreamSession) -> bool:
         return self.is_parked(session)

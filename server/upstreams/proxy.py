@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.server.subscriptions import SubscriptionBus
 from mcp.shared.subscriptions import ResourceUpdated
 
 from server.announcements import TELL_SECONDS, ListKind
 from server.clients import RequestContext
 from server.exchange import Exchange, Json, exchange_of
+from server.listening import ListenBus
 from server.settings import SettingsReport
-from server.upstreams.connection import Audience, Upstream
+from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.features import Own, UpstreamFeatures
 from server.upstreams.listing import Kind
 from server.upstreams.peer import ConnectionLostError
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay
+from server.upstreams.session import UpstreamSession
+from server.upstreams.side_by_side import side_by_side
+from server.upstreams.watch import Watch
 from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,7 @@ class Surroundings:
         served_over: Whether there is one client or many.
         key_of: Whose request it is, as `ClientState.key`.
         own: What is ours.
+        why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
         before: Called before each request: starts what is started by the first one.
         bus: Reaches the clients of the 2026-07-28 revision that listen.
         changed: Told that a list is another one, or is said to be.
@@ -53,8 +58,9 @@ class Surroundings:
     served_over: Literal["stdio", "network"]
     key_of: Callable[[RequestContext], str]
     own: Own
+    why_denied: Callable[[str], str]
     before: Callable[[RequestContext], Awaitable[None]]
-    bus: SubscriptionBus
+    bus: ListenBus
     changed: Callable[[ListKind], None]
 
 
@@ -71,7 +77,7 @@ class Proxy:
         self._question_seconds = settings.confirmation.timeout / 1000
         self._around = around
         self._tasks: TaskGroup | None = None
-        self.untold: dict[tuple[str, str, int | None], Upstream] = {}
+        self.untold: dict[tuple[str, str, SessionKey | None], Upstream] = {}
         """Changed resources that nobody has been told of yet."""
         self._is_telling = False
         self.relay = Relay(self._question_seconds)
@@ -85,7 +91,13 @@ class Proxy:
         self.pool.left_out = report.left_out
         self.delivery = Delivery(self.pool, self.relay)
         self.features = UpstreamFeatures(
-            self.delivery, around.key_of, around.own, settings.proxy.name_budget, around.before
+            self.delivery,
+            around.key_of,
+            around.own,
+            settings.proxy.name_budget,
+            around.before,
+            why_denied=around.why_denied,
+            bus=around.bus,
         )
         self.pool.is_parked = self.delivery.is_parked
         self.pool.on_offer = self._on_offer
@@ -101,7 +113,7 @@ class Proxy:
         if self._tasks is tasks:
             return
         self._tasks = tasks
-        self.features.watching.start(tasks)
+        self.features.start(tasks)
         client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
         is_one = self._around.served_over == "stdio"
         self.pool.start(
@@ -117,25 +129,31 @@ class Proxy:
 
     async def roots_changed(self, exchange: Exchange) -> None:
         """Tell the sessions of a client that its roots are other ones."""
-        for upstream in self.pool.upstreams:
-            sessions = self.pool.sessions_with(upstream)
-            for session in sessions.opened_by(exchange) if sessions is not None else ():
-                if not session.era.is_modern:
-                    try:
-                        await session.peer.notify("notifications/roots/list_changed")
-                    except ConnectionLostError:
-                        continue
+
+        async def tell(session: UpstreamSession) -> None:
+            with suppress(ConnectionLostError):
+                await session.peer.notify("notifications/roots/list_changed")
+
+        sessions = [session for session in self.pool.opened_by(exchange) if not session.era.is_modern]
+        if self._tasks is not None and sessions:
+            await side_by_side(self._tasks, [partial(tell, session) for session in sessions])
+
+    def settings_changed(self) -> None:
+        """Servers, or the rules about them, are other ones now."""
+        self.features.forget()
+        self._around.changed("prompts")
+        self._around.changed("resources")
 
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()
         if is_said:
             self._around.changed(kind.capability)
 
-    def _on_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
+    def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
         """A resource has changed. However often that is said, it waits to be told once."""
         if self._tasks is None or len(self.untold) >= MOST_UPDATED:
             return
-        self.untold[upstream.alias, uri, connection] = upstream
+        self.untold[upstream.alias, uri, whose] = upstream
         if not self._is_telling:
             self._is_telling = True
             self._tasks.start_soon(self._tell_all_updated)
@@ -143,16 +161,22 @@ class Proxy:
     async def _tell_all_updated(self) -> None:
         try:
             while self.untold:
-                alias, uri, connection = next(iter(self.untold))
+                alias, uri, whose = next(iter(self.untold))
                 with anyio.move_on_after(TELL_SECONDS):
-                    await self._tell_updated(self.untold.pop((alias, uri, connection)), uri, connection)
+                    await self._tell_updated(self.untold.pop((alias, uri, whose)), uri, whose)
         finally:
             self._is_telling = False
 
-    async def _tell_updated(self, upstream: Upstream, uri: str, connection: int | None) -> None:
-        """A resource has changed: tell who watches it."""
-        published = self.features.routes.published(upstream, uri)
-        await self._around.bus.publish(ResourceUpdated(published))
+    async def _tell_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
+        """A resource has changed: tell who watches it, by the name under which each does."""
+        if upstream.alias in self.features.denied:
+            return
         async with anyio.create_task_group() as tasks:
-            for watcher in self.features.watching.watchers(upstream, uri, connection):
-                tasks.start_soon(watcher.notify, "notifications/resources/updated", {"uri": published})
+            for watch in self.features.watching.told(upstream, uri, whose):
+                tasks.start_soon(self._tell, watch)
+
+    async def _tell(self, watch: Watch) -> None:
+        if watch.is_told_directly:
+            await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
+        else:
+            await self._around.bus.publish_to(watch.exchange, ResourceUpdated(watch.name))

@@ -27,7 +27,7 @@ from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Json, RelayError
 from server.upstreams.places import Place
-from server.upstreams.questions import labelled_requests, refusal_of
+from server.upstreams.questions import answers_of_round, refusal_of, round_of
 from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Request:
         headers: HTTP headers that the parameters ask for.
         place: Its place at the upstream, where these are counted.
         waited: Seconds that it has waited for the place, which are part of its time.
+        target: Tells what it goes to from what was there under the same name before.
     """
 
     method: str
@@ -80,6 +81,7 @@ class Request:
     headers: Mapping[str, str] | None = None
     place: Place | None = None
     waited: float = 0.0
+    target: str = ""
 
 
 class Relay:
@@ -118,9 +120,13 @@ class Relay:
             NoAnswerError: There was no answer in time.
             TooManyRoundsError: The upstream asks on and on.
             ParkedCallGoneError: The call that goes on is not there any more.
+            StaleStateError: What the earlier round was with is not what there is now.
             ToolError: The request goes in a ring.
         """
         check_hops(exchange.meta, session.alias)
+        if exchange.is_resumed and exchange.carried["target"] != request.target:
+            await self._give_up(exchange)
+            raise StaleStateError
         if session.era.is_modern:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
@@ -146,32 +152,40 @@ class Relay:
             "requestState": self._seal(request, exchange, {"early": asked.key}),
         }
 
+    async def _give_up(self, exchange: Exchange) -> None:
+        """Nobody will go on with the call that is parked, if there is one: the upstream is told, first of the call."""
+        name = exchange.carried.get("parked")
+        call = self.parked.take(str(name), exchange.client_key) if name is not None else None
+        if call is not None:
+            await call.conversation.close()
+            call.session.questions.refuse(call.handed_out)
+            call.session.end(call.leg)
+
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
-            params = _next_round(params, exchange.input_responses, exchange.carried)
+            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
         for _ in range(MOST_ROUNDS):
             conversation = await _begun(session, request, params, exchange)
             result = await self._until_answer(session, conversation, request, exchange)
             if result.get("resultType") != "input_required":
                 return result
-            asked = labelled_requests(session.alias, result.get("inputRequests"))
-            if exchange.is_modern:
-                kept = {"state": result["requestState"]} if "requestState" in result else {}
-                return {**result, "inputRequests": asked, "requestState": self._seal(request, exchange, kept)}
-            answers = {key: await self._answer(question, exchange) for key, question in asked.items()}
-            state = {"state": result["requestState"]} if "requestState" in result else {}
-            params, request = _next_round(request.params, answers, state), replace(request, waited=0.0)
+            found = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            kept = {"state": result["requestState"]} if "requestState" in result else {}
+            if exchange.is_modern and (found.asked or not found.refused):
+                state = self._seal(request, exchange, {**kept, **found.carried()})
+                return {**result, "inputRequests": found.asked, "requestState": state}
+            answers = {key: await self._answer(question, exchange) for key, question in found.asked.items()}
+            params = _next_round(request.params, answers_of_round(found.carried(), answers), kept)
+            request = replace(request, waited=0.0)
         raise TooManyRoundsError
 
     async def _answer(self, question: Json, exchange: Exchange) -> Json:
         """Ask a client of the handshake era what an upstream wants to know."""
-        method, params = str(question["method"]), question["params"]
-        if not exchange.can_be_asked(method, params):
-            return refusal_of(method)
+        method = str(question["method"])
         try:
-            return await exchange.ask(method, params, self._seconds)
+            return await exchange.ask(method, question["params"], self._seconds)
         except NotAskedError:
             return refusal_of(method)
 
@@ -248,6 +262,7 @@ class Relay:
         }
 
     def _seal(self, request: Request, exchange: Exchange, carried: Json) -> str:
+        carried = {**carried, "target": request.target}
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any, cast
 
 import mcp_types as types
@@ -10,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.upstreams.era import our_name
 from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.places import BusyError
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
@@ -32,11 +32,14 @@ def finished(method: str, result: Json, version: str) -> Json:
         result: As the upstream gave it.
         version: The client's revision.
     """
+    is_modern = version in MODERN_PROTOCOL_VERSIONS
+    if not (is_modern or "_meta" in result or _OF_2026 & result.keys()):
+        return result
     meta = {key: value for key, value in as_mapping(result.get("_meta")).items() if key != SERVER_INFO_META_KEY}
-    if version not in MODERN_PROTOCOL_VERSIONS:
+    if not is_modern:
         kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
         return {**kept, "_meta": meta} if meta else kept
-    meta[SERVER_INFO_META_KEY] = {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
+    meta[SERVER_INFO_META_KEY] = our_name()
     base: Json = {"resultType": "complete"}
     if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
         base |= LISTS

@@ -1,21 +1,16 @@
-"""Which upstream a resource or a prompt belongs to, and under which name it is published."""
+"""Which upstream a resource belongs to, and under which name it is published."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json
-
-MOST_TEMPLATE_CHARS = 2_000
-"""A longer template is not matched against what is asked for."""
-
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
+from server.upstreams.uri_templates import Shapes, scheme_of
+from server.upstreams.visible_texts import item_with_visible_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,117 +20,143 @@ class Route:
     Args:
         upstream: Whose it is.
         uri: The URI there.
+        name: The URI by which it was asked for.
     """
 
     upstream: Upstream
     uri: str
+    name: str
+
+
+class SharedUriError(Exception):
+    """Several upstreams may mean something by one URI.
+
+    Args:
+        names: What each of these is called, so that it can be told from the others.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
 
 
 @dataclass(slots=True)
 class ResourceRoutes:
     """The resources and templates of all upstreams.
 
-    URIs stay as they are while they are unique. Where two upstreams have the same one, each is published with the alias
-    and a plus sign before it.
+    URIs stay as they are where they can mean nothing else. Else what has them is published with the alias and a plus
+    sign before it; so is a template without a scheme, which could stand for anybody's URIs. No order decides, and no
+    moment: whoever lists what another one has could take it over.
+
+    Args:
+        upstreams: In the order of the configuration.
+        is_ours: Whether a URI, or what a template stands for, is for us to answer.
+        is_alone: Whether there is but one upstream, and nothing of ours beside it: all stays as it is.
     """
 
+    upstreams: Sequence[Upstream]
+    is_ours: Callable[[str], bool]
+    is_alone: bool
     resources: list[Json] = field(default_factory=list[Json])
     """As they are published."""
     templates: list[Json] = field(default_factory=list[Json])
     """As they are published."""
     known: dict[str, Route] = field(default_factory=dict[str, Route])
     """By the published URI."""
-    shapes: list[tuple[tuple[str, ...], Upstream]] = field(default_factory=list[tuple[tuple[str, ...], Upstream]])
+    claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Who lists a URI, or a template, by its aliases."""
+    shapes: Shapes = field(default_factory=Shapes)
+    schemes: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Who lists something with a scheme."""
 
-    def __contains__(self, uri: object) -> bool:
-        return uri in self.known
+    def find(self, uri: str) -> Route | None:
+        """Where a URI is: what lists it, else what has a template for it, else the only one that has such resources.
 
-    def find(self, uri: str, upstreams: Sequence[Upstream]) -> Route | None:
-        """Where a URI is: what lists it, else what has a template for it, else the only one that has resources."""
-        if (known := self.known.get(uri)) is not None:
+        Raises:
+            SharedUriError: Several upstreams may mean something by it.
+        """
+        if (known := self.known.get(uri)) is not None or self.is_ours(uri):
             return known
-        alias, plus, rest = uri.partition("+")
-        if plus and (named := next((each for each in upstreams if each.alias == alias), None)) is not None:
-            return Route(named, rest)
-        matching = [upstream for texts, upstream in self.shapes if fits(texts, uri)]
-        if matching:
-            return Route(matching[0], uri)
+        named = self._named(uri)
+        if named is not None and not self.is_alone:
+            return named
+        having = self.claims.get(uri, set[str]()) | self.shapes.owners(uri)
+        if not having and named is not None:
+            return named
         # What a result links to need not be listed, and what belongs to one client's session never is.
-        able = [each for each in upstreams if each.announces_resources]
-        likely = [each for each in able if _has_scheme_of(each, uri)] or able
-        return Route(likely[0], uri) if len(likely) == 1 else None
+        having = having or self.schemes.get(scheme_of(uri), set[str]())
+        if not having:
+            able = [each.alias for each in self.upstreams if each.announces_resources]
+            having = set(able) if len(able) == 1 else having
+        if len(having) > 1:
+            raise SharedUriError([f"{each.alias}+{uri}" for each in self.upstreams if each.alias in having])
+        return next((Route(each, uri, uri) for each in self.upstreams if each.alias in having), None)
 
     def published(self, upstream: Upstream, uri: str) -> str:
-        """The URI under which clients know a resource."""
-        for name in (uri, f"{upstream.alias}+{uri}"):
-            route = self.known.get(name)
-            if route is not None and route.upstream is upstream and route.uri == uri:
-                return name
-        return uri
+        """The URI under which clients reach a resource of an upstream, listed or not."""
+        if self.is_alone:
+            return uri
+        try:
+            found = self.find(uri)
+            if found is not None and (found.upstream, found.uri) == (upstream, uri):
+                return uri
+        except SharedUriError:
+            pass
+        return f"{upstream.alias}+{uri}"
+
+    def _named(self, uri: str) -> Route | None:
+        """What begins with an alias."""
+        alias, plus, rest = uri.partition("+")
+        if not plus:
+            return None
+        return next((Route(each, rest, uri) for each in self.upstreams if each.alias == alias), None)
 
 
-def resource_routes(upstreams: Iterable[Upstream], is_taken: Callable[[str], bool]) -> ResourceRoutes:
+def resource_routes(
+    upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
+) -> ResourceRoutes:
     """Give every resource its published URI.
 
     Args:
         upstreams: In the order of the configuration.
-        is_taken: Whether a URI is our own.
+        aliases: What begins with one of these and a plus sign is for that upstream, also where it is not among these.
+        is_ours: Whether a URI, or what a template stands for, is for us to answer.
+        is_alone: Whether there is but one upstream, and nothing of ours beside it: all stays as it is.
     """
-    routes = ResourceRoutes()
-    every = list(upstreams)
-    for kind, found in ((RESOURCES, routes.resources), (TEMPLATES, routes.templates)):
-        counts = _counts(every, kind)
-        for upstream in every:
-            for item in upstream.offer.of(kind):
-                uri: str = item[kind.key]
-                is_unique = counts[uri] == 1 and not is_taken(uri)
-                name = uri if is_unique else f"{upstream.alias}+{uri}"
-                found.append(with_origin({**item, kind.key: name}, upstream.alias))
-                if kind is RESOURCES:
-                    routes.known[name] = Route(upstream, uri)
-                else:
-                    routes.known.setdefault(name, Route(upstream, uri))
-                    if len(uri) <= MOST_TEMPLATE_CHARS:
-                        routes.shapes.append((texts_of(uri), upstream))
+    routes = ResourceRoutes(upstreams, is_ours, is_alone)
+    for upstream, kind, uri in _every(upstreams):
+        routes.claims.setdefault(uri, set()).add(upstream.alias)
+        if scheme := scheme_of(uri):
+            routes.schemes.setdefault(scheme, set()).add(upstream.alias)
+        if kind is TEMPLATES and (scheme or is_alone):
+            routes.shapes.add(upstream.alias, uri)
+
+    def is_plain(uri: str) -> bool:
+        return len(routes.claims[uri]) == 1 and not is_ours(uri) and uri.partition("+")[0] not in aliases
+
+    for upstream in upstreams:
+        listed = [item[RESOURCES.key] for item in upstream.offer.of(RESOURCES)]
+        shared = routes.shapes.fit_others(upstream.alias, listed)
+        for item in upstream.offer.of(RESOURCES):
+            uri: str = item[RESOURCES.key]
+            _add(routes, upstream, RESOURCES, item, stays=is_alone or (is_plain(uri) and uri not in shared))
+        for item in upstream.offer.of(TEMPLATES):
+            uri = item[TEMPLATES.key]
+            _add(routes, upstream, TEMPLATES, item, stays=is_alone or (is_plain(uri) and bool(scheme_of(uri))))
     return routes
 
 
-def _has_scheme_of(upstream: Upstream, uri: str) -> bool:
-    """Whether it lists a resource or a template with this scheme."""
-    scheme = uri.partition(":")[0] + ":"
-    return any(item[kind.key].startswith(scheme) for kind in (RESOURCES, TEMPLATES) for item in upstream.offer.of(kind))
+def _add(routes: ResourceRoutes, upstream: Upstream, kind: Kind, item: Json, *, stays: bool) -> None:
+    uri: str = item[kind.key]
+    name = uri if stays else f"{upstream.alias}+{uri}"
+    published = routes.resources if kind is RESOURCES else routes.templates
+    shown = item_with_visible_texts(kind, item)
+    published.append(with_origin({**shown, kind.key: name}, upstream.alias))
+    routes.known.setdefault(name, Route(upstream, uri, name))
 
 
-def _counts(upstreams: Iterable[Upstream], kind: Kind) -> dict[Any, int]:
-    counts: dict[Any, int] = {}
+def _every(upstreams: Sequence[Upstream]) -> Iterable[tuple[Upstream, Kind, str]]:
     for upstream in upstreams:
-        for item in upstream.offer.of(kind):
-            counts[item[kind.key]] = counts.get(item[kind.key], 0) + 1
-    return counts
-
-
-def fits(texts: Sequence[str], uri: str) -> bool:
-    """Whether a URI is what a template may stand for: its texts in their order, and something between each two.
-
-    Args:
-        texts: What stands between the template's expressions.
-        uri: Compared from the left, each text at its first place, which needs no second try.
-    """
-    first, *middle = texts
-    if not middle:
-        return uri == first
-    last = middle.pop()
-    if not uri.startswith(first) or not uri.endswith(last):
-        return False
-    place = len(first) + 1
-    for text in middle:
-        found = uri.find(text, place)
-        if found < 0:
-            return False
-        place = found + len(text) + 1
-    return place <= len(uri) - len(last)
-
-
-def texts_of(template: str) -> tuple[str, ...]:
-    """What stands between the expressions of a URI template."""
-    return tuple(_EXPRESSION.split(template))
+        for kind in (RESOURCES, TEMPLATES):
+            for item in upstream.offer.of(kind):
+                yield upstream, kind, item[kind.key]

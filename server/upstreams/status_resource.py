@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from server.upstreams.peer import Json
+from tools.display import visible
 
 STATUS_URI = "coretools://upstreams"
 
@@ -27,5 +28,6 @@ def status_contents(report: list[dict[str, Any]]) -> Json:
     Args:
         report: How every upstream stands.
     """
-    text = json.dumps({"upstreams": report}, ensure_ascii=False, indent=2)
+    # Its instructions, name and version are a server's own words.
+    text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
     return {"contents": [{"uri": STATUS_URI, "mimeType": _JSON, "text": text}]}

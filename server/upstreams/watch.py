@@ -23,12 +23,14 @@ class Watch:
     Args:
         alias: The upstream, which may be another one of this name after the settings have changed.
         uri: The URI there.
+        name: The URI by which the client calls it.
         exchange: The client; one of the handshake era as it can be reached at any time.
     """
 
-    def __init__(self, alias: str, uri: str, exchange: Exchange) -> None:
+    def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
         self.alias = alias
         self.uri = uri
+        self.name = name
         self.exchange = exchange
         self.is_ended = False
         self.is_refused = False

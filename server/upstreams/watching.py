@@ -6,15 +6,18 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
-from server.upstreams.connection import Upstream
+from server.upstreams.client_sessions import key_of
+from server.upstreams.connection import SessionKey, Upstream
 from server.upstreams.peer import RelayError, UpstreamError
 from server.upstreams.routes import Route
 from server.upstreams.session import UpstreamSession
+from server.upstreams.side_by_side import side_by_side
 from server.upstreams.watch import Watch
 from tools.contract.errors import ToolError
 
@@ -57,17 +60,16 @@ class Watching:
         """
         self._tasks = tasks
 
-    def watchers(self, upstream: Upstream, uri: str, connection: int | None) -> list[Exchange]:
-        """The clients of the handshake era that watch a resource, as they can be reached at any time.
+    def told(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> list[Watch]:
+        """What is told of a changed resource.
 
         Args:
             upstream: Whose resource it is.
             uri: The URI there.
-            connection: The only client's connection, by its identity, that is to be told, if it is just one.
+            whose: The only client that is to be told, if it is just one.
         """
         watches = self._watches.get((upstream.alias, uri), ())
-        told = [watch.exchange for watch in watches if watch.is_told_directly]
-        return [each for each in told if connection in (None, id(each.connection))]
+        return [watch for watch in watches if whose is None or whose == key_of(watch.exchange)]
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """A client of the handshake era watches a resource from now on.
@@ -97,21 +99,41 @@ class Watching:
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Resources are watched as long as this lasts; what an upstream refuses is only logged."""
+        """Resources are watched as long as this lasts; what an upstream refuses is only logged.
+
+        They are noted side by side, and what takes longer than a moment is not waited for: a stream tells of more than
+        of resources, and of those of other upstreams.
+        """
         begun: list[Watch] = []
+        scope = anyio.CancelScope()
+        is_late = False
+
+        async def begin(route: Route) -> None:
+            try:
+                watch = await self._begin(route, exchange)
+            except (RelayError, ToolError, TimeoutError):
+                logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
+                return
+            if scope.cancel_called:
+                self._end(watch)
+                return
+            begun.append(watch)
+            if is_late:
+                # The client thinks that it is watched already, and may have missed a change.
+                route.upstream.resource_updated(route.uri, key_of(exchange))
+
         try:
-            for route in routes[:MOST_WATCHED]:
-                try:
-                    begun.append(await self._begin(route, exchange))
-                except (RelayError, ToolError, TimeoutError):
-                    logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
+            work = [partial(begin, route) for route in dict.fromkeys(routes[:MOST_WATCHED])]
+            if work and self._tasks is not None:
+                is_late = not await side_by_side(self._tasks, work, scope)
             yield
         finally:
+            scope.cancel()
             for watch in begun:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
-        watch = Watch(route.upstream.alias, route.uri, exchange)
+        watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
         await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         return watch
@@ -174,4 +196,4 @@ class Watching:
                 logger.info("upstream %s was lost, and its resources cannot be watched again yet", watch.alias)
                 continue
             # What happened to it meanwhile is not known; whoever reads it finds out.
-            upstream.resource_updated(watch.uri, client if watch.is_told_directly else None)
+            upstream.resource_updated(watch.uri, key_of(watch.exchange))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,9 +45,7 @@ pytestmark = pytest.mark.anyio
 Tool = BaseTool[Any]
 
 
-async def upstream_answer(
-    _definition: Mapping[str, Any], _arguments: Mapping[str, Any], _context: ToolContext
-) -> ToolResult:
+async def upstream_answer(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
     return ToolResult(verbatim={"content": []})
 
 

@@ -38,9 +38,11 @@ FLAT = """{
   "excludeMCPServers": ["other"],
   "toolDiscoveryCommand": "bin/get_tools --all",
   "toolCallCommand": "bin/call_tool",
-  "mcpServerCommand": "$PYTHON ${PEERS}/upstream.py",
+  "mcpServerCommand": "$PYTHON ${PEERS}/plain_upstream.py",
   "mcpServers": {
-    "demo": { "command": "${PYTHON}", "args": ["$PEERS/upstream.py"], "env": { "MARK": "$SECRET" }, "trust": true },
+    "demo": {
+      "command": "${PYTHON}", "args": ["$PEERS/plain_upstream.py"], "env": { "MARK": "$SECRET" }, "trust": true
+    },
     "other": { "command": "no-such-program", "args": [] },
     "third": { "command": "no-such-program-either" }
   },
@@ -78,10 +80,12 @@ SECTIONS = """{
     "truncateToolOutputLines": 1000
   },
   "mcp": {
-    "serverCommand": "$PYTHON ${PEERS}/upstream.py", "allowed": ["demo", "mcp", "other"], "excluded": ["other"]
+    "serverCommand": "$PYTHON ${PEERS}/plain_upstream.py", "allowed": ["demo", "mcp", "other"], "excluded": ["other"]
   },
   "mcpServers": {
-    "demo": { "command": "${PYTHON}", "args": ["$PEERS/upstream.py"], "env": { "MARK": "$SECRET" }, "trust": true },
+    "demo": {
+      "command": "${PYTHON}", "args": ["$PEERS/plain_upstream.py"], "env": { "MARK": "$SECRET" }, "trust": true
+    },
     "other": { "command": "no-such-program", "args": [] },
     "third": { "command": "no-such-program-either" }
   },

@@ -55,7 +55,7 @@ def edit_of(target: Path) -> dict[str, Any]:
 async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
     # Writing what is there already leaves the state as it was, so that only the single use can refuse the replay.
     same = {"file_path": str(target), "content": target.read_text()}
-    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         question = await leg(client, same, tool="write_file")
         assert isinstance(question, types.InputRequiredResult)
         done = await leg(client, same, ONCE, question.request_state, tool="write_file")
@@ -68,7 +68,7 @@ async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
 @pytest.mark.requirement("consent.forged")
 @pytest.mark.parametrize("state", [None, "v1.forged", "nonsense"])
 async def test_an_answer_without_a_sealed_state_asks_again(state: str | None, root: Path, target: Path) -> None:
-    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         result = await leg(client, edit_of(target), ONCE, state)
     assert isinstance(result, types.InputRequiredResult)
     assert target.read_text() == "hello world\n"
@@ -76,7 +76,7 @@ async def test_an_answer_without_a_sealed_state_asks_again(state: str | None, ro
 
 @pytest.mark.requirement("consent.changed")
 async def test_an_answer_for_other_arguments_asks_again(root: Path, target: Path) -> None:
-    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         question = await leg(client, edit_of(target))
         assert isinstance(question, types.InputRequiredResult)
         other = {**edit_of(target), "new_string": "somebody else"}
@@ -87,7 +87,7 @@ async def test_an_answer_for_other_arguments_asks_again(root: Path, target: Path
 
 @pytest.mark.requirement("consent.changed")
 async def test_an_answer_for_a_file_that_changed_meanwhile_asks_again(root: Path, target: Path) -> None:
-    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         question = await leg(client, edit_of(target))
         assert isinstance(question, types.InputRequiredResult)
         target.write_text("goodbye world\n")
@@ -102,7 +102,7 @@ async def test_a_file_that_changes_while_the_live_question_is_open_is_not_writte
         target.write_text("goodbye world\n")
         return types.ElicitResult.model_validate(ONCE)
 
-    async with connected("stdio", HANDSHAKE, root, elicitation_callback=person) as client:
+    async with connected("memory", HANDSHAKE, root, elicitation_callback=person) as client:
         result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
     assert target.read_text() == "goodbye world\n"
@@ -117,7 +117,7 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
         raise AssertionError
 
     config = write_config(tmp_path, {"confirmation": {"timeout": 1000}})
-    async with connected("stdio", HANDSHAKE, root, config, elicitation_callback=nobody) as client:
+    async with connected("memory", HANDSHAKE, root, config, elicitation_callback=nobody) as client:
         with anyio.fail_after(20):
             result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
@@ -170,7 +170,7 @@ async def test_accepting_without_a_valid_decision_is_no_consent(
     async def person(_context: Any, _params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content=content)
 
-    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+    async with connected("memory", mode, root, elicitation_callback=person) as client:
         result = await client.call_tool("edit", edit_of(target))
     assert result.is_error
     assert target.read_text() == "hello world\n"
@@ -183,7 +183,7 @@ async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, t
         assert "content" in params.requested_schema["properties"]
         return types.ElicitResult(action="accept", content={"decision": "once", "content": "friends"})
 
-    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+    async with connected("memory", mode, root, elicitation_callback=person) as client:
         result = await client.call_tool("edit", edit_of(target))
     assert not result.is_error
     assert target.read_text() == "hello friends\n"
@@ -199,7 +199,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
         schemas.append(params.requested_schema)
         return types.ElicitResult(action="decline")
 
-    async with connected("stdio", mode, root, elicitation_callback=person) as client:
+    async with connected("memory", mode, root, elicitation_callback=person) as client:
         await client.call_tool("edit", edit_of(target))
     schema = schemas[0]
     assert schema["required"] == ["decision"]
@@ -209,7 +209,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
 
 @pytest.mark.requirement("consent.preview")
 async def test_an_edit_that_cannot_succeed_asks_nobody(root: Path, target: Path) -> None:
-    async with connected("stdio", MODERN, root, elicitation_callback=never_asked) as client:
+    async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         result = await leg(client, {**edit_of(target), "old_string": "not there"})
     assert isinstance(result, types.CallToolResult)
     assert result.is_error

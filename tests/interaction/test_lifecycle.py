@@ -14,6 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import pytest
 
@@ -69,6 +70,16 @@ def running(root: Path, config: Path | None = None, *options: str) -> Generator[
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
+
+
+@pytest.fixture(scope="module")
+def hardy(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """A server that has greeted one client, and that many tests send what is no request; each of them pings it."""
+    with running(tmp_path_factory.mktemp("hardy").resolve()) as server:
+        server.send(INITIALIZE)
+        assert server.answer()["id"] == 0
+        server.send(INITIALIZED)
+        yield server
 
 
 def call(identity: int | str, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -145,12 +156,10 @@ def test_only_json_rpc_is_on_standard_output(root: Path, tmp_path: Path) -> None
     ],
     ids=["text", "cut", "batch", "string", "bytes", "empty", "deep", "notification", "odd cancel", "odd answer"],
 )
-def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, root: Path) -> None:
-    with running(root) as server:
-        server.send(INITIALIZE)
-        assert server.answer()["id"] == 0
-        server.send(line, INITIALIZED, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
-        assert server.answer() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: bytes, hardy: Server) -> None:
+    identity = str(uuid4())
+    hardy.send(line, {"jsonrpc": "2.0", "id": identity, "method": "ping"})
+    assert hardy.answer() == {"jsonrpc": "2.0", "id": identity, "result": {}}
 
 
 @pytest.mark.requirement("stdio.malformed")
@@ -164,14 +173,11 @@ def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: byte
     ],
 )
 def test_json_with_an_id_that_is_no_request_is_answered_with_invalid_request(
-    message: dict[str, Any], root: Path
+    message: dict[str, Any], hardy: Server
 ) -> None:
-    with running(root) as server:
-        server.send(INITIALIZE)
-        assert server.answer()["id"] == 0
-        server.send(message)
-        answer = server.answer()
-        assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+    hardy.send(message)
+    answer = hardy.answer()
+    assert (answer["id"], answer["error"]["code"]) == (7, -32600)
 
 
 @pytest.mark.requirement("stdio.oversized")

@@ -9,7 +9,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from tests.harness import HANDSHAKE, PEERS, connected, listening, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def test_a_client_lists_everything_and_an_edit_happens_after_consent(conne
     target = place / "greeting.txt"
     target.write_text("hello world\n")
     person = Person("once")
-    settings = {"mcpServers": {"demo": stdio_upstream(trust=True)}}
+    settings = {"mcpServers": {"demo": sdk_upstream(trust=True)}}
     async with connect(settings, elicitation_callback=person) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert names >= BUILTIN

@@ -10,7 +10,7 @@ import anyio
 import mcp_types as types
 import pytest
 
-from tests.harness import HANDSHAKE, PEERS, connected, listening, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, stdio_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def test_servers_over_different_transports_stand_side_by_side(root: Path, 
             listening([*command, "sse"], r"port (\d+)") as sse,
         ):
             servers = {
-                "here": stdio_upstream(trust=True),
+                "here": sdk_upstream(trust=True),
                 "near": {"httpUrl": f"http://127.0.0.1:{http}/mcp", "trust": True},
                 "far": {"url": f"http://127.0.0.1:{sse}/sse", "trust": True},
             }

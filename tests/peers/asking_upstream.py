@@ -347,7 +347,7 @@ class Upstream(Server[Any]):
             if params.get("requestState") != "asked":
                 return [_input_required(questions, "asked")]
             responses: Json = params.get("inputResponses") or {}
-            return [responses.get(f"q{number}", {}) for number in range(len(questions))]
+            return [responses.get(key, {}) for key in _input_required(questions, "")["inputRequests"]]
         answers: list[Json] = [{} for _ in questions]
 
         async def ask(number: int, question: Json) -> None:
@@ -377,7 +377,7 @@ CONTENT: list[Json] = [
 
 
 def _input_required(questions: list[Json], state: str) -> Json:
-    asked = {f"q{number}": question for number, question in enumerate(questions)}
+    asked = {question.get("x-key", f"q{number}"): question for number, question in enumerate(questions)}
     return {"resultType": "input_required", "inputRequests": asked, "requestState": state, **UNKNOWN}
 
 

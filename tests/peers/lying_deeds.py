@@ -231,7 +231,7 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             return {**answer, "id": float(identity)}
         case ("together", _, _):
             other: Json = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
-            messages = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
+            messages: list[Any] = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
             raw([json.dumps(messages).encode()])
             return None
         case ("twice", _, _):

@@ -1,4 +1,4 @@
-"""An upstream server for tests: a few honest tools over stdio, Streamable HTTP or SSE.
+"""An upstream server of the SDK for tests: a few honest tools over stdio, Streamable HTTP or SSE.
 
 python upstream.py                   over stdio
 python upstream.py http|sse          over HTTP on a free port of the loopback, told on standard error
@@ -6,9 +6,9 @@ python upstream.py http|sse          over HTTP on a free port of the loopback, t
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,25 +20,9 @@ from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-ANY: dict[str, Any] = {"type": "object", "properties": {}}
-TOOLS: list[dict[str, Any]] = [
-    {
-        "name": "echo",
-        "description": "Give back the text.",
-        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-        "annotations": {"readOnlyHint": True, "title": "Echo"},
-    },
-    {"name": "fail", "description": "Fail with isError.", "inputSchema": ANY},
-    {"name": "protocol_error", "description": "Fail with a protocol error.", "inputSchema": ANY},
-    {"name": "picture", "description": "Give back a small PNG.", "inputSchema": ANY},
-    {"name": "structured", "description": "Give back structured content.", "inputSchema": ANY},
-    {"name": "steps", "description": "Report three steps of progress.", "inputSchema": ANY},
-    {"name": "wait", "description": "Wait until cancelled.", "inputSchema": ANY},
-    {"name": "environment", "description": "Names of the environment.", "inputSchema": ANY},
-    {"name": "die", "description": "End this process at once.", "inputSchema": ANY},
-    {"name": "odd name!", "description": "A name with characters outside the set.", "inputSchema": ANY},
-]
-PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n-not-a-real-picture").decode()
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.peers.plain_upstream import OWN_ERROR, PIXEL, TOOLS
 
 
 async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
@@ -84,7 +68,7 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
 def types_error() -> Exception:
     from mcp.shared.exceptions import MCPError
 
-    return MCPError(code=-32050, message="the upstream's own error")
+    return MCPError(**OWN_ERROR)
 
 
 def build() -> Server[Any]:

@@ -56,7 +56,7 @@ def test_messages_of_every_kind_are_read(fields: dict[str, Any], message: object
     ],
 )
 def test_what_is_no_message_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_message(line)
 
 

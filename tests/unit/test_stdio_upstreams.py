@@ -218,7 +218,7 @@ async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(star
 async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: BrokeredStarter, tmp_path: Path) -> None:
     written = tmp_path / "written"
     message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
-    code = f"for at in range(200):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
+    code = f"for at in range(50):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
     async with speaking(python(code), starter) as streams:
         counts: list[str] = []
         # It has to wait once the number of its messages does not change any more.
@@ -226,7 +226,7 @@ async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: Bro
             await anyio.sleep(0.02)
             counts.append(written.read_text() if written.exists() else "")
         assert int(counts[-1]) < 20
-        assert len(await words(streams)) == 200
+        assert len(await words(streams)) == 50
 
 
 @pytest.mark.requirement("upstream.stdio.bounds")

@@ -20,7 +20,7 @@ from tools.registry import ToolRegistry
 LONG = "create_pull_request_review_comment_of_a_thread"
 
 
-async def unreachable(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:
+async def unreachable(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
     raise AssertionError
 
 

@@ -60,8 +60,8 @@ class Having(Upstream):
 @pytest.mark.requirement("relay.unlisted")
 def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
     upstreams = [Having("a", "demo://one"), Having("b", "note://one")]
-    routes = resource_routes(upstreams, lambda _: False)
-    found = {uri: routes.find(uri, upstreams) for uri in ("demo://two", "note://two", "other://two")}
+    routes = resource_routes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)
+    found = {uri: routes.find(uri) for uri in ("demo://two", "note://two", "other://two")}
     assert {uri: route and route.upstream.alias for uri, route in found.items()} == {
         "demo://two": "a",
         "note://two": "b",

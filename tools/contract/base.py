@@ -80,6 +80,9 @@ class BaseTool(ABC, Generic[ParamsT]):
     aliases: tuple[str, ...] = ()
     """Older wire names, class names and display names that calls may use; never listed."""
 
+    version: str = ""
+    """What it is made from, where that may change while it is in use; an answer to a question is bound to it."""
+
     output_schema: Mapping[str, Any] | None = None
     """JSON Schema of `ToolResult.structured`, where the tool always fills it."""
 
@@ -128,8 +131,12 @@ class BaseTool(ABC, Generic[ParamsT]):
         return ""
 
     def consented(self, client_key: str) -> None:
-        """The person behind a client has agreed to a call of this tool as it is now."""
+        """The person behind a client has agreed to a call of this very tool."""
         del client_key
+
+    def why_outdated(self) -> str:
+        """Why this is not the tool any more that its name stands for, after a person was asked about it; else empty."""
+        return ""
 
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
         """What a person has to be asked before this call, or `None`. Pure; may be repeated.

@@ -25,6 +25,7 @@ from tools.permissions.permission import Permission, Verdict
 from tools.permissions.rule import SESSION, Rule, parse_rule
 from tools.permissions.rules import CORE, INCLUDE, Rules
 from tools.permissions.steering_files import why_protected
+from tools.permissions.tool_names import names_of_any_tool
 
 _PLAN_MODE = Permission(
     Verdict.DENY,
@@ -32,6 +33,27 @@ _PLAN_MODE = Permission(
     way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
     "another approval mode.",
 )
+
+
+MOST_REMEMBERED = 1_000
+"""Tools, and clients' grants, of which it is remembered what the rules say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What rules and mode say of a tool, whatever a call of it touches.
+
+    Args:
+        tool: Of which it was asked.
+        rules: Which were asked.
+        mode: The client's approval mode.
+        permission: The verdict, or `None` where the tool itself has to be asked.
+    """
+
+    tool: BaseTool[Any]
+    rules: Rules
+    mode: ApprovalMode
+    permission: Permission | None
 
 
 @dataclass(slots=True)
@@ -52,6 +74,10 @@ class PermissionPolicy:
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    _standings: dict[int, _Standing] = field(default_factory=dict[int, _Standing], repr=False)
+    _granting: dict[tuple[str, ...], tuple[Rules, Rules]] = field(
+        default_factory=dict[tuple[str, ...], tuple[Rules, Rules]], repr=False
+    )
 
     def allow(self, texts: Iterable[str], source: str) -> None:
         """Add rules that a person has saved, for every client."""
@@ -72,6 +98,41 @@ class PermissionPolicy:
         if rule is None:
             return None
         return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
+
+    def judge_alone(
+        self, tool: BaseTool[Any], client: ClientState, workspace: Workspace
+    ) -> tuple[Permission | None, bool]:
+        """The verdict on a call of which nothing has to be looked at, and whether it is one.
+
+        It is remembered, since nothing in a call changes it: looking through the rules would be most of the work of
+        a small call.
+
+        Args:
+            tool: The tool.
+            client: Whose call it is.
+            workspace: Where it may act.
+        """
+        rules, mode = self._rules_for(client), client.approval_mode
+        is_as_it_was = not tool.why_asked_anew(client.key)
+        known = self._standings.get(id(tool))
+        if known is not None and is_as_it_was and known.tool is tool and known.rules is rules and known.mode is mode:
+            return known.permission, True
+        permission = self.judge_tool(tool, mode)
+        if permission is None:
+            if self.needs_subjects(tool, client):
+                return None, False
+            permission = self.judge_subjects(tool, (), client, workspace)
+        if is_as_it_was:
+            if len(self._standings) >= MOST_REMEMBERED:
+                self._standings.clear()
+            self._standings[id(tool)] = _Standing(tool, rules, mode, permission)
+        return permission, True
+
+    def why_server_not_offered(self, server: str) -> str:
+        """Why nothing at all of another server is there, as a sentence, or nothing if a rule does not say so."""
+        names = names_of_any_tool(server)
+        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(names)), None)
+        return "" if rule is None else f"The server {server} is switched off by the {rule}."
 
     def judge_tool(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
         """A verdict for which nothing of the call has to be looked at, or `None`."""
@@ -155,7 +216,15 @@ class PermissionPolicy:
         return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}", is_explicit=is_explicit)
 
     def _rules_for(self, client: ClientState) -> Rules:
-        return self.rules.with_allowed(self._granted(client.grants, SESSION)) if client.grants else self.rules
+        if not client.grants:
+            return self.rules
+        grants = tuple(client.grants)
+        known = self._granting.get(grants)
+        if known is None or known[0] is not self.rules:
+            if len(self._granting) >= MOST_REMEMBERED:
+                self._granting.clear()
+            known = self._granting[grants] = (self.rules, self.rules.with_allowed(self._granted(grants, SESSION)))
+        return known[1]
 
     def _judge_command(
         self, command: CommandSubject, rules: Rules, mode: ApprovalMode, workspace: Workspace

@@ -70,6 +70,11 @@ def names_of_server(server: str) -> tuple[str, ...]:
     return (f"{_CLAUDE}{server}",)
 
 
+def names_of_any_tool(server: str) -> tuple[str, ...]:
+    """What a rule fits that is about a server as a whole: the server itself, or a tool whatever it is called."""
+    return (*names_of_upstream_tool(server, "\0"), *names_of_server(server))
+
+
 def one_meaning(name: str) -> str:
     """The one thing that a rule which allows means by a name: for tools of other servers, in our spelling.
 

@@ -28,8 +28,8 @@ PLAIN = {"type": "object", "properties": {"region": {"type": "string"}}}
 REPEATED = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
 
-async def answer(definition: Mapping[str, Any], arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-    del definition, context
+async def answer(tool: object, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    del tool, context
     return ToolResult(llm_content=f"in {arguments['region']}")
 
 

@@ -21,7 +21,9 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-CALLS = 10_000
+CALLS = [2_500, pytest.param(10_000, marks=pytest.mark.long)]
+"""About thirty rounds of all lanes, and four times as many in the long form."""
+
 KINDS = ("session", "lone", "sse")
 PRINCIPALS = tuple(TOKENS)
 ONCE: Mapping[str, Any] = {"action": "accept", "content": {"decision": "once"}}
@@ -141,7 +143,8 @@ class Walk:
 
 @pytest.mark.requirement("network.two_principals")
 @pytest.mark.timeout(180)
-async def test_nothing_of_two_principals_crosses_in_ten_thousand_interleaved_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", CALLS)
+async def test_nothing_of_two_principals_crosses_in_thousands_of_interleaved_calls(calls: int, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     owners = {name: Principal(name, tmp_path / name, shared) for name in PRINCIPALS}
@@ -164,7 +167,7 @@ async def test_nothing_of_two_principals_crosses_in_ten_thousand_interleaved_cal
             await own.begin(lanes[-2])
         # A call of a session asks for its roots, which count for its principal from then on.
         rounds = 0
-        while sum(way.calls for way in lanes) < CALLS:
+        while sum(way.calls for way in lanes) < calls:
             rounds += 1
             async with asyncio.TaskGroup() as tasks:
                 for walk in walks:

@@ -337,3 +337,20 @@ async def until_there(path: Path) -> None:
     """Wait for a file that the upstream leaves."""
     while not path.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
         await anyio.sleep(0.005)
+
+
+def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
+    """A settings entry for an upstream that lists what it is told to, and says its name.
+
+    Args:
+        name: What it says.
+        entry: What else stands in the settings.
+        orders: As `listing_upstream.py` takes them.
+    """
+    peer = str(PEERS / "listing_upstream.py")
+    return {"command": sys.executable, "args": [peer, json.dumps({"name": name, **orders})], **(entry or {})}
+
+
+def having(*uris: str) -> list[Json]:
+    """Resources or templates with nothing but a name."""
+    return [{"uriTemplate" if "{" in uri else "uri": uri, "name": uri} for uri in uris]

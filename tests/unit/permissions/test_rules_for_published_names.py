@@ -21,7 +21,7 @@ from tools.registry import ToolRegistry
 pytestmark = pytest.mark.anyio
 
 
-async def done(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:
+async def done(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
     return ToolResult(llm_content="done")
 
 

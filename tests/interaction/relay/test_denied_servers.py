@@ -1,0 +1,125 @@
+"""A rule that denies a server as a whole: nothing of it is there, not only none of its tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp.client._memory import InMemoryTransport
+
+from server.settings import load_settings
+from tests.harness import write_config
+from tests.interaction.relay.clients import AnswerError, Json, WireClient, app_of, client_on, having, listing, proxied
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rules import RuleReader
+
+pytestmark = pytest.mark.anyio
+
+LISTS: Json = {
+    "resources": having("shut://a"),
+    "resourceTemplates": having("shut://in/{x}"),
+    "prompts": [{"name": "greet"}],
+}
+
+REQUESTS: list[tuple[str, Json]] = [
+    ("resources/read", {"uri": "shut://a"}),
+    ("resources/read", {"uri": "shut+shut://a"}),
+    ("resources/subscribe", {"uri": "shut://a"}),
+    ("prompts/get", {"name": "shut__greet"}),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "shut__greet"}, "argument": {}}),
+    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "shut://in/{x}"}, "argument": {}}),
+]
+
+RULE = "permissions.deny rule mcp__shut"
+
+
+async def lists(client: WireClient) -> set[str]:
+    kinds = ("prompts", "resources", "resourceTemplates")
+    return {name for kind in kinds for name in await client.listed(kind)}
+
+
+async def error_of(client: WireClient, method: str, params: Json) -> str:
+    try:
+        await client.request(method, params)
+    except AnswerError as error:
+        return error.error["message"]
+    return ""
+
+
+@pytest.mark.requirement("permissions.deny-server")
+async def test_a_denied_server_has_neither_prompts_nor_resources(tmp_path: Path) -> None:
+    open_too = listing("open", resources=having("shut://b"), prompts=[{"name": "greet"}])
+    servers = {"shut": listing("shut", **LISTS), "open": open_too}
+    settings = {"permissions": {"deny": ["mcp__shut"]}}
+    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
+        assert await lists(client) == {"open__greet", "shut://b"}
+        for method, params in REQUESTS:
+            assert RULE in await error_of(client, method, params), params
+        assert (await client.request("resources/read", {"uri": "shut://b"}))["contents"][0]["text"] == "from open"
+
+
+@pytest.mark.requirement("permissions.deny-server")
+async def test_a_server_without_prefix_is_denied_by_its_alias_too(tmp_path: Path) -> None:
+    servers = {"shut": listing("shut", **LISTS, entry={"prefix": "none"}), "open": listing("open")}
+    async with proxied(tmp_path, servers, "handshake", settings={"permissions": {"deny": ["mcp__shut"]}}) as client:
+        assert not await lists(client)
+        assert RULE in await error_of(client, "prompts/get", {"name": "greet"})
+
+
+@pytest.mark.requirement("permissions.deny-server")
+async def test_a_server_that_is_denied_later_is_gone_and_comes_back(tmp_path: Path) -> None:
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": listing("shut", **LISTS)}}
+    app = app_of(config := write_config(tmp_path, written))
+    everything = {"shut__greet", "shut://a", "shut://in/{x}"}
+    async with (
+        app.running(),
+        client_on(InMemoryTransport(app.server), "handshake") as client,
+        anyio.create_task_group() as tasks,
+    ):
+        assert await lists(client) == everything
+        for deny, listed in ((["mcp__shut"], set[str]()), ([], everything)):
+            write_config(tmp_path, {**written, "permissions": {"deny": deny}})
+            client.heard.clear()
+            await app.live.apply(load_settings([str(config)], {}, {}), tasks)
+            await client.until_heard("notifications/resources/list_changed")
+            await client.until_heard("notifications/prompts/list_changed")
+            assert await lists(client) == listed
+
+
+@pytest.mark.requirement("relay.features")
+async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> None:
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"gone": listing("gone", **LISTS)}}
+    app = app_of(config := write_config(tmp_path, written))
+    async with (
+        app.running(),
+        client_on(InMemoryTransport(app.server), "handshake") as client,
+        anyio.create_task_group() as tasks,
+    ):
+        assert await lists(client)
+        write_config(tmp_path, {**written, "mcpServers": {"other": listing("other")}})
+        await app.live.apply(load_settings([str(config)], {}, {}), tasks)
+        await client.until_heard("notifications/resources/list_changed")
+        assert not await lists(client)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("permissions.deny-server")
+@pytest.mark.parametrize(
+    ("rule", "is_of_server"),
+    [
+        ("mcp__shut", True),
+        ("mcp__shut__*", True),
+        ("shut__*", True),
+        ("mcp_shut_*", True),
+        ("*", True),
+        ("mcp__shut__tool", False),
+        ("shut__t*", False),
+        ("mcp__shutter", False),
+        ("Bash(git *)", False),
+    ],
+)
+def test_a_rule_is_of_a_server_where_it_names_all_its_tools(rule: str, *, is_of_server: bool) -> None:
+    policy = PermissionPolicy(RuleReader(str, "/home/me").read({"permissions.deny": [rule]}))
+    said = policy.why_server_not_offered("shut")
+    assert said == (f"The server shut is switched off by the permissions.deny rule {rule}." if is_of_server else "")

@@ -1,0 +1,50 @@
+"""A name without a prefix belongs to the first server in the configuration that has it, not to the quickest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.interaction.relay.clients import Json, listing, proxied, said
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.names.order")]
+
+BARE: Json = {"prefix": "none", "trust": True}
+
+SEARCH: Json = {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]}
+
+
+async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    servers = {
+        "slow": listing("slow", after=str(gate), entry=BARE, **SEARCH),
+        "quick": listing("quick", entry=BARE, **SEARCH),
+    }
+    settings = {"proxy": {"firstListWait": 1}}
+    async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
+        while "search" not in (listed := await client.listed("tools")):
+            await client.until_heard("notifications/tools/list_changed")
+        assert listed["search"]["_meta"]["coretools-mcp/upstream"]["server"] == "quick"
+        results: list[Json] = []
+
+        async def call() -> None:
+            results.append(await client.call("search"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            assert said(await client.call("quick__search")) == "from quick"
+            assert not results
+            gate.touch()
+        assert said(results[0]) == "from slow"
+
+
+async def test_a_server_that_cannot_be_reached_keeps_no_name(tmp_path: Path) -> None:
+    servers = {
+        "gone": {"command": str(tmp_path / "nothing"), **BARE},
+        "here": listing("here", entry=BARE, **SEARCH),
+        "later": listing("later", entry=BARE, **SEARCH),
+    }
+    async with proxied(tmp_path, servers, "modern") as client:
+        assert said(await client.call("search")) == "from here"

@@ -1,0 +1,73 @@
+"""An upstream that does not answer keeps no client from what it wants of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from server.upstreams import session
+from tests.interaction.relay.clients import WireClient, having, listing, proxied, stdio_entry
+from tests.interaction.relay.test_features import UPDATED, listening
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.silent")]
+
+SILENT = [f"memo://{number}" for number in range(20)]
+"""One after the other they would take longer than any test may."""
+
+
+async def until_told(tale: Path, method: str) -> None:
+    while not tale.exists() or method not in tale.read_text().split():  # noqa: ASYNC110 - nobody tells of a line
+        await anyio.sleep(0.02)
+
+
+async def until_touch_is_heard(client: WireClient, uri: str) -> str:
+    while not (heard := [params for method, params in client.heard if method == UPDATED]):
+        await client.call("up__touch", {"uri": uri})
+        await anyio.sleep(0.02)
+    return heard[0]["uri"]
+
+
+async def test_a_stream_of_changes_is_there_while_one_upstream_notes_nothing(tmp_path: Path) -> None:
+    servers = {
+        "mute": listing("mute", resources=having(*SILENT), silent=["resources/subscribe"]),
+        "up": stdio_entry("handshake"),
+    }
+    async with proxied(tmp_path, servers, "modern") as client, anyio.create_task_group() as tasks:
+        await client.listed("resources")
+        await listening(client, tasks, {"resourceSubscriptions": [*SILENT, "test://text"], "toolsListChanged": True})
+        assert await until_touch_is_heard(client, "test://text") == "test://text"
+        await client.call("up__change", {"times": 1})
+        await client.until_heard("notifications/tools/list_changed")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_level_is_answered_while_upstreams_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LEVEL_SECONDS", 1_000.0)
+    tale = tmp_path / "tale"
+    servers = {
+        "mute": listing("mute", silent=["logging/setLevel"]),
+        "other": listing("other", tale=str(tale)),
+    }
+    async with proxied(tmp_path, servers, "handshake") as client:
+        await client.listed("tools")
+        assert await client.request("logging/setLevel", {"level": "debug"}) == {}
+        await until_told(tale, "logging/setLevel")
+
+
+async def test_changed_roots_are_told_while_one_upstream_reads_nothing(tmp_path: Path) -> None:
+    tale = tmp_path / "tale"
+    tools = [{"name": "stop", "inputSchema": {"type": "object"}}]
+    servers = {
+        "deaf": listing("deaf", tools=tools, deafens="tools/call", entry={"trust": True}),
+        "other": listing("other", tale=str(tale)),
+    }
+    async with proxied(tmp_path, servers, "handshake") as client, anyio.create_task_group() as tasks:
+        await client.listed("tools")
+        for _ in range(3):
+            tasks.start_soon(client.call, "deaf__stop", {"much": "x" * 4_000_000})
+        await client.listed("prompts")
+        await client.notify("notifications/roots/list_changed")
+        await until_told(tale, "notifications/roots/list_changed")
+        tasks.cancel_scope.cancel()

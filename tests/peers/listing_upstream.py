@@ -1,0 +1,76 @@
+"""An upstream over stdio that lists what it is told to, and says its name where it is read or called.
+
+python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
+
+What is `silent` is not answered. With `after`, a file, nothing is said before that file is there. With `tale`, each
+method that it is sent is a line of that file. What `deafens` it is the last thing that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+
+CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+
+
+def answer(orders: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any]:
+    name = orders["name"]
+    match method:
+        case "initialize":
+            server = {"name": name, "version": "1"}
+            return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
+        case "resources/read":
+            return {"contents": [{"uri": params["uri"], "text": f"from {name}"}]}
+        case "prompts/get":
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": f"from {name}"}}]}
+        case "tools/call":
+            return {"content": [{"type": "text", "text": f"from {name}"}]}
+        case "completion/complete":
+            return {"completion": {"values": [f"from {name}"]}}
+        case _:
+            return {LISTS[method]: orders.get(LISTS[method], [])} if method in LISTS else {}
+
+
+def say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def main(orders: dict[str, Any]) -> None:
+    while "after" in orders and not Path(orders["after"]).exists():
+        time.sleep(0.005)
+    for line in sys.stdin:
+        message: dict[str, Any] = json.loads(line)
+        method = message.get("method", "")
+        if "tale" in orders:
+            with Path(orders["tale"]).open("a", encoding="utf-8") as tale:
+                tale.write(method + "\n")
+        if method == orders.get("deafens"):
+            time.sleep(600)
+        if "id" not in message or not method or method in orders.get("silent", ()):
+            continue
+        if method == "server/discover":
+            say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
+        else:
+            say({"id": message["id"], "result": answer(orders, method, message.get("params") or {})})
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
