@@ -163,15 +163,15 @@ def read_unreadable(line: bytes) -> Unreadable | None:
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """One line for a message. What cannot be encoded becomes an error: it must not end the connection."""
+    """A message as JSON. An answer that cannot be encoded becomes an error: it must not end the connection."""
     try:
-        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null") + b"\n"
+        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null")
     except ValueError:
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
     error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
-    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode() + b"\n"
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
 
 
 class ReadyList(list[Any]):
@@ -184,7 +184,7 @@ class ReadyList(list[Any]):
 
 
 def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
-    """One line for an answer whose result begins with a list that is encoded already."""
+    """JSON of an answer whose result begins with a list that is encoded already."""
     result = message.get("result")
     if not isinstance(result, dict):
         return None
@@ -195,4 +195,4 @@ def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
     rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
     end = rest if rest == b"{}" else b"," + rest[1:]
     head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
-    return head + first.json + (end if end != b"{}" else b"}") + b"}\n"
+    return head + first.json + (end if end != b"{}" else b"}") + b"}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from server.json_rpc import error_of
@@ -15,10 +17,26 @@ INBOX_MESSAGES = 256
 KEPT_OF_OVERSIZED = 4096
 """Bytes kept of each end of an oversized line, to find the id that has to be told."""
 
+USUAL_PIPE_BYTES = 1 << 16
+PIPE_BYTES = 1 << 20
+"""What a pipe holds at first, and what one may hold through which much goes (Linux gives as much to every user)."""
+
+LARGE_PIECE = 4096
+"""A smaller piece of a line is added to the one before, so that there are not very many of them."""
+
 _ID = rb'(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
+
+
+def enlarge(descriptor: int) -> None:
+    """Let a pipe hold more, where that is possible: what is large passes it in fewer turns."""
+    if sys.platform == "linux":
+        import fcntl  # noqa: PLC0415 - only where it exists
+
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class LineSplitter:
@@ -30,19 +48,21 @@ class LineSplitter:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._partial = bytearray()
+        self._pieces: list[bytes | bytearray] = []
+        """Of the line that is not complete; put together once, since they may be many and large."""
+        self._size = 0
         self._head: bytes | None = None
         self._oversized: list[bytes] = []
 
     def feed(self, data: bytes) -> Sequence[bytes]:
         """Take in bytes; the lines that are complete, without blank ones."""
-        if not self._partial and self._head is None and data.find(b"\n") == len(data) - 1 < self.max_bytes:
+        if not self._pieces and data.find(b"\n") == len(data) - 1 < self.max_bytes:
             line = data[:-1]  # one whole line, as nearly always
             return (line,) if line and not line.isspace() else ()
         *complete, rest = data.split(b"\n")
         lines = [self._complete(piece) for piece in complete]
-        self._partial += rest
-        self._bound()
+        if rest:
+            self._add(rest)
         return [line for line in lines if line and not line.isspace()]
 
     def take_oversized(self) -> list[bytes]:
@@ -51,21 +71,32 @@ class LineSplitter:
         return taken
 
     def _complete(self, rest: bytes) -> bytes | None:
-        self._partial += rest
-        self._bound()
-        line, self._partial = bytes(self._partial), bytearray()
-        if self._head is not None:
-            self._oversized.append(self._head + b"\n" + line[-KEPT_OF_OVERSIZED:])
-            self._head = None
-            return None
-        return line
+        if not self._pieces and len(rest) <= self.max_bytes:
+            return rest
+        self._add(rest)
+        line = b"".join(self._pieces)
+        head, self._head = self._head, None
+        self._pieces, self._size = [], 0
+        if head is None:
+            return line
+        self._oversized.append(head + b"\n" + line[-KEPT_OF_OVERSIZED:])
+        return None
 
-    def _bound(self) -> None:
-        if self._head is None and len(self._partial) <= self.max_bytes:
+    def _add(self, piece: bytes) -> None:
+        """Keep a piece of the line that is not complete."""
+        self._size += len(piece)
+        if len(piece) >= LARGE_PIECE:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(last := self._pieces[-1], bytearray):
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
+        if self._head is None and self._size <= self.max_bytes:
             return
+        whole = b"".join(self._pieces)
         if self._head is None:
-            self._head = bytes(self._partial[:KEPT_OF_OVERSIZED])
-        del self._partial[:-KEPT_OF_OVERSIZED]
+            self._head = whole[:KEPT_OF_OVERSIZED]
+        self._pieces = [bytearray(whole[-KEPT_OF_OVERSIZED:])]
 
 
 def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any] | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -14,6 +16,12 @@ from server.json_rpc import AnyId, Failure, Message, Notification, Request, Requ
 
 OUTBOX_BYTES = 4 * 1024 * 1024
 """Bytes waiting for a slow reader before senders have to wait."""
+
+LARGE_LINE = 1 << 16
+"""Of a smaller line a copy costs less than another piece."""
+
+MOST_PIECES = 64
+"""Written at once."""
 
 _INPUT_ENDED = (
     "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
@@ -31,7 +39,8 @@ class Outbox:
     """Messages that go out; and the account of what is owed to whom."""
 
     def __init__(self, on_data: Callable[[], None]) -> None:
-        self.pending = bytearray()
+        self._pieces: deque[bytes | memoryview] = deque()
+        self._size = 0
         self._on_data = on_data
         self._is_closed = False
         self._room = asyncio.Event()
@@ -61,7 +70,7 @@ class Outbox:
         for identity in late:
             del self._owed[identity]
             self._given_up.add(identity)
-            self.put(json.dumps(error_of(identity, _INPUT_ENDED, types.CONNECTION_CLOSED)).encode() + b"\n")
+            self.put(json.dumps(error_of(identity, _INPUT_ENDED, types.CONNECTION_CLOSED)).encode())
         return [Notification("notifications/cancelled", {"requestId": identity}) for identity in late]
 
     async def wait_answered(self, seconds: float) -> None:
@@ -106,7 +115,16 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether the client reads too slowly for more to be begun."""
-        return len(self.pending) > OUTBOX_BYTES
+        return self._size > OUTBOX_BYTES
+
+    @property
+    def size(self) -> int:
+        """How many bytes wait to be written."""
+        return self._size
+
+    def next_pieces(self) -> Sequence[bytes | memoryview]:
+        """What is to be written next, in the pieces in which it came: what is large is not copied."""
+        return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
 
     def post(self, message: dict[str, Any]) -> None:
         """Send a message. An answer that is waited for no longer is dropped."""
@@ -120,7 +138,8 @@ class Outbox:
             if identity in self._given_up:
                 return
             self._answered.set()
-        self.put(encoded(message))
+        if line := encoded(message):
+            self.put(line)
 
     async def wait_for_room(self) -> None:
         """Wait while the client reads too slowly.
@@ -135,20 +154,42 @@ class Outbox:
                 raise anyio.BrokenResourceError
 
     def put(self, line: bytes) -> None:
-        self.pending += line
+        """Let a line wait to be written.
+
+        Args:
+            line: Without its end.
+        """
+        if len(line) < LARGE_LINE:
+            self._pieces.append(line + b"\n")
+        else:
+            self._pieces.append(line)
+            self._pieces.append(b"\n")
+        self._size += len(line) + 1
         self._empty.clear()
         self._on_data()
 
     def written(self, count: int) -> None:
-        del self.pending[:count]
+        """So many bytes have been written."""
+        self._size -= count
+        if not self._size:
+            self._pieces.clear()
+            self._room.set()
+            self._empty.set()
+            return
+        while count:
+            first = self._pieces[0]
+            if len(first) > count:
+                self._pieces[0] = memoryview(first)[count:]
+                break
+            count -= len(first)
+            self._pieces.popleft()
         if not self.is_full:
             self._room.set()
-        if not self.pending:
-            self._empty.set()
 
     def abandon(self) -> None:
         """Nobody reads any more: drop what is waiting, let senders go."""
-        self.pending.clear()
+        self._pieces.clear()
+        self._size = 0
         self._is_closed = True
         self._owed.clear()
         self._room.set()

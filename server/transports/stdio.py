@@ -24,7 +24,13 @@ from mcp.server.stdio import stdio_server
 
 from server.json_rpc import read_message, read_unreadable
 from server.transports.dispatcher import WireDispatcher
-from server.transports.lines import INBOX_MESSAGES, LineSplitter, refusal_of_oversized
+from server.transports.lines import (
+    INBOX_MESSAGES,
+    USUAL_PIPE_BYTES,
+    LineSplitter,
+    enlarge,
+    refusal_of_oversized,
+)
 from server.transports.one_client import serve_one_client
 from server.transports.outbox import Outbox
 
@@ -116,6 +122,7 @@ class _Wire:
         self._is_stopped = False
         self._is_write_scheduled = False
         self._is_blocked = False
+        self._is_large = False
         self._end: asyncio.Task[None] | None = None
 
     @property
@@ -194,7 +201,7 @@ class _Wire:
         if refusal is None:
             logger.warning("dropped a line that is no JSON-RPC message")
             return
-        self.outbox.put(json.dumps(refusal).encode() + b"\n")
+        self.outbox.put(json.dumps(refusal).encode())
 
     async def _finish(self) -> None:
         """After the end of input: fail what can no longer be answered to us, wait a little for what we still owe."""
@@ -230,16 +237,21 @@ class _Wire:
         self._loop.call_soon(self._write)
 
     def _write(self) -> None:
+        if sys.platform == "win32":
+            return  # the SDK's transport serves there
         self._is_write_scheduled = False
         if self._is_blocked:
             self._is_blocked = False
             self._loop.remove_writer(self._writing)
         try:
-            while self.outbox.pending:
-                self.outbox.written(os.write(self._writing, self.outbox.pending))
+            while pieces := self.outbox.next_pieces():
+                self.outbox.written(os.writev(self._writing, pieces))
             self._resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
+            if self.outbox.size > USUAL_PIPE_BYTES and not self._is_large:
+                self._is_large = True
+                enlarge(self._writing)
             self._loop.add_writer(self._writing, self._write)
         except OSError:
             # Nobody reads any more: the client is gone.

@@ -15,7 +15,8 @@ import anyio
 from pydantic_core import to_json
 
 from server.json_rpc import Failure, Message, fields_of, read_message
-from server.transports.lines import LineSplitter
+from server.kept_memory import KEPT_MEMORY
+from server.transports.lines import PIPE_BYTES, USUAL_PIPE_BYTES, LineSplitter, enlarge
 from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
 from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends, taken_apart
@@ -29,17 +30,14 @@ LINE_BYTES = MESSAGE_BYTES
 TURN_SECONDS = 0.005
 """After a turn of the event loop that took longer, as very many short lines do, as long a pause is made."""
 
-READ_BYTES = 1 << 16
-"""Read at once: what a pipe holds."""
+LARGE_READ_BYTES = 1 << 18
+"""Read at once where much comes; where not, what a pipe holds at first."""
 
 WAITING_BYTES = 4 << 20
 """Bytes of messages that wait for the session before reading pauses."""
 
 UNSENT_BYTES = 4 << 20
 """Bytes that wait for an upstream before senders have to wait."""
-
-PIPE_BYTES = 1 << 20
-"""So much is taken at most of what an upstream leaves in its output: no pipe holds more."""
 
 _NO_MESSAGE = "wrote what is no JSON-RPC message on standard output: "
 
@@ -62,11 +60,12 @@ class Incoming:
         self._is_reading = False
         self._is_ended = False
         self._is_unwanted = False
+        self._read_bytes = USUAL_PIPE_BYTES
         self._resume()
 
     def finish(self) -> None:
         """The upstream has ended, or reads no more: take what it has said, and no more than that."""
-        for _ in range(PIPE_BYTES // READ_BYTES):
+        for _ in range(PIPE_BYTES // USUAL_PIPE_BYTES):
             if not self._read_piece():
                 break
         if not self._is_ended:
@@ -121,7 +120,7 @@ class Incoming:
         if self._is_ended:
             return False
         try:
-            data = os.read(self._descriptor, READ_BYTES)
+            data = os.read(self._descriptor, self._read_bytes)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -129,6 +128,11 @@ class Incoming:
         if not data:
             self.end()
             return False
+        if len(data) >= USUAL_PIPE_BYTES:
+            KEPT_MEMORY.use(self._loop)
+            if self._read_bytes == USUAL_PIPE_BYTES:
+                self._read_bytes = LARGE_READ_BYTES
+                enlarge(self._descriptor)
         if not self._is_unwanted:
             self._take(data)
         return True

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.json_rpc import read_unreadable
-from server.transports.lines import LineSplitter, refusal_of_oversized
-from server.transports.outbox import Outbox
+from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized
+from server.transports.outbox import LARGE_LINE, Outbox
 
 
 @pytest.mark.requirement("stdio.lines")
@@ -28,6 +28,37 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
     for start, end in pairwise(places):
         seen += splitter.feed(data[start:end])
     assert seen == lines
+
+
+@pytest.mark.requirement("stdio.lines")
+@given(st.lists(st.sampled_from([1, 10, LARGE_PIECE - 1, LARGE_PIECE, 3 * LARGE_PIECE]), min_size=1, max_size=8))
+def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
+    pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
+    splitter = LineSplitter(sum(sizes) + 4)
+    seen = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
+    assert seen == [b"".join(pieces), b"next", b"last"]
+    (ends,) = splitter.take_oversized()
+    assert ends.startswith(b"xxxxx" + pieces[0][:100])
+    assert ends.endswith(pieces[-1][-100:])
+
+
+@pytest.mark.requirement("stdio.large")
+@given(
+    lines=st.lists(st.sampled_from([0, 1, 100, LARGE_LINE - 1, LARGE_LINE, 3 * LARGE_LINE]), max_size=80),
+    counts=st.lists(st.sampled_from([1, 99, 100, LARGE_LINE, LARGE_LINE + 1, 1 << 30]), min_size=1, max_size=20),
+)
+def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[int], counts: list[int]) -> None:
+    outbox = Outbox(on_data=lambda: None)
+    sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
+    taken = b""
+    for line in sent:
+        outbox.put(line)
+    for count in [*counts, *[1 << 30] * len(lines)]:
+        piece = b"".join(outbox.next_pieces())[:count]
+        taken += piece
+        outbox.written(len(piece))
+    assert taken == b"".join(line + b"\n" for line in sent)
+    assert outbox.size == 0
 
 
 @pytest.mark.requirement("stdio.oversized")
@@ -84,6 +115,6 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() ->
     outbox = Outbox(on_data=lambda: None)
     outbox.post({"jsonrpc": "2.0", "id": 4, "result": {"text": "\ud800"}})
     outbox.post({"jsonrpc": "2.0", "method": "x", "params": {"a": "\ud800"}})
-    lines = bytes(outbox.pending).splitlines()
+    lines = b"".join(outbox.next_pieces()).splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["error"]["code"] == types.INTERNAL_ERROR
