@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-FORGOTTEN_AFTER = 300.0
+FORGOTTEN_AFTER = 120.0
 """Seconds after which a call that was never answered counts as done (ours)."""
 
 MOST_GIVEN_UP = 1_000

@@ -15,6 +15,7 @@ from server.settings import load_settings
 from server.transports.http import serve_http
 from server.transports.listening import HttpOptions, open_socket
 from server.transports.tokens import Tokens
+from server.upstreams import given_up
 from server.upstreams.client_sessions import ClientSessions
 from tests.harness import write_config
 from tests.hostile.lying import over_stdio
@@ -156,18 +157,38 @@ async def test_all_clients_share_one_session_where_the_entry_says_so(tmp_path: P
 
 
 async def check_shared_questions(one: WireClient, other: WireClient, folder: Path) -> None:
-    """A question is asked as long as no other call is open; else nobody can tell whose it is."""
+    """A question is asked as long as no other call is open or was given up; else nobody can tell whose it is."""
     assert (await one.told("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
     mark = folder / "other"
+    asked = len(one.asked)
     async with anyio.create_task_group() as calls:
         calls.start_soon(other.call, "up__wait", {"mark": str(mark)})
         await until_there(mark.with_suffix(".began"))
-        asked = len(one.asked)
         assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
         assert (len(one.asked), other.asked) == (asked, [])
         calls.cancel_scope.cancel()
     await until_there(mark.with_suffix(".cancelled"))
-    assert (await one.told("up__ask", {"questions": [FORM]}))[0]["action"] == "accept"
+    assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
+    assert (len(one.asked), other.asked) == (asked, [])
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+def test_a_call_that_was_given_up_and_is_never_answered_is_forgotten_after_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = given_up.GivenUpCalls()
+    calls.note(1, "ada")
+    assert calls.may_be_of_others("bob")
+    assert calls.may_be_of_others("")
+    assert not calls.may_be_of_others("ada")
+    calls.answered(1)
+    assert not calls.may_be_of_others("bob")
+    calls.note(2, "")
+    assert calls.may_be_of_others("")
+    calls.answered(2)
+    monkeypatch.setattr(given_up, "FORGOTTEN_AFTER", 0.0)
+    calls.note(3, "ada")
+    assert not calls.may_be_of_others("bob")
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -194,7 +215,7 @@ async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobo
         served.client("handshake", "bob") as bob,
     ):
         async with anyio.create_task_group() as calls:
-            calls.start_soon(ada.call, "up__echo", dict[str, Any]())
+            calls.start_soon(ada.call, "up__echo")
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
             calls.cancel_scope.cancel()
         await until(lambda: "cancelled" in tale.read_text())

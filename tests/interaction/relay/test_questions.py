@@ -362,7 +362,7 @@ async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_l
     async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
         for count in range(1, MOST_OPEN + 2):
             async with anyio.create_task_group() as calls:
-                calls.start_soon(client.call, "up__echo", dict[str, Any]())
+                calls.start_soon(client.call, "up__echo")
                 await client.until_asked(count)
                 calls.cancel_scope.cancel()
             await until(lambda count=count: tale.read_text().count(REFUSED) == count == silent.withdrawn)
@@ -378,15 +378,15 @@ async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_wh
     entry = over_stdio(*deeds, env={"TALE": str(tale)}, protocol="legacy")
     async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
         async with anyio.create_task_group() as calls:
-            calls.start_soon(client.call, "up__echo", dict[str, Any]())
+            calls.start_soon(client.call, "up__echo")
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
-            calls.start_soon(client.call, "up__echo", dict[str, Any]())
+            calls.start_soon(client.call, "up__echo")
             await client.until_asked()
             go.touch()
             await client.until_heard("answer", 2)
             await client.request("ping")
             assert silent.withdrawn == 0, "the other call may have caused it"
-            calls.start_soon(client.call, "up__echo", dict[str, Any]())
+            calls.start_soon(client.call, "up__echo")
         await until(lambda: silent.withdrawn > 0 and REFUSED in tale.read_text())
 
 
