@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError, NoBackChannelError
@@ -16,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
 from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
+from tools.display import visible
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
 
+
+_WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 
 USUAL_LEVEL = "info"
 """The level for a client of the handshake era that has chosen none (ours)."""
@@ -84,10 +88,10 @@ class Exchange:
 
     @property
     def input_responses(self) -> Json:
-        """Answers to questions of an earlier round; in the first one without those to questions of our own."""
+        """Answers to questions of upstreams, without those to questions of our own."""
         responses = self.params.get("inputResponses")
         given = cast("Json", responses) if isinstance(responses, dict) else {}
-        return given if self.is_resumed else {key: given[key] for key in given if key != QUESTION_KEY}
+        return {key: given[key] for key in given if key != QUESTION_KEY}
 
     @property
     def log_level(self) -> str | None:
@@ -108,16 +112,13 @@ class Exchange:
             self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client has announced that it takes requests of this kind."""
+        """Whether the client has announced that it takes requests of this kind, and this is one that may be made."""
         match method:
             case "elicitation/create":
                 announced = self.capabilities.get("elicitation")
                 if not isinstance(announced, dict):
                     return False
-                modes = cast("Json", announced)
-                if params.get("mode") == "url":
-                    return modes.get("url") is not None
-                return modes.get("form") is not None or modes.get("url") is None
+                return _takes_elicitation(cast("Json", announced), params)
             case "sampling/createMessage":
                 return self.capabilities.get("sampling") is not None
             case "roots/list":
@@ -137,9 +138,11 @@ class Exchange:
             self.connection.exit_stack.callback(callback)
 
     async def progress(self, params: Json) -> None:
-        """Pass progress on, where it is wanted."""
+        """Pass progress on, where it is wanted, and is some."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
-        if params.keys() <= _PROGRESS and isinstance(progress, int | float) and isinstance(total, int | float | None):
+        if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
+            return  # no client could read it
+        if params.keys() <= _PROGRESS:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self.outbound.progress(progress, total, message)
             return
@@ -173,6 +176,25 @@ class Exchange:
                 return await self.outbound.send_raw_request(method, params)
         except (MCPError, NoBackChannelError, TimeoutError, RuntimeError):
             raise NotAskedError from None
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _takes_elicitation(modes: Json, params: Mapping[str, Any]) -> bool:
+    match params.get("mode", "form"):
+        case "form":
+            return modes.get("form") is not None or modes.get("url") is None
+        case "url":
+            return modes.get("url") is not None and _is_web_address(params.get("url"))
+        case _:
+            return False
+
+
+def _is_web_address(url: Any) -> bool:
+    """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
+    return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
 
 
 def _capabilities(connection: Connection) -> Json:

@@ -72,6 +72,10 @@ def read_message(line: bytes | str) -> Message:
         usual = _usual(known := cast("Json", fields))
         if usual is not None:
             return usual
+        if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
+            # Some write every number as a fraction: it answers the request of that number.
+            known = {**known, "id": int(identity)}
+            return _usual(known) or of_sdk(types.jsonrpc_message_adapter.validate_python(known, by_name=False))
         if "method" in known and not isinstance(known.get("id"), str | int | None):
             raise ValueError("an id is a text or a whole number")  # to the SDK's models it would be a notification
     return of_sdk(types.jsonrpc_message_adapter.validate_json(line, by_name=False))

@@ -20,6 +20,9 @@ from tools.display import visible_line
 FormStyle = Literal["form", "simple"]
 """A form with fields, or a bare yes or no for clients that render no fields."""
 
+NO_ANSWER = "coretools-mcp/no-answer"
+"""Stands in the content of what came in place of an answer: a bare yes has no content that would be missing."""
+
 MAX_REASON_CHARS = 2_000
 """What the model is told of a person's reason."""
 
@@ -55,6 +58,8 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
 
 def read_answer(question: Question, action: str, content: Mapping[str, Any] | None, style: FormStyle) -> Answer:
     """What a person's answer means. Accepting is consent only if every field of the form is what it should be."""
+    if content is not None and NO_ANSWER in content:
+        return Answer(Decision.DENY, Channel.MALFORMED)
     if action != "accept":
         return Answer(Decision.DENY, Channel.CANCELLED if action == "cancel" else Channel.DECLINED)
     if isinstance(question.details, AskUserConfirmation):

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
+from server.consent.form import NO_ANSWER
 
 
 async def let_malformed_answers_pass(ctx: RequestContext, call_next: CallNext) -> Any:
-    """Let an answer to our question that fits no schema reach the handler, as an acceptance without a decision.
+    """Let an answer to our question that fits no schema reach the handler, as one that is told to be none.
 
     The SDK would refuse the whole request with a protocol error, which no model reads.
     """
@@ -25,7 +26,7 @@ async def let_malformed_answers_pass(ctx: RequestContext, call_next: CallNext) -
     given = params["inputResponses"]
     responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
     if QUESTION_KEY in responses and not _is_an_answer(responses[QUESTION_KEY]):
-        responses[QUESTION_KEY] = {"action": "accept"}
+        responses[QUESTION_KEY] = {"action": "accept", "content": {NO_ANSWER: True}}
     return await call_next(replace(ctx, params={**params, "inputResponses": responses}))
 
 

@@ -8,6 +8,8 @@ leave it.
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -26,6 +28,8 @@ from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.execution.process import ProcessStarter
+
+logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0
 """A session that was not used for so long is closed."""
@@ -94,16 +98,18 @@ class ClientSessions:
         Raises:
             ToolError: `upstream_unavailable`: there is no connection, or there are too many.
         """
-        catalog = self._upstream.connected_session()
-        if self._shares(exchange, catalog):
-            return catalog
-        key = key_of(exchange)
-        held = self._held.get(key)
-        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
-            self._close(key)
-            held = None
+        upstream = self._upstream
+        if self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key:
+            return upstream.connected_session()
+        key = key_of(exchange) if self._held else None
+        held = self._live(key) if key is not None else None
         if held is None:
-            held = self._open(key, exchange, catalog)
+            catalog = upstream.connected_session()
+            if self._shares(exchange, catalog):
+                return catalog
+            held = self._open(key_of(exchange), exchange, catalog)
+        elif not upstream.is_connected:
+            upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
         if not held.ready.is_set():
             await held.ready.wait()
         held.last_used = anyio.current_time()
@@ -115,11 +121,17 @@ class ClientSessions:
             )
         return held.session
 
+    def _live(self, key: SessionKey) -> _Held | None:
+        """A client's own session, or the attempt to open it, if there is one that has not ended."""
+        held = self._held.get(key)
+        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
+            self._close(key)
+            return None
+        return held
+
     def _shares(self, exchange: Exchange, catalog: UpstreamSession) -> bool:
-        """Whether this client uses the session that lists: it is the only one, or may not have one of its own."""
+        """Whether a client that may have a session of its own needs none."""
         entry, way = self._upstream.entry, self._upstream.way
-        if self._audience.is_one or entry.isolation == "shared" or not exchange.client_key:
-            return True
         if entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             return False
         # Without a handshake a remote server keeps nothing by connection.
@@ -127,7 +139,7 @@ class ClientSessions:
 
     def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
-        if len(self._held) >= most and not self._make_room():
+        if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
@@ -149,18 +161,39 @@ class ClientSessions:
         exchange.at_end(held.closing.set)
         return held
 
-    def _make_room(self) -> bool:
-        """Close the session that was not used for the longest time, if there is one that nothing waits for."""
-        idle = [(held.last_used, key) for key, held in self._held.items() if self._is_idle(held)]
-        if not idle:
+    def _make_room(self, client_key: str, share: int) -> bool:
+        """Close the session that can best be done without, for another one of this client; whether there is such.
+
+        Nothing that others use is closed, unless they have more than their share while this client has less.
+
+        Args:
+            client_key: Whose session it is to be.
+            share: How many sessions a client may have where others want some too.
+        """
+        counts = Counter(key[0] for key in self._held)
+        may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
+        idle = [
+            (key[0] != client_key and counts[key[0]] <= share, self._held[key].last_used, key)
+            for key in may_take
+            if self._is_idle(key)
+        ]
+        if idle:
+            self._close(min(idle)[2])
+            return True
+        taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
+        if not taken:
             return False
-        _, key = min(idle)
-        self._held.pop(key).closing.set()
+        # The newest one, which stands last.
+        logger.info("a session of a client with upstream %s was closed: others had no share", self._upstream.alias)
+        self._close(taken[-1])
         return True
 
-    def _is_idle(self, held: _Held) -> bool:
-        session = held.session
-        return session is not None and not (session.legs or session.watched or self._is_parked(session))
+    def _is_idle(self, key: SessionKey) -> bool:
+        session = self._held[key].session
+        return session is not None and self._is_unused(session)
+
+    def _is_unused(self, session: UpstreamSession) -> bool:
+        return not (session.legs or session.watched or self._is_parked(session))
 
     def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
         """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
@@ -203,7 +236,7 @@ class ClientSessions:
             while True:
                 left = held.last_used + self.idle_seconds - anyio.current_time()
                 await anyio.sleep(max(left, self.idle_seconds / 10))
-                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_idle(held):
+                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_unused(session):
                     break
             group.cancel_scope.cancel()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class Upstream:
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
+        self._spared_until = 0.0
         self._stale: set[str] = set()
         self._news = anyio.Event()
         self._warned = set[str]()
@@ -147,10 +149,23 @@ class Upstream:
             self.settle()
             if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            self._hurry = anyio.Event()
-            with anyio.move_on_after(pause if self.standing.state is not UpstreamState.LEFT_OUT else None):
-                await self._hurry.wait()
+            await self._rest(pause if self.standing.state is not UpstreamState.LEFT_OUT else None)
             pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    async def _rest(self, pause: float | None) -> None:
+        """Wait for the next attempt: for the end of the pause, or until the upstream is wanted.
+
+        One that failed again and again is left alone for a while also then: it is not started for each call.
+        """
+        self._hurry = anyio.Event()
+        respite = FIRST_RETRY_SECONDS if self.standing.attempts > 1 else 0.0
+        if self.standing.losses >= CRASHES:
+            respite = FIRST_RETRY_SECONDS * 2 ** min(self.standing.losses - CRASHES, 10)
+        respite = min(respite, LAST_RETRY_SECONDS)
+        self._spared_until = time.monotonic() + respite
+        with anyio.move_on_after(pause):
+            await anyio.sleep(respite)
+            await self._hurry.wait()
 
     def _note_loss(self, lasted: float) -> None:
         self.standing.losses = self.standing.losses + 1 if lasted < SOON_SECONDS else 0
@@ -320,7 +335,7 @@ class Upstream:
         return self.session is not None and self.standing.state is UpstreamState.CONNECTED
 
     def retry_now(self) -> None:
-        """Somebody wants it: do not wait for the end of the pause."""
+        """Somebody wants it: do not wait for the end of the pause, unless it failed again and again."""
         self._hurry.set()
 
     def connected_session(self) -> UpstreamSession:
@@ -338,7 +353,9 @@ class Upstream:
         """What a call is told while there is no connection."""
         standing = self.standing
         why = f": {standing.problem}" if standing.problem else ""
-        what_next = "The connection is tried again by itself; try the call later, or go on without it."
+        left = math.ceil(self._spared_until - time.monotonic())
+        when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
+        what_next = f"The connection is tried again {when}, or go on without it."
         if standing.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator has to let us in. {WAYS_TO_AUTHENTICATE}"
         elif standing.state is UpstreamState.LEFT_OUT:

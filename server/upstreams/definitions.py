@@ -1,4 +1,4 @@
-"""What tools of upstreams say of themselves: shown so that nothing hides in it, and watched for changes.
+"""What tools of upstreams say of themselves, watched for changes.
 
 A server that was looked at when it was new may tell models something else later. So a changed definition is asked about
 once more, whatever was allowed before.
@@ -10,34 +10,19 @@ import hashlib
 import itertools
 import json
 import logging
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from tools.display import visible, visible_line
+from tools.display import visible_line
 
 logger = logging.getLogger(__name__)
 
 MOST_TOLD = 20
 """Changed tools that one change of a list tells of in the log (ours)."""
 
-DEEPEST = 64
-"""How deep a schema is looked into (ours)."""
-
 _WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")
 """What models are told of a tool."""
-
-_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
-_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
-"""The names and descriptions of values, in the order of `enum`."""
-
-_VALUES = frozenset({"const", "default", "enum", "examples"})
-"""Keywords of JSON Schema whose values are data."""
-
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords of JSON Schema with a schema for each name."""
-
 
 _SERIALS = itertools.count(1)
 
@@ -108,50 +93,3 @@ def digest_of(definition: Mapping[str, Any]) -> str:
     """What tells whether models would be told the same of a tool."""
     told = {key: definition[key] for key in _WATCHED if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition in which every character of its titles and descriptions is seen; values stay as they are."""
-    shown = dict(definition)
-    for key in ("title", "description"):
-        if isinstance(text := shown.get(key), str):
-            shown[key] = visible(text)
-    annotations: Any = shown.get("annotations")
-    if isinstance(annotations, dict) and isinstance(title := cast("dict[str, Any]", annotations).get("title"), str):
-        shown["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
-    for key in ("inputSchema", "outputSchema"):
-        if key in shown:
-            shown[key] = _schema(shown[key], DEEPEST)
-    return shown
-
-
-def _schema(schema: Any, depth: int) -> Any:
-    if depth == 0:
-        return schema
-    if isinstance(schema, list):
-        items = cast("list[Any]", schema)
-        return _itself(items, [_schema(item, depth - 1) for item in items])
-    if not isinstance(schema, dict):
-        return schema
-    keywords = cast("dict[str, Any]", schema)
-    return _itself(keywords, {key: _keyword(key, value, depth) for key, value in keywords.items()})
-
-
-def _itself(before: dict[str, Any] | list[Any], shown: dict[str, Any] | list[Any]) -> Any:
-    """What nothing hides in stays the very same object: ten thousand tools are not there twice."""
-    olds = before.values() if isinstance(before, dict) else before
-    news = shown.values() if isinstance(shown, dict) else shown
-    return before if all(map(operator.is_, olds, news)) else shown
-
-
-def _keyword(key: str, value: Any, depth: int) -> Any:
-    if key in _TEXTS and isinstance(value, str):
-        return visible(value)
-    if key in _LISTS_OF_TEXTS and isinstance(value, list):
-        return [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
-    if key in _VALUES:
-        return value
-    if key in _MAPS and isinstance(value, dict):
-        named = cast("dict[str, Any]", value)
-        return _itself(named, {name: _schema(each, depth - 1) for name, each in named.items()})
-    return _schema(value, depth - 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,21 +18,18 @@ from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.links import with_links
+from server.upstreams.origin import told_truly
 from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import (
-    as_protocol_error,
-    is_own,
-    is_result_of_call,
-    to_protocol_error,
-    told_to_models,
-)
+from server.upstreams.relayed import as_protocol_error, is_result_of_call, to_protocol_error, told_to_models
 from server.upstreams.session import UpstreamSession
 from server.upstreams.side_by_side import side_by_side
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
+from tools.display import visible
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +44,9 @@ STALE: Json = {
     ),
 }
 """What a client is told whose state cannot be gone on with."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+"""A token (RFC 9110, 5.6.2); the limit is ours."""
 
 MOST_REMEMBERED = 10_000
 """Tools whose headers are remembered."""
@@ -81,6 +82,8 @@ class Delivery:
 
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
+        self.published: Callable[[Upstream, str], str] = lambda _upstream, uri: uri
+        """The URI under which clients know a resource of an upstream."""
         self._relay = relay
         self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
@@ -155,10 +158,14 @@ class Delivery:
             context.protocol_error.error = STALE
             raise ToolError(ToolErrorType.MCP_TOOL_ERROR, STALE["message"]) from None
         except (RelayError, TimeoutError) as error:
-            if isinstance(error, UpstreamError) and is_own(error):
+            if isinstance(error, UpstreamError):
                 context.protocol_error.error = error.error
             raise told_to_models(error, upstream.alias, f"the call of {name}") from None
-        return ToolResult(verbatim=result)
+        return ToolResult(verbatim=self.with_links(upstream, "tools/call", result))
+
+    def with_links(self, upstream: Upstream, method: str, result: Json) -> Json:
+        """A result whose links to resources are spelled as clients know them."""
+        return with_links(method, result, lambda uri: self.published(upstream, uri))
 
     def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""
@@ -166,21 +173,21 @@ class Delivery:
         if known is None or known[0] is not definition:
             if len(self._headers) >= MOST_REMEMBERED:
                 self._headers.clear()
-            found = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
-            known = self._headers[id(definition)] = (definition, found)
+            known = self._headers[id(definition)] = (definition, _headers_wanted(definition))
         return known[1]
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
         # A parked call that goes on has kept its place.
         if upstream.places is None or "parked" in exchange.carried:
-            return await self._relay.bring(session, request, exchange)
+            return told_truly(await self._relay.bring(session, request, exchange), upstream.alias)
         began = anyio.current_time()
         place = await upstream.places.take(request.patience)
         try:
             waited = anyio.current_time() - began
             session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
-            return await self._relay.bring(session, replace(request, place=place, waited=waited), exchange)
+            placed = replace(request, place=place, waited=waited)
+            return told_truly(await self._relay.bring(session, placed, exchange), upstream.alias)
         finally:
             if not place.is_kept:
                 place.leave()
@@ -203,6 +210,18 @@ class Delivery:
     def is_parked(self, session: UpstreamSession) -> bool:
         """Whether a call of this session waits for an answer of its client."""
         return self._relay.parked.is_used(session)
+
+
+def _headers_wanted(definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Which arguments of a tool are to be repeated in headers; what HTTP takes for no name of a header is left out."""
+    wanted = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
+    fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
+    if len(fit) < len(wanted):
+        logger.warning(
+            "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+            visible(str(definition.get("name", ""))),
+        )
+    return fit
 
 
 def _patience(upstream: Upstream) -> float:

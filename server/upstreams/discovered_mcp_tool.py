@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from server.upstreams.definitions import Known, with_visible_texts
+from server.upstreams.definitions import Known
 from server.upstreams.origin import with_origin
 from server.upstreams.spelling import full_name, rule_name
+from server.upstreams.visible_schemas import with_visible_texts
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.context import ToolContext

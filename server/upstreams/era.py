@@ -66,14 +66,12 @@ class Era:
         capabilities: What it announced, as it came.
         server_info: Its name and version, as they came.
         instructions: What it tells models.
-        meta: The `_meta` of its greeting.
     """
 
     version: str
     capabilities: Json
     server_info: Json = field(default_factory=dict[str, Any])
     instructions: str = ""
-    meta: Json = field(default_factory=dict[str, Any])
 
     @property
     def is_modern(self) -> bool:
@@ -166,9 +164,8 @@ async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Er
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
     if not mutual:
         raise IncompatibleError
-    stamped = as_mapping(result.get("_meta"))
-    info = as_mapping(stamped.get(types.SERVER_INFO_META_KEY))
-    return Era(mutual[-1], as_mapping(result.get("capabilities")), info, _text(result.get("instructions")), stamped)
+    info = as_mapping(as_mapping(result.get("_meta")).get(types.SERVER_INFO_META_KEY))
+    return Era(mutual[-1], as_mapping(result.get("capabilities")), info, _text(result.get("instructions")))
 
 
 async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
@@ -187,7 +184,6 @@ async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
         as_mapping(result.get("capabilities")),
         as_mapping(result.get("serverInfo")),
         _text(result.get("instructions")),
-        as_mapping(result.get("_meta")),
     )
     await peer.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
     return era

@@ -99,6 +99,7 @@ class UpstreamFeatures:
         self._before = before
         self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
         self._denied: Mapping[str, str] | None = None
+        delivery.published = self._published
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
         self._handlers: Mapping[str, Handler] = {
@@ -216,6 +217,7 @@ class UpstreamFeatures:
         """Bring a request to an upstream, in its own names."""
         exchange = self._exchange(ctx)
         result = await self._delivery.bring(upstream, ctx.method, named, exchange)
+        result = self._delivery.with_links(upstream, ctx.method, result)
         return finished(ctx.method, result, ctx.protocol_version)
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
@@ -282,6 +284,11 @@ class UpstreamFeatures:
                 f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
+
+    def _published(self, upstream: Upstream, uri: str) -> str:
+        # What nobody lists and we have too stays: a link to a file may be for the person's editor.
+        is_left = self.routes.is_ours(uri) and uri not in self.routes.claims
+        return uri if is_left else self.routes.published(upstream, uri)
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None

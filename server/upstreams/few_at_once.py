@@ -29,14 +29,13 @@ class FewAtOnce:
         self._tasks = tasks
         self._count = 0
 
-    def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> bool:
-        """Begin a piece of work; whether there was room for it."""
+    def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Begin a piece of work, if there is room for it."""
         if self._count >= MOST:
             logger.debug("upstream %s says more than can be answered", self._alias)
-            return False
+            return
         self._count += 1
         self._tasks.start_soon(self._do, work, arguments)
-        return True
 
     async def _do(self, work: Callable[..., Awaitable[None]], arguments: tuple[Any, ...]) -> None:
         try:

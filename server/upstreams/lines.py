@@ -18,7 +18,7 @@ from server.json_rpc import Failure, Message, fields_of, read_message
 from server.transports.lines import LineSplitter
 from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
-from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends
+from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends, taken_apart
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
@@ -157,11 +157,16 @@ class Incoming:
         self.inbox.put(message)
 
     def _take_unreadable(self, line: bytes) -> None:
-        """A line that is no message. One with bytes that are no UTF-8 is taken without these."""
-        if line.lstrip()[:1] not in (b"{", b"["):
+        """A line that is no message, or several. One with bytes that are no UTF-8 is taken without these."""
+        first = line.lstrip()[:1]
+        if first not in (b"{", b"["):
             self._remarks.add(line, _NO_MESSAGE)
             return
         text = line.decode("utf-8", "replace")
+        if first == b"[" and (messages := taken_apart(text)):
+            for message in messages:
+                self._put(message, len(line) // len(messages))
+            return
         try:
             self._put(read_message(text), len(line))
         except ValueError:

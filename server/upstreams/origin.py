@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from server.upstreams.peer import Json, as_mapping
+from tools.display import visible_line
 
 UPSTREAM_KEY = "coretools-mcp/upstream"
 """Under this `_meta` key stands which server something came from."""
+
+
+_PARTS = ("content", "contents", "messages")
+"""Where the parts of results stand."""
+
+
+def told_truly(result: Json, alias: str) -> Json:
+    """A result in which nothing says that it comes from somebody else.
+
+    Args:
+        result: As the upstream gave it.
+        alias: The server's name in our configuration.
+    """
+    told = result
+    for field in _PARTS:
+        parts = result.get(field)
+        if isinstance(parts, list) and any(_claims(part) for part in cast("list[Any]", parts)):
+            shown = [with_origin(part, alias) if _claims(part) else part for part in cast("list[Any]", parts)]
+            told = {**told, field: shown}
+    return with_origin(told, alias) if _claims(result) else told
+
+
+def _claims(item: Any) -> bool:
+    return isinstance(item, dict) and UPSTREAM_KEY in as_mapping(cast("Json", item).get("_meta"))
+
+
+def log_of(alias: str, params: Json) -> Json:
+    """A log message of a server, whose logger begins with its alias, so that it cannot speak as us or as another one.
+
+    Args:
+        alias: The server's name in our configuration.
+        params: As the server gave them.
+    """
+    named = params.get("logger")
+    return {**params, "logger": f"{alias}/{visible_line(named)}" if isinstance(named, str) and named else alias}
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:

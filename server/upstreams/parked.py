@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 
 import anyio
@@ -19,7 +20,8 @@ from server.upstreams.session import Leg, UpstreamSession
 logger = logging.getLogger(__name__)
 
 MOST_PARKED = 256
-"""Calls parked at once, of all clients; further questions are refused."""
+MOST_OF_ONE = MOST_PARKED // 4
+"""Calls parked at once, of all clients and of one; further questions are refused."""
 
 
 @dataclass(slots=True)
@@ -56,13 +58,17 @@ class ParkedCalls:
         self._seconds = seconds
         self._calls: dict[str, ParkedCall] = {}
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is room for no other."""
-        return len(self._calls) >= MOST_PARKED
+    def has_room(self, owner: str) -> bool:
+        """Whether there is room for another call of a client, perhaps in place of one of whoever has the most."""
+        counts = self._counts()
+        own = counts[owner]
+        return own < MOST_OF_ONE and (len(self._calls) < MOST_PARKED or own + 1 < max(counts.values()))
 
     def park(self, call: ParkedCall) -> str:
-        """Keep a call; returns the name under which its owner finds it again."""
+        """Keep a call for which there is room; returns the name under which its owner finds it again."""
+        if len(self._calls) >= MOST_PARKED:
+            ((greediest, _),) = self._counts().most_common(1)
+            self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
         name = secrets.token_hex(12)
         self._calls[name] = call
         call.leg.is_parked = True
@@ -86,6 +92,9 @@ class ParkedCalls:
         """Whether a call of this session is parked."""
         return any(call.session is session for call in self._calls.values())
 
+    def _counts(self) -> Counter[str]:
+        return Counter(call.owner for call in self._calls.values())
+
     def _remove(self, name: str) -> None:
         call = self._calls.pop(name)
         if call.expiry is not None:
@@ -94,7 +103,7 @@ class ParkedCalls:
     def _expire(self, name: str) -> None:
         call = self._calls[name]
         self._remove(name)
-        logger.info("a call of upstream %s was cancelled: nobody answered its question", call.session.alias)
+        logger.info("a parked call of upstream %s was cancelled: its question has no answer", call.session.alias)
         if not call.session.lost.is_set():
             call.session.tasks.start_soon(_cancel, call)
 

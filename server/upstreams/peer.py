@@ -16,6 +16,7 @@ import mcp_types as types
 
 from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
 from server.upstreams.conversation import Answer, Conversation, Expired, Progress
+from server.upstreams.given_up import GivenUpCalls
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +146,7 @@ class Peer:
         self._on_notification = on_notification
         self._next_id = 0
         self._open: dict[RequestId, Conversation] = {}
+        self.given_up = GivenUpCalls()
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._look: asyncio.TimerHandle | None = None
@@ -312,6 +314,7 @@ class Peer:
     def _finish(self, identity: Any, answer: Answer) -> None:
         conversation = self._of(identity)
         if conversation is None:
+            self.given_up.answered(_number(identity))
             logger.debug("an upstream answered what nobody asked")
             return
         self.forget(conversation.identity)
@@ -319,6 +322,11 @@ class Peer:
 
     def _of(self, identity: Any) -> Conversation | None:
         """The open request of an id; some servers give a number back as a text."""
-        if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:  # noqa: PLR2004
-            identity = int(identity)
-        return self._open.get(identity) if isinstance(identity, int) and not isinstance(identity, bool) else None
+        return self._open.get(_number(identity))
+
+
+def _number(identity: Any) -> int:
+    """The id of a request of ours, which all are above zero; zero for what is none."""
+    if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:  # noqa: PLR2004
+        return int(identity)
+    return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from server.upstreams.definitions import digest_of, with_visible_texts
+from server.upstreams.definitions import digest_of
 from server.upstreams.pieces import Pieces
+from server.upstreams.visible_schemas import with_visible_texts
 
 
 @dataclass(frozen=True, slots=True)

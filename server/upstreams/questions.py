@@ -15,8 +15,11 @@ from typing import Any
 
 import anyio
 
+from server.exchange import Exchange
+from server.upstreams.conversation import Conversation
 from server.upstreams.origin import with_origin
 from server.upstreams.peer import Json, Peer, RequestId, as_mapping
+from server.upstreams.visible_schemas import with_visible_form
 from tools.display import visible
 
 CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
@@ -24,6 +27,9 @@ CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
 
 ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
+
+OWN_KEYS = "coretools-mcp/"
+"""Keys of questions of our own begin so."""
 
 METHOD_NOT_FOUND = -32601
 
@@ -62,6 +68,33 @@ class Asked:
         """The question as `inputRequests` carries it."""
         params = {name: value for name, value in self.params.items() if name != "elicitationId"}
         return {"method": self.method, "params": params}
+
+
+@dataclass(slots=True)
+class Live:
+    """A question that a client has, and answers while its call waits.
+
+    Args:
+        exchange: With the client.
+        conversation: Of the call that waits for the answer, where one does.
+        legs: The calls of which one may have made the upstream ask; none where it asks of its own accord.
+        is_void: Whether these are all over, so that no answer counts any more.
+        scope: Of who asks.
+    """
+
+    exchange: Exchange
+    conversation: Conversation | None
+    legs: list[object]
+    is_void: bool = False
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    def end(self, leg: object) -> None:
+        """A call is over; the client is told if the question can be of no other."""
+        if leg in self.legs:
+            self.legs.remove(leg)
+            if not self.legs:
+                self.is_void = True
+                self.scope.cancel()
 
 
 @dataclass(slots=True)
@@ -214,19 +247,62 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         shown["message"] = f"[{alias}] {visible(str(params.get('message', '')))}"
+        if "requestedSchema" in params:
+            shown["requestedSchema"] = with_visible_form(params["requestedSchema"])
     return shown
 
 
-def labelled_requests(alias: str, requests: Any) -> Json:
-    """Questions of a 2026-07-28 upstream, labelled; what is no question is left out.
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The questions of one result of a 2026-07-28 upstream.
+
+    Args:
+        asked: Those that the client is asked, labelled, by the keys under which it gets them.
+        refused: Answers to the others, by the upstream's keys.
+        keys: The upstream's keys of those that the client gets under another one.
+    """
+
+    asked: Json
+    refused: Json
+    keys: dict[str, str]
+
+    def carried(self) -> Json:
+        """What has to come back with the answers."""
+        return {"refused": self.refused, "keys": self.keys}
+
+
+def round_of(alias: str, requests: Any, can_be_asked: CanBeAsked) -> Round:
+    """Sort what a 2026-07-28 upstream wants to know.
 
     Args:
         alias: The server's name in our configuration.
         requests: `inputRequests` as they came.
+        can_be_asked: Whether the client takes a question.
     """
-    found: Json = {}
-    for key, request in as_mapping(requests).items():
+    given = as_mapping(requests)
+    found = Round({}, {}, {})
+    for key, request in given.items():
         asked = as_mapping(request)
-        if isinstance(method := asked.get("method"), str):
-            found[key] = {**asked, "params": labelled(alias, method, as_mapping(asked.get("params")))}
+        method, params = str(asked.get("method")), as_mapping(asked.get("params"))
+        if not can_be_asked(method, params):
+            found.refused[key] = refusal_of(method)
+            continue
+        shown = key
+        while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
+            shown = f"of:{alias}/{shown}"
+        if shown != key:
+            found.keys[shown] = key
+        found.asked[shown] = {**asked, "params": labelled(alias, method, params)}
     return found
+
+
+def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
+    """The answers as the upstream gets them.
+
+    Args:
+        carried: What came back with them.
+        responses: The client's, by the keys under which it got the questions.
+    """
+    keys = as_mapping(carried.get("keys"))
+    given = {keys.get(key, key): response for key, response in responses.items()}
+    return {**given, **as_mapping(carried.get("refused"))}

@@ -27,7 +27,7 @@ from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Json, RelayError
 from server.upstreams.places import Place
-from server.upstreams.questions import labelled_requests, refusal_of
+from server.upstreams.questions import answers_of_round, refusal_of, round_of
 from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
 
 logger = logging.getLogger(__name__)
@@ -165,28 +165,27 @@ class Relay:
         """Ask an upstream that returns its questions."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
-            params = _next_round(params, exchange.input_responses, exchange.carried)
+            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
         for _ in range(MOST_ROUNDS):
             conversation = await _begun(session, request, params, exchange)
             result = await self._until_answer(session, conversation, request, exchange)
             if result.get("resultType") != "input_required":
                 return result
-            asked = labelled_requests(session.alias, result.get("inputRequests"))
-            if exchange.is_modern:
-                kept = {"state": result["requestState"]} if "requestState" in result else {}
-                return {**result, "inputRequests": asked, "requestState": self._seal(request, exchange, kept)}
-            answers = {key: await self._answer(question, exchange) for key, question in asked.items()}
-            state = {"state": result["requestState"]} if "requestState" in result else {}
-            params, request = _next_round(request.params, answers, state), replace(request, waited=0.0)
+            found = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            kept = {"state": result["requestState"]} if "requestState" in result else {}
+            if exchange.is_modern and (found.asked or not found.refused):
+                state = self._seal(request, exchange, {**kept, **found.carried()})
+                return {**result, "inputRequests": found.asked, "requestState": state}
+            answers = {key: await self._answer(question, exchange) for key, question in found.asked.items()}
+            params = _next_round(request.params, answers_of_round(found.carried(), answers), kept)
+            request = replace(request, waited=0.0)
         raise TooManyRoundsError
 
     async def _answer(self, question: Json, exchange: Exchange) -> Json:
         """Ask a client of the handshake era what an upstream wants to know."""
-        method, params = str(question["method"]), question["params"]
-        if not exchange.can_be_asked(method, params):
-            return refusal_of(method)
+        method = str(question["method"])
         try:
-            return await exchange.ask(method, params, self._seconds)
+            return await exchange.ask(method, question["params"], self._seconds)
         except NotAskedError:
             return refusal_of(method)
 
@@ -247,7 +246,7 @@ class Relay:
             return None
         asked = session.questions.hand_out(leg, exchange.can_be_asked)
         keys = [question.key for question in asked]
-        if self.parked.is_full:
+        if not self.parked.has_room(exchange.client_key):
             session.questions.refuse(keys)
             return None
         if not asked:

@@ -23,10 +23,6 @@ _CACHEABLE = frozenset({"resources/read"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """What results of the handshake era do not have."""
 
-_BROKEN_STREAM = "SSE stream "
-_HTTP_FAILURE = "Server returned an error response"
-"""What the SDK's transports over HTTP say in an upstream's place; it is never passed on as the upstream's."""
-
 
 def finished(method: str, result: Json, version: str) -> Json:
     """A result in the shape of the client's revision; nothing of it is lost.
@@ -50,15 +46,6 @@ def finished(method: str, result: Json, version: str) -> Json:
     return {**base, **result, "_meta": meta}
 
 
-def is_own(error: UpstreamError) -> bool:
-    """Whether the upstream itself answered with this error, and not the SDK's transport in its place."""
-    said = str(error.error.get("message", ""))
-    if "data" in error.error:
-        return True
-    is_broken = error.code == types.CONNECTION_CLOSED and said.startswith(_BROKEN_STREAM)
-    return not is_broken and (error.code, said) != (types.INTERNAL_ERROR, _HTTP_FAILURE)
-
-
 def is_result_of_call(result: Json) -> bool:
     """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
     if result.get("resultType", "complete") != "complete":
@@ -75,7 +62,7 @@ def to_protocol_error(error: RelayError | ToolError | TimeoutError, alias: str) 
         error: Why it failed.
         alias: The upstream.
     """
-    if isinstance(error, UpstreamError) and is_own(error):
+    if isinstance(error, UpstreamError):
         return as_protocol_error(error.error)
     told = told_to_models(error, alias, "the request")
     return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
@@ -100,7 +87,7 @@ def told_to_models(error: RelayError | ToolError | TimeoutError, alias: str, wha
     match error:
         case ToolError():
             return error
-        case UpstreamError() if is_own(error):
+        case UpstreamError():
             said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():

@@ -105,6 +105,10 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         except TimeoutError:
             logger.info("an upstream did not accept in time what has no answer")
             return _refused(request, "it did not accept this in time")
+        except (httpx2.LocalProtocolError, ValueError) as error:
+            # The fault of this request: nothing is known of the server by it.
+            logger.info("a request to an upstream was not fit to be sent (%s)", type(error).__name__)
+            return _refused(request, "what was to be sent is not allowed in HTTP")
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             self._impression.is_unreachable = True

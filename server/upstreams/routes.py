@@ -92,6 +92,18 @@ class ResourceRoutes:
             raise SharedUriError([f"{each.alias}+{uri}" for each in self.upstreams if each.alias in having])
         return next((Route(each, uri, uri) for each in self.upstreams if each.alias in having), None)
 
+    def published(self, upstream: Upstream, uri: str) -> str:
+        """The URI under which clients reach a resource of an upstream, listed or not."""
+        if self.is_alone:
+            return uri
+        try:
+            found = self.find(uri)
+            if found is not None and (found.upstream, found.uri) == (upstream, uri):
+                return uri
+        except SharedUriError:
+            pass
+        return f"{upstream.alias}+{uri}"
+
     def _named(self, uri: str) -> Route | None:
         """What begins with an alias."""
         alias, plus, rest = uri.partition("+")

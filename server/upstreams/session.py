@@ -19,8 +19,9 @@ from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
+from server.upstreams.origin import log_of
 from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
-from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Questions, labelled, refusal_of, reply
+from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Live, Questions, labelled, refusal_of, reply
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class UpstreamSession:
     flood: Flood = field(init=False)
     """Of log messages."""
     _others: Flood = field(init=False)
-    _asking: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+    _asking: dict[RequestId, Live] = field(default_factory=dict[RequestId, Live])
 
     def __post_init__(self) -> None:
         """Count what it says from the beginning."""
@@ -192,6 +193,10 @@ class UpstreamSession:
         if leg not in self.legs:
             return
         self.legs.remove(leg)
+        if self.options.is_shared and not leg.conversation.is_answered:
+            self.peer.given_up.note(leg.conversation.identity, leg.exchange.client_key)
+        for live in self._asking.values():
+            live.end(leg)
         self.questions.end(leg, is_last=not self.legs)
         for other in self.legs:
             if not other.is_parked:
@@ -221,11 +226,11 @@ class UpstreamSession:
         if len(self._asking) >= MOST_OPEN:
             self.few.start(reply, self.peer, identity, refusal_of(method))
         elif live is not None:
-            self._begin_to_ask(identity, method, shown, live.exchange, live.conversation)
+            self._begin_to_ask(identity, method, shown, Live(live.exchange, live.conversation, list[object](legs)))
         elif able:
             self._keep_question(identity, method, shown, able)
         elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
-            self._begin_to_ask(identity, method, shown, standing, None)
+            self._begin_to_ask(identity, method, shown, Live(standing, None, []))
         elif method == "roots/list" and not legs and self.is_asked_in_calls_alone:
             self._keep_early(identity, method, shown)
         else:
@@ -256,9 +261,13 @@ class UpstreamSession:
     def _legs_in_question(self) -> list[Leg]:
         """The calls of which one has made the upstream say something.
 
-        Which one cannot be told. So there is none where calls of several people are open.
+        Which one cannot be told. So there is none where calls of several people are open, or were given up lately.
         """
-        return self.legs if not self.options.is_shared or len(self.legs) == 1 else []
+        if not self.options.is_shared:
+            return self.legs
+        if len(self.legs) != 1 or self.peer.given_up.may_be_of_others(self.legs[0].exchange.client_key):
+            return []
+        return self.legs
 
     def _keep_question(self, identity: RequestId, method: str, shown: Json, able: list[Leg]) -> None:
         asked = self.questions.add(identity, method, shown, able[0] if self.options.is_shared else None)
@@ -270,29 +279,27 @@ class UpstreamSession:
         if waiting is not None:
             waiting.conversation.tell(QuestionWaits())
 
-    def _begin_to_ask(
-        self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
-    ) -> None:
-        self._asking[identity] = anyio.CancelScope()
-        self.tasks.start_soon(self._ask, identity, method, shown, exchange, conversation)
+    def _begin_to_ask(self, identity: RequestId, method: str, shown: Json, live: Live) -> None:
+        self._asking[identity] = live
+        self.tasks.start_soon(self._ask, identity, method, shown, live)
 
-    async def _ask(
-        self, identity: RequestId, method: str, shown: Json, exchange: Exchange, conversation: Conversation | None
-    ) -> None:
+    async def _ask(self, identity: RequestId, method: str, shown: Json, live: Live) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
-        if conversation is not None:
-            conversation.ask(is_open=True)
-        with self._asking[identity] as scope:
+        if live.conversation is not None:
+            live.conversation.ask(is_open=True)
+        with live.scope:
             try:
-                response = await exchange.ask(method, shown, self.options.question_seconds)
+                response = await live.exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
-                if conversation is not None:
-                    conversation.ask(is_open=False)
+                if live.conversation is not None:
+                    live.conversation.ask(is_open=False)
         try:
-            if not scope.cancelled_caught:
+            if live.is_void:
+                await reply(self.peer, identity, refusal_of(method))
+            elif not live.scope.cancelled_caught:
                 await reply(self.peer, identity, response)
         finally:
             del self._asking[identity]
@@ -306,7 +313,7 @@ class UpstreamSession:
         elif method == "notifications/cancelled":
             self._take_back(params.get("requestId"))
         elif (self.flood if method == LOG else self._others).admits():
-            self._pass_on(method, params)
+            self._pass_on(method, log_of(self.alias, params) if method == LOG else params)
 
     def _tell_left_out(self, told: Json) -> None:
         if not self.lost.is_set():
@@ -321,9 +328,9 @@ class UpstreamSession:
     def _take_back(self, identity: Any) -> None:
         """The upstream does not want to know an answer any more."""
         self.questions.cancel(identity)
-        scope = self._asking.get(identity) if isinstance(identity, str | int) else None
-        if scope is not None:
-            scope.cancel()
+        live = self._asking.get(identity) if isinstance(identity, str | int) else None
+        if live is not None:
+            live.scope.cancel()
 
 
 @asynccontextmanager

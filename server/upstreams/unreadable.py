@@ -1,15 +1,24 @@
-"""What an upstream sent that is no message: which request of ours it was meant to answer, so that it fails at once."""
+"""What an upstream sent that is no message: which request of ours it was meant to answer, so that it fails at once.
+
+And what is more than one: the revision 2025-03-26 allows servers to send an array of messages.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
-from server.json_rpc import Failure, read_unreadable
+from pydantic_core import from_json, to_json
+
+from server.json_rpc import Failure, Message, read_message, read_unreadable
 from server.transports.lines import KEPT_OF_OVERSIZED, refusal_of_oversized
 from server.upstreams.peer import unusable
 
 MESSAGE_BYTES = 64 << 20
 """A longer message of an upstream is not taken; a call whose answer it is fails."""
+
+MOST_TOGETHER = 1_000
+"""Messages of one array that are taken."""
 
 NO_MESSAGE = "what it sent is no valid JSON-RPC message"
 
@@ -28,9 +37,34 @@ def answered_by(line: bytes) -> Failure | None:
     parsed = read_unreadable(line)
     if parsed is None:  # no JSON, or nested too deeply
         return answered_by_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], NO_MESSAGE)
-    if not parsed.is_answer or isinstance(parsed.identity, float):
+    if not parsed.is_answer:
         return None
-    return unusable(parsed.identity, NO_MESSAGE)
+    identity = parsed.identity
+    if isinstance(identity, float):
+        return unusable(int(identity), NO_MESSAGE) if identity.is_integer() else None
+    return unusable(identity, NO_MESSAGE)
+
+
+def taken_apart(text: str) -> list[Message]:
+    """The messages of an array, with errors in place of answers that are none; empty where it is no such array.
+
+    Args:
+        text: Begins with a bracket.
+    """
+    try:
+        parts: Any = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return []
+    found: list[Message] = []
+    for part in cast("list[Any]", parts)[:MOST_TOGETHER]:
+        line = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
+        try:
+            found.append(read_message(line))
+        except ValueError:
+            failed = answered_by(line) if line else None
+            if failed is not None:
+                found.append(failed)
+    return found
 
 
 def answered_by_ends(ends: bytes, why: str) -> Failure | None:

@@ -1,4 +1,7 @@
-"""Texts of prompts, resources and templates, shown so that nothing hides in them; those of tools: `definitions.py`."""
+"""Texts of prompts, resources and templates, shown so that nothing hides in them.
+
+Those of tools and of forms: `visible_schemas.py`.
+"""
 
 from __future__ import annotations
 

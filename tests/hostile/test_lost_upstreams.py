@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,41 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
     assert (tmp_path / "tale").read_text().count("start\n") == 4
 
 
+@pytest.mark.requirement("proxy.liars.crash_loop")
+async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_time(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses(monkeypatch, 3_600, 3_600)
+    tale = tmp_path / "tale"
+    async with beside(tmp_path, root, over_stdio("exit@prompts", env={"TALE": str(tale)})) as scene:
+        said = ""
+        for losses in range(1, 4):
+            await scene.until(lambda losses=losses: scene.bad.standing.losses == losses)
+            said = await scene.call()
+            assert "not available now" in said
+        for _ in range(10):
+            assert "state crashing again and again" in said
+            assert re.search(r"is tried again in 3[56]\d\d s; try the call after that", said)
+            said = await scene.call()
+    assert tale.read_text().count("start\n") == 3
+
+
+@pytest.mark.requirement("proxy.liars.crash_loop")
+async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses(monkeypatch, 3_600, 3_600)
+    tale = tmp_path / "tale"
+    async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
+        await scene.until(scene.bad.tried.is_set)
+        assert "is tried again by itself" in await scene.call()
+        await scene.until(lambda: scene.bad.standing.attempts == 2 and scene.report()["state"] == "failed")
+        for _ in range(10):
+            assert "is tried again in 3" in await scene.call()
+        assert scene.bad.standing.attempts == 2
+    assert tale.read_text().count("start\n") == 2
+
+
 @pytest.mark.requirement("proxy.liars.bounds")
 async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path) -> None:
     asked: list[str] = []
@@ -97,8 +133,16 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
 async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None:
     async with anyio.create_task_group() as tasks:
         few = FewAtOnce("bad", tasks)
-        begun = [few.start(anyio.sleep_forever) for _ in range(few_at_once.MOST + 10)]
-        assert begun == [True] * few_at_once.MOST + [False] * 10
+        begun: list[int] = []
+
+        async def work(number: int) -> None:
+            begun.append(number)
+            await anyio.sleep_forever()
+
+        for number in range(few_at_once.MOST + 10):
+            few.start(work, number)
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(begun) == list(range(few_at_once.MOST))
         tasks.cancel_scope.cancel()
 
 

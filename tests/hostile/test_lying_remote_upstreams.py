@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 
+from server.upstreams.remote import CarefulTransport, Impression
 from tests.hostile.lying import beside, over_http
 from tests.hostile.test_lying_upstreams import check_told
 
@@ -160,3 +162,43 @@ async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
         assert "nobody answers at its address" in said
         assert "127.0.0.1" not in said
         await scene.check_others(root)
+
+
+@pytest.mark.requirement("upstream.together")
+@pytest.mark.parametrize("deed", ["together", "fraction-id"])
+async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fraction(
+    deed: str, root: Path, tmp_path: Path
+) -> None:
+    async with over_http("sse", f"{deed}@list", deed) as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        assert await scene.call(text="the truth") == "the truth"
+
+
+@pytest.mark.requirement("proxy.liars.headers")
+async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tale = tmp_path / "tale"
+    monkeypatch.setenv("TALE", str(tale))
+    async with over_http("http", "headers@list") as bad, beside(tmp_path, root, bad) as scene:
+        assert "bad__echo" in await scene.names()
+        for _ in range(2):
+            assert await scene.call(fine="a", text="hi", blank="b", line="c", none="d") == "hi"
+        assert scene.report()["state"] == "connected"
+    repeated = [line.lower() for line in tale.read_text().splitlines() if line.lower().startswith("mcp-param")]
+    assert repeated == ["mcp-param-fine: a"] * 2
+    assert caplog.text.count("under names that HTTP does not allow") == 1
+
+
+@pytest.mark.requirement("proxy.liars.headers")
+async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_of_the_server() -> None:
+    doubts: list[bool] = []
+    impression = Impression(lambda: doubts.append(True))
+    transport = CarefulTransport(impression)
+    async with over_http("http") as honest, httpx2.AsyncClient(transport=transport) as client:
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+        response = await client.post(honest["url"], json=message, headers={"a b": "c"})
+    told = response.json()
+    assert told["id"] == 7
+    assert told["error"]["message"] == "what was to be sent is not allowed in HTTP"
+    assert (doubts, impression.is_unreachable) == ([], False)

@@ -169,6 +169,8 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
         ["drip@initialize", "drip@list", "drip"],
         ["text-id@initialize", "text-id@list", "text-id"],
         ["twice@initialize", "twice@list", "twice"],
+        ["fraction-id@initialize", "fraction-id@list", "fraction-id"],
+        ["together@initialize", "together@list", "together"],
         ["odd-capabilities@initialize"],
         ["ask-odd@initialize", "ask-odd@list", "ask-odd"],
         ["ask-alone"],

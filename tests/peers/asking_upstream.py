@@ -190,6 +190,8 @@ class Upstream(Server[Any]):
             if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
+        if arguments.get("who") == "link":
+            return {"messages": [{"role": "user", "content": block, **UNKNOWN} for block in CONTENT], **UNKNOWN}
         message = {"role": "user", "content": {"type": "text", "text": f"Greet {arguments.get('who')}", **UNKNOWN}}
         return {"description": "A greeting", "messages": [{**message, **UNKNOWN}], **UNKNOWN}
 
@@ -345,7 +347,7 @@ class Upstream(Server[Any]):
             if params.get("requestState") != "asked":
                 return [_input_required(questions, "asked")]
             responses: Json = params.get("inputResponses") or {}
-            return [responses.get(f"q{number}", {}) for number in range(len(questions))]
+            return [responses.get(key, {}) for key in _input_required(questions, "")["inputRequests"]]
         answers: list[Json] = [{} for _ in questions]
 
         async def ask(number: int, question: Json) -> None:
@@ -375,7 +377,7 @@ CONTENT: list[Json] = [
 
 
 def _input_required(questions: list[Json], state: str) -> Json:
-    asked = {f"q{number}": question for number, question in enumerate(questions)}
+    asked = {question.get("x-key", f"q{number}"): question for number, question in enumerate(questions)}
     return {"resultType": "input_required", "inputRequests": asked, "requestState": state, **UNKNOWN}
 
 

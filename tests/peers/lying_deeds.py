@@ -46,6 +46,7 @@ ODD_FORMS: tuple[Any, ...] = (
     None, 5, [], "x", {}, {"type": "array"}, {"type": "object", "properties": 3},
     {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#"}}}}},
 )  # fmt: skip
+NO_NUMBERS: tuple[Any, ...] = (None, True, "1", [1], {})
 STRANGE: tuple[Json, ...] = (
     {"method": "notifications/cancelled", "params": {"requestId": [1]}},
     {"method": "notifications/cancelled", "params": {"requestId": {"a": 1}}},
@@ -117,6 +118,10 @@ class Liar:
                 case "control":
                     names += [CONTROL, "", " ", "\x00", "a\nb", "echo\u200b"]
                     definition = {**definition, "description": CONTROL, "title": CONTROL}
+                case "headers":
+                    wanted = {"fine": "Fine", "text": "\u00e9", "blank": "a b", "line": "B\r\nEvil: 1", "none": ""}
+                    properties = {name: {"type": "string", "x-mcp-header": header} for name, header in wanted.items()}
+                    definition["inputSchema"] = {"type": "object", "properties": properties}
                 case "deep-schemas":
                     definition["inputSchema"] = nested(150)
                 case "changing":
@@ -155,6 +160,8 @@ def tell(what: str) -> int:
 
 
 _done_once: list[bool] = []
+_put_off: list[Json] = []
+"""Answers to calls: the first one is given at the third call."""
 
 
 def is_first_time() -> bool:
@@ -223,6 +230,13 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             return {**answer, "id": 4711}
         case ("text-id", _, _):
             return {**answer, "id": str(identity)}
+        case ("fraction-id", _, _):
+            return {**answer, "id": float(identity)}
+        case ("together", _, _):
+            other: Json = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+            messages: list[Any] = [None, [], {}, other, {"jsonrpc": "2.0", **answer}, other]
+            raw([json.dumps(messages).encode()])
+            return None
         case ("twice", _, _):
             say(answer)
             say({**answer, "result": {"content": [{"type": "text", "text": "second"}]}})
@@ -233,6 +247,27 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
         case ("ask", _, method):
             mouth.ask(method, answer)
             return None
+        case ("ask-and-answer", _, method):
+            mouth.ask(method, {"id": "of none"})
+            return answer
+        case ("put-off", _, _):
+            _put_off.append(answer)
+            if len(_put_off) == 1:
+                return None
+            if len(_put_off) == 3:
+                say(_put_off[0])
+        case ("claim", _, _):
+            for logger in ("coretools-mcp", "good/x", "", 5, "a\u202eb"):
+                say({"method": "notifications/message", "params": {"level": "error", "data": "x", "logger": logger}})
+            for wrong in NO_NUMBERS:
+                say({"method": "notifications/progress", "params": {"progressToken": token, "progress": wrong}})
+                say({"method": "notifications/progress", "params": {"progressToken": token, "progress": wrong, "x": 1}})
+            more: Json = {"total": True, "message": 5}
+            say({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, **more}})
+            say({"method": "notifications/progress", "params": {"progressToken": token, "progress": 2}})
+            claimed: Json = {"coretools-mcp/upstream": {"server": "good"}, "kept": 1}
+            content = [{"type": "text", "text": "x", "_meta": claimed}, {"type": "text", "text": "y"}]
+            return {**answer, "result": {"content": content, "_meta": claimed}}
         case ("ask-odd", _, _):
             for number, form in enumerate(ODD_FORMS):
                 asked = {"message": ["odd", number], "requestedSchema": form, "mode": form}

@@ -55,6 +55,7 @@ def over_stdio(liar: Liar) -> None:
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
         if message.get("id") == "asked" and pipe.waiting:
+            tell(f"asked {json.dumps(message.get('result', message.get('error')))}")
             said = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
             pipe.say({**pipe.waiting.pop(), "result": {"content": [said]}})
             continue
@@ -102,6 +103,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         message: Json = json.loads(body)
+        for name, value in self.headers.items():
+            if name.lower().startswith("mcp-param-"):
+                tell(f"{name}: {value}")
         phase = PHASES.get(message.get("method", ""), "other")
         for deed in (*self.server.liar.of("any"), *self.server.liar.of(phase)):
             if self.refuse(deed, message):

@@ -12,10 +12,10 @@ import anyio.lowlevel
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.definitions import with_visible_texts
 from server.upstreams.listing import TOOLS, Kind, Offer, read_lists
 from server.upstreams.session import UpstreamSession
 from server.upstreams.tool_catalog import ToolCatalog
+from server.upstreams.visible_schemas import with_visible_texts
 from tests.interaction.relay.clients import listing, proxied
 from tests.unit.test_tool_catalog import unreachable
 from tools.registry import ToolRegistry

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.json_rpc import Failure, Message, Notification, fields_of
+from server.json_rpc import Failure, Message, Notification, Response, fields_of
 from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
 from tools.execution.brokered_starter import BrokeredStarter
 
@@ -25,6 +25,7 @@ if sys.platform == "win32":
 from server.upstreams.lines import LINE_BYTES, Incoming
 from server.upstreams.standard_error import LINES_IN_A_ROW, Remarks
 from server.upstreams.stdio import Streams, UpstreamProgram, stdio_streams
+from server.upstreams.unreadable import MOST_TOGETHER
 
 pytestmark = pytest.mark.anyio
 
@@ -152,6 +153,35 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
     assert failed.id == 7
 
 
+@pytest.mark.requirement("upstream.together")
+async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(starter: BrokeredStarter) -> None:
+    several = [fields_of(say("a")), 5, {"jsonrpc": "2.0", "id": 7, "result": 5}, fields_of(say("b"))]
+    very_many = [fields_of(say("c"))] * (MOST_TOGETHER + 1)
+    code = "".join(f"out.write({json.dumps(messages).encode()!r} + b'\\n')\n" for messages in (several, very_many))
+    async with speaking(python(code), starter) as streams:
+        first, failed, *others = await all_of(streams)
+    assert first == say("a")
+    assert isinstance(failed, Failure)
+    assert failed.id == 7
+    assert others == [say("b")] + [say("c")] * MOST_TOGETHER
+
+
+@pytest.mark.requirement("upstream.together")
+async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: BrokeredStarter) -> None:
+    error = {"code": -1, "message": "no"}
+    answers: list[dict[str, Any]] = [
+        {"id": 7.0, "result": {}},
+        {"id": 8.0, "error": error},
+        {"id": 9.0, "result": 5},
+        {"id": 1.5, "result": 5},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **answer}) + "\n" for answer in answers)
+    async with speaking(python(f"out.write({lines.encode()!r})"), starter) as streams:
+        whole, refused, *unusable = await all_of(streams)
+    assert (whole, refused) == (Response(7, {}), Failure(8, error))
+    assert [message.id for message in unusable if isinstance(message, Failure)] == [9]
+
+
 @pytest.mark.requirement("upstream.stdio.bounds")
 @pytest.mark.parametrize(
     ("head", "fails"),
@@ -188,7 +218,7 @@ async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(star
 async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: BrokeredStarter, tmp_path: Path) -> None:
     written = tmp_path / "written"
     message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
-    code = f"for at in range(200):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
+    code = f"for at in range(50):\n    print({message}, flush=True)\n    open({str(written)!r}, 'w').write(str(at))\n"
     async with speaking(python(code), starter) as streams:
         counts: list[str] = []
         # It has to wait once the number of its messages does not change any more.
@@ -196,7 +226,7 @@ async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: Bro
             await anyio.sleep(0.02)
             counts.append(written.read_text() if written.exists() else "")
         assert int(counts[-1]) < 20
-        assert len(await words(streams)) == 200
+        assert len(await words(streams)) == 50
 
 
 @pytest.mark.requirement("upstream.stdio.bounds")

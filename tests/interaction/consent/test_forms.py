@@ -72,6 +72,10 @@ def test_the_question_begins_with_what_will_happen_and_shows_it(
     assert place.name in asked.message
 
 
+SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "accept"}}
+ROOTED: dict[str, Any] = {"roots": []}
+
+
 @pytest.mark.requirement("consent.simple")
 @pytest.mark.parametrize("reply", [{"action": "accept"}, {"action": "accept", "content": {}}, ONCE], ids=str)
 @by_action()
@@ -97,9 +101,13 @@ def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(
 
 
 @pytest.mark.requirement("consent.simple")
-@pytest.mark.parametrize("reply", [REFUSALS["decline"], REFUSALS["cancel"], {"content": {}}, {}], ids=str)
+@pytest.mark.parametrize(
+    "reply",
+    [REFUSALS["decline"], REFUSALS["cancel"], {"content": {}}, {}, SAMPLED, ROOTED],
+    ids=str,
+)
 @by_action()
-@by_route(route for route in NETWORK_ROUTES if not route.is_modern)
+@by_route(NETWORK_ROUTES)
 def test_a_simple_question_that_is_not_accepted_is_refused(
     route: Route, action: Action, reply: Any, servers: Servers, place: Path
 ) -> None:

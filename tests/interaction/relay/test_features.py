@@ -12,7 +12,7 @@ import pytest
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxied, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
-from tests.peers.asking_upstream import PIXEL, UNKNOWN
+from tests.peers.asking_upstream import CONTENT, PIXEL, UNKNOWN
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +70,31 @@ async def test_what_two_upstreams_have_under_one_uri_is_told_apart(remote: Entry
         assert read["contents"][0]["uri"] == "test://text"
         with pytest.raises(AnswerError):
             await client.request("resources/read", {"uri": "nobody://has/this"})
+
+
+def linked(content: list[Json]) -> list[str]:
+    """The URIs in blocks of content."""
+    return [block.get("resource", block)["uri"] for block in content if block["type"].startswith("resource")]
+
+
+@pytest.mark.requirement("relay.links")
+@by_eras
+async def test_links_in_results_lead_to_the_upstream_that_gave_them(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    given = ["test://text", "test://text", "test://binary"]
+    assert linked(CONTENT) == given
+    servers = {"a": remote(upstream_era), "b": remote(upstream_era)}
+    async with proxied(tmp_path, servers, client_era) as client:
+        await client.listed("resources")
+        content = (await client.call("b__content", {}))["content"]
+        assert linked(content) == [f"b+{uri}" for uri in given]
+        assert json.loads(json.dumps(content).replace("b+test:", "test:")) == CONTENT
+        prompt = await client.request("prompts/get", {"name": "b__greet", "arguments": {"who": "link"}})
+        assert [message["content"] for message in prompt["messages"]] == content
+        assert prompt["messages"][0]["x-unknown"] == UNKNOWN["x-unknown"]
+        read = await client.request("resources/read", {"uri": linked(content)[0]})
+        assert read["contents"][0]["text"] == "text of test://text"
 
 
 async def listening(client: WireClient, tasks: anyio.abc.TaskGroup, wanted: Json) -> None:

@@ -17,6 +17,7 @@ from server.transports.listening import HttpOptions, open_socket
 from server.transports.tokens import Tokens
 from server.upstreams.client_sessions import ClientSessions
 from tests.harness import write_config
+from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     AnswerError,
     Json,
@@ -139,7 +140,7 @@ async def test_the_session_ends_with_the_clients_connection_and_its_call_with_it
             calls.cancel_scope.cancel()
         await until_there(mark.with_suffix(".cancelled"))
         await until_ended([pid])
-        assert served.sessions() == 0
+        await until(lambda: served.sessions() == 0)
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -180,6 +181,27 @@ async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Pat
         pids = [(await client.told("up__whoami"))["pid"] for client in (one, other, third)]
         assert pids[0] == pids[1] != pids[2]
         await check_shared_questions(one, other, tmp_path)
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobody_else(tmp_path: Path) -> None:
+    """The first call is answered with the third one; the others are asked about."""
+    tale = tmp_path / "tale"
+    entry = over_stdio("put-off", "ask:elicitation/create", env={"TALE": str(tale)}, isolation="shared")
+    async with (
+        network(tmp_path, {"up": {**entry, "protocol": "legacy"}}) as served,
+        served.client("handshake", "ada") as ada,
+        served.client("handshake", "bob") as bob,
+    ):
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(ada.call, "up__echo", {})
+            await until(lambda: tale.exists() and "call\n" in tale.read_text())
+            calls.cancel_scope.cancel()
+        await until(lambda: "cancelled" in tale.read_text())
+        assert (await bob.told("up__echo", {}))["result"] == {"action": "cancel"}
+        assert (ada.asked, bob.asked) == ([], [])
+        assert (await bob.told("up__echo", {}))["result"]["content"] == {"name": "bob"}
+        assert len(bob.asked) == 1
 
 
 @pytest.mark.requirement("proxy.changed_tools.nobody")

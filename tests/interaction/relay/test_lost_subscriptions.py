@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.upstreams.client_sessions import ClientSessions
 from tests.interaction.relay.clients import WireClient, proxied, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.test_features import UPDATED, listening
-from tests.interaction.relay.test_isolation import network
+from tests.interaction.relay.test_isolation import network, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.again")]
 
@@ -85,3 +86,19 @@ async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Pa
         # It is forgotten, so it can be watched anew.
         await client.request("resources/subscribe", {"uri": URI})
         await until_touch_is_heard(client)
+
+
+async def test_a_session_in_which_a_resource_is_watched_is_not_closed_for_being_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientSessions, "idle_seconds", 0.3)
+    async with (
+        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
+        served.client("handshake", "ada") as ada,
+        served.client("handshake", "bob") as bob,
+    ):
+        pid = await until_up(ada)
+        await ada.request("resources/subscribe", {"uri": URI})
+        await until_up(bob)
+        await until(lambda: served.sessions() == 1)
+        assert await until_up(ada) == pid

@@ -92,3 +92,21 @@ async def test_who_finds_no_place_in_its_time_is_told_that_the_server_is_busy(
         assert "(1, set by mcpServers.up.maxConcurrent)" in told
         assert "mcpServers.up.timeout" in told
         calls.cancel_scope.cancel()
+
+
+async def test_the_wait_for_a_place_is_part_of_the_time_of_a_call(remote: Entry, tmp_path: Path) -> None:
+    servers = {"up": remote("handshake", maxConcurrent=1, timeout=1_500), "free": remote("handshake", timeout=1_500)}
+    ended: list[str] = []
+    async with proxied(tmp_path, servers, "handshake") as client, anyio.create_task_group() as calls:
+
+        async def hang(tool: str) -> None:
+            assert (await client.call(tool))["isError"]
+            ended.append(tool)
+
+        calls.start_soon(client.call, "up__steps", {"steps": 10, "pause": 0.1}, {"progressToken": "mine"})
+        await client.until_heard("notifications/progress")
+        calls.start_soon(hang, "up__wait")
+        # This one begins when the other one has waited for half of the steps, and has its whole time.
+        await client.until_heard("notifications/progress", 6)
+        calls.start_soon(hang, "free__wait")
+    assert ended == ["up__wait", "free__wait"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from server.upstreams.questions import MOST_OPEN
+from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     ALL,
     UPSTREAM_KEY,
@@ -128,15 +131,103 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
         told = (await client.told("up__whoami"))["capabilities"]
         assert set(told) == set(announced)
         assert set(told.get("elicitation", {})) <= set(announced.get("elicitation", {}))
-        if upstream_era == "handshake":
-            answers = await client.told("up__ask", {"questions": [FORM, URL, SAMPLING]})
-            forms = "elicitation" in announced
-            assert answers == [
-                ANSWERS["accept" if forms else "cancel"],
-                ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
-                SAMPLED if "sampling" in announced else {"error": -32601},
-            ]
-            assert len(client.asked) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
+        answers = await client.told("up__ask", {"questions": [FORM, URL, SAMPLING]})
+        forms = "elicitation" in announced
+        assert answers == [
+            ANSWERS["accept" if forms else "cancel"],
+            ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
+            SAMPLED if "sampling" in announced else UNKNOWN[upstream_era],
+        ]
+        assert len(client.asked) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
+
+
+UNKNOWN: dict[str, Json] = {"handshake": {"error": -32601}, "modern": {}}
+"""What an upstream gets for what is no question, or for one that has no other refusal."""
+
+
+def address(url: Any) -> Json:
+    return {**URL, "params": {**URL["params"], "url": url}}
+
+
+NO_QUESTIONS: list[Json] = [
+    {"method": "tools/call", "params": {"name": "up__echo"}},
+    {"method": "coretools-mcp/confirm", "params": {}},
+]
+
+NEVER_ASKED: list[Json] = [
+    *(
+        address(url)
+        for url in ("javascript:alert(1)", "file:///etc/passwd", "vscode://x", "//example.org/", " https://a")
+    ),
+    *(address(url) for url in ("https://", "https://ex\u202eample.org/", "https://a\\b", "http://a\nb", None, 5)),
+    {**FORM, "params": {**FORM["params"], "mode": "odd"}},
+]
+
+
+@pytest.mark.requirement("relay.no_questions")
+@by_eras
+async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_without_a_word_to_the_client(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    refused = [UNKNOWN[upstream_era]] * len(NO_QUESTIONS) + [ANSWERS["cancel"]] * len(NEVER_ASKED)
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        assert await client.told("up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED]}) == refused
+        assert client.asked == []
+        told = await client.told(
+            "up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED, address("HTTP://a.b/c?d"), FORM]}
+        )
+        assert told == [*refused, ANSWERS["accept"], ANSWERS["accept"]]
+        assert {params["mode"] for _, params in client.asked} == {"url", "form"}
+        assert len(client.asked) == 2
+
+
+@pytest.mark.requirement("relay.own_keys")
+async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds_back(
+    remote: Entry, tmp_path: Path
+) -> None:
+    def answer(method: str, params: Json) -> Json:
+        return {"action": "accept", "content": {"echo": params["message"]}}
+
+    def question(key: str) -> Json:
+        return {**FORM, "x-key": key, "params": {**FORM["params"], "message": key}}
+
+    keys = ("coretools-mcp/confirm", "of:up/coretools-mcp/confirm", "coretools-mcp/other", "plain")
+    arguments = {"questions": [question(key) for key in keys]}
+    async with proxied(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
+        params, result = await parked(client, "up__ask", arguments)
+        assert len(result["inputRequests"]) == len(keys)
+        assert not [key for key in result["inputRequests"] if key.startswith("coretools-mcp/")]
+        assert {"plain", "of:up/coretools-mcp/confirm"} < set(result["inputRequests"])
+        told = said(await client.request("tools/call", {**params, **await client.answers_to(result)}))
+        assert [each["content"]["echo"] for each in told] == [f"[up] {key}" for key in keys]
+
+
+@pytest.mark.requirement("relay.visible_forms")
+@by_eras
+async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    odd, seen = "a\u202eb", "a<U+202E>b"
+    fields: Json = {
+        "text": {"type": "string", "title": odd, "description": odd, "default": odd},
+        odd: {"type": "boolean"},
+        "old": {"type": "string", "enum": [odd, "c"], "enumNames": [odd, "c"], "default": odd},
+        "new": {"type": "string", "oneOf": [{"const": odd, "title": odd}], "default": odd},
+        "title": {"type": "array", "items": {"anyOf": [{"const": odd, "title": odd}]}},
+    }
+    question = {**FORM, "params": {**FORM["params"], "requestedSchema": {"type": "object", "properties": fields}}}
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        assert await client.told("up__ask", {"questions": [question]}) == [ANSWERS["accept"]]
+        ((_, params),) = client.asked
+    assert params["requestedSchema"]["properties"] == {
+        "text": {"type": "string", "title": seen, "description": seen, "default": seen},
+        odd: {"type": "boolean", "title": seen},
+        "old": {"type": "string", "enum": [odd, "c"], "enumNames": [seen, "c"], "default": odd},
+        "new": {"type": "string", "oneOf": [{"const": odd, "title": seen}], "default": odd},
+        "title": {"type": "array", "items": {"anyOf": [{"const": odd, "title": seen}]}},
+    }
 
 
 @pytest.mark.requirement("relay.questions")
@@ -239,6 +330,64 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
             await until_there(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
         await until_there(mark.with_suffix(".cancelled"))
+
+
+class Silent:
+    """Answers no question."""
+
+    def __init__(self) -> None:
+        self.withdrawn = 0
+
+    async def __call__(self, method: str, params: Json) -> Json | None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.withdrawn += 1
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await anyio.sleep(0.005)
+
+
+REFUSED = 'asked {"action": "cancel"}\n'
+"""What the upstream notes of an answer."""
+
+
+@pytest.mark.requirement("relay.void_questions")
+async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_leaves_them_open(tmp_path: Path) -> None:
+    """More calls than questions that may be open, and then one whose question is answered."""
+    tale, silent = tmp_path / "tale", Silent()
+    entry = over_stdio("ask:elicitation/create", env={"TALE": str(tale)}, protocol="legacy")
+    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+        for count in range(1, MOST_OPEN + 2):
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(client.call, "up__echo", {})
+                await client.until_asked(count)
+                calls.cancel_scope.cancel()
+            await until(lambda count=count: tale.read_text().count(REFUSED) == count == silent.withdrawn)
+        client.answer = answering(elicitation=ANSWERS["decline"])
+        assert (await client.told("up__echo", {}))["result"] == ANSWERS["decline"]
+
+
+@pytest.mark.requirement("relay.void_questions")
+async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_when_it_came(tmp_path: Path) -> None:
+    """The first call makes the upstream ask; the second one is answered before it."""
+    tale, go, silent = tmp_path / "tale", tmp_path / "go", Silent()
+    deeds = ("put-off", "ask-and-answer:elicitation/create", f"wait:{go}")
+    entry = over_stdio(*deeds, env={"TALE": str(tale)}, protocol="legacy")
+    async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(client.call, "up__echo", {})
+            await until(lambda: tale.exists() and "call\n" in tale.read_text())
+            calls.start_soon(client.call, "up__echo", {})
+            await client.until_asked()
+            go.touch()
+            await client.until_heard("answer", 2)
+            await client.request("ping")
+            assert silent.withdrawn == 0, "the other call may have caused it"
+            calls.start_soon(client.call, "up__echo", {})
+        await until(lambda: silent.withdrawn > 0 and REFUSED in tale.read_text())
 
 
 @pytest.mark.requirement("relay.questions")

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from server.upstreams import flood
+from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
@@ -59,7 +60,7 @@ async def test_log_messages_reach_who_wants_them(
             await client.request("logging/setLevel", {"level": "alert"})
             assert await levels({}) == ["debug", "info", "error"], "which ones are sent is the upstream's to decide"
         said = next(params for method, params in client.heard if method == MESSAGE)
-        assert said == {"level": "debug", "logger": "asking", "data": {"said": "debug"}, "x-unknown": 1}
+        assert said == {"level": "debug", "logger": "up/asking", "data": {"said": "debug"}, "x-unknown": 1}
 
 
 @pytest.mark.requirement("relay.logs")
@@ -178,3 +179,17 @@ async def test_a_client_that_is_gone_has_its_calls_ended(
 
 async def _nothing(method: str, params: object = None) -> None:
     del method, params
+
+
+@pytest.mark.requirement("relay.claims")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_an_upstream_cannot_speak_as_somebody_else(era: str, tmp_path: Path) -> None:
+    entry = over_stdio("claim", protocol="legacy")
+    async with proxied(tmp_path, {"up": entry}, era) as client:
+        result = await client.call("up__echo", {}, {"progressToken": "mine", LEVEL: "debug"})
+        loggers = [params["logger"] for method, params in client.heard if method == MESSAGE]
+        assert loggers == ["up/coretools-mcp", "up/good/x", "up", "up", "up/a<U+202E>b"]
+        assert [params["progress"] for method, params in client.heard if method == PROGRESS] == [2]
+    origin = {"coretools-mcp/upstream": {"server": "up"}, "kept": 1}
+    assert origin.items() <= result["_meta"].items()
+    assert [part.get("_meta") for part in result["content"]] == [origin, None]
