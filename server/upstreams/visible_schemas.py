@@ -45,17 +45,17 @@ def with_visible_form(schema: Any) -> Any:
     """
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
-    if not isinstance(fields, dict):
-        return cast("Any", shown)
-    named = {
-        name: _field(name, cast("dict[str, Any]", each)) if isinstance(each, dict) else each
-        for name, each in cast("dict[str, Any]", fields).items()
-    }
-    return {**cast("dict[str, Any]", shown), "properties": named}
+    if isinstance(fields, dict):
+        named = cast("dict[str, Any]", fields)
+        # A new one: what nothing hides in is still the upstream's own.
+        shown = {**cast("dict[str, Any]", shown), "properties": {name: _field(name, named[name]) for name in named}}
+    return cast("Any", shown)
 
 
-def _field(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    shown = dict(given)
+def _field(name: str, given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    shown = dict(cast("dict[str, Any]", given))
     if visible(name) != name:
         shown.setdefault("title", visible(name))
     if isinstance(default := shown.get("default"), str) and not shown.keys() & {"enum", "oneOf", "anyOf"}:

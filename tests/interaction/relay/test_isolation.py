@@ -318,8 +318,8 @@ async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: st
         served.client("modern", "bob") as bob,
         anyio.create_task_group() as tasks,
     ):
-        await ada.listed("resources")
         for client in (ada, bob):
+            await client.told("up__whoami")  # now each has a session of its own, and need not wait for it any more
             if client.is_modern:
                 await listening(client, tasks, wanted)
             else:

@@ -57,16 +57,17 @@ async def test_a_level_is_answered_while_upstreams_do_not(tmp_path: Path, monkey
 
 
 async def test_changed_roots_are_told_while_one_upstream_reads_nothing(tmp_path: Path) -> None:
-    tale = tmp_path / "tale"
+    tale, last_words = tmp_path / "tale", tmp_path / "last words"
     tools = [{"name": "stop", "inputSchema": {"type": "object"}}]
     servers = {
-        "deaf": listing("deaf", tools=tools, deafens="tools/call", entry={"trust": True}),
+        "deaf": listing("deaf", tools=tools, deafens="tools/call", tale=str(last_words), entry={"trust": True}),
         "other": listing("other", tale=str(tale)),
     }
     async with proxied(tmp_path, servers, "handshake") as client, anyio.create_task_group() as tasks:
         await client.listed("tools")
         for _ in range(3):
-            tasks.start_soon(client.call, "deaf__stop", {"much": "x" * 4_000_000})
+            tasks.start_soon(client.call, "deaf__stop", {"much": "x" * 6_000_000})
+        await until_told(last_words, "tools/call")
         await client.listed("prompts")
         await client.notify("notifications/roots/list_changed")
         await until_told(tale, "notifications/roots/list_changed")
