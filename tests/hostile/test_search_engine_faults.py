@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import is_running, needs_proc
+from tests.processes import children_of, is_running, needs_proc
 from tools.contract.context import AbortSignal
 from tools.filesystem.child import Child
 from tools.filesystem.finding.deadline import Deadline
@@ -171,10 +171,20 @@ def everything(hits: Iterator[Hits]) -> list[tuple[str, list[int]]]:
     return [(hit.path, list(hit.lines)) for hit in hits]
 
 
+OTHERS: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """What other tests have running in this process, such as servers that they share."""
+    OTHERS.clear()
+    if sys.platform == "linux":
+        OTHERS.update(children_of(os.getpid()))
+
+
 def children() -> list[int]:
-    """Processes of ours that are alive."""
-    listed = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-    return [pid for pid in listed if is_running(pid)]
+    """Children of this process that this test has started and that are alive."""
+    return [pid for pid in children_of(os.getpid()) if pid not in OTHERS and is_running(pid)]
 
 
 def until(condition: Callable[[], bool]) -> None:
