@@ -137,7 +137,7 @@ class McpSettings(Section):
 class ProxySettings(Section):
     """`proxy`: how upstream tools are published."""
 
-    first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 1_000
+    first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
 
     name_budget: Annotated[int, Field(ge=16, le=128)] = 48

@@ -23,7 +23,7 @@ async def test_a_server_starts_from_the_example_and_lists_both_upstreams(root: P
             '"command": "npx"': f'"command": {json.dumps(sys.executable)}',
             '["-y", "@modelcontextprotocol/server-everything"]': json.dumps([peer]),
             "http://127.0.0.1:3001/mcp": f"http://127.0.0.1:{port}/mcp",
-            '"firstListWait": 1000': '"firstListWait": 30000',
+            '"firstListWait": 3000': '"firstListWait": 30000',
         }
         for shown, used in stand_ins.items():
             assert shown in text
