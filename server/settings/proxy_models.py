@@ -74,8 +74,8 @@ the 2026-07-28 revision."""
 server reach a client only while no other has a call at work."""
 
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The most connections of clients at once, where each gets its own; a further client is refused. One \
-client has more than half of them only until others want one."""
+    """The most connections of clients at once, where each gets its own. For one more, one that nobody uses now is \
+closed, else one of a client that has more than half of them; where there is none, the client is refused."""
 
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The most requests of clients that the server works on at once, those included that wait for an answer of their \

@@ -1,8 +1,8 @@
 """Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
 
-A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends, or
-when the upstream is reached in another way. Each has an owner task, since the task that enters a connection has to
-leave it.
+A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends,
+when the upstream's entry is changed, or when another one is to have its place. Each has an owner task, since the
+task that enters a connection has to leave it.
 """
 
 from __future__ import annotations

@@ -335,8 +335,9 @@ class Upstream:
         return self.session is not None and self.standing.state is UpstreamState.CONNECTED
 
     def retry_now(self) -> None:
-        """Somebody wants it: do not wait for the end of the pause, unless it failed again and again."""
-        self._hurry.set()
+        """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""
+        if self.standing.state is not UpstreamState.LEFT_OUT:
+            self._hurry.set()
 
     def connected_session(self) -> UpstreamSession:
         """The session of this upstream that lists.

@@ -14,11 +14,28 @@ from server.upstreams.pool import UpstreamPool
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
 from tools.builtins import builtin_tools
+from tools.contract.errors import ToolError
 from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 
 HUNG = UpstreamSettings(command=sys.executable, args=(str(PEERS / "hung.py"),))
+
+MIRROR = """
+import json, sys
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if request.get("method") == "initialize":
+        version = request["params"]["protocolVersion"]
+        server = {"name": "mirror", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+    else:
+        result = {"tools": [], "_meta": request.get("params", {}).get("_meta")}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+"""A server whose lists say that they come from whoever asks for them."""
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
@@ -71,6 +88,22 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
             await attempts(12)
         ended = "upstream bad is not available: it ended or did not answer while connecting"
         assert warnings() == [missing, ended]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("relay.ring")
+async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() -> None:
+    pool = quiet_pool({"me": UpstreamSettings(command=sys.executable, args=("-c", MIRROR))})
+    (me,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(20):
+            await me.known.wait()
+        for _ in range(3):
+            with pytest.raises(ToolError, match="state left out: it is this very server"):
+                me.connected_session()
+            await anyio.wait_all_tasks_blocked()
+            assert me.standing.attempts == 1
         tasks.cancel_scope.cancel()
 
 
