@@ -12,7 +12,8 @@ import pytest
 
 from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import CustomTools, custom_tools
-from tests.unit.execution.shell import CEILING, until
+from tests.unit.execution.shell import CEILING
+from tests.waiting import until
 from tools.contract.errors import ToolError
 from tools.discovery.argument_check import ArgumentCheck
 from tools.discovery.counted_check import LongCheckError

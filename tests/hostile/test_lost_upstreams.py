@@ -17,6 +17,7 @@ from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.questions import MOST_OPEN
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +36,9 @@ async def test_a_lost_upstream_comes_back_when_it_is_wanted(
     async with beside(tmp_path, root, bad) as scene:
         await scene.names()
         assert "connection to the server bad was lost" in await scene.call()
-        await scene.until(lambda: scene.report()["state"] == "failed")
+        await until(lambda: scene.report()["state"] == "failed")
         assert "not available now (state failed: it closed the connection)" in await scene.call()
-        await scene.until(lambda: scene.bad.is_connected)
+        await until(lambda: scene.bad.is_connected)
         assert await scene.call(text="back") == "back"
         report = scene.report()
         assert (report["state"], report["lastError"]) == ("connected", "it closed the connection")
@@ -58,7 +59,7 @@ async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_
 
     monkeypatch.setattr("server.upstreams.connection.anyio.move_on_after", noting)
     async with beside(tmp_path, root, over_stdio("exit@start")) as scene:
-        await scene.until(lambda: scene.report().get("attempts", 0) >= 6)
+        await until(lambda: scene.report().get("attempts", 0) >= 6)
     assert [round(pause, 3) for pause in asked[:5]] == [0.01, 0.02, 0.04, 0.08, 0.1]
 
 
@@ -69,10 +70,10 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
     pauses(monkeypatch, 0.01, 3_600)
     bad = over_stdio("exit@prompts*3", env={"TALE": str(tmp_path / "tale")})
     async with beside(tmp_path, root, bad) as scene:
-        await scene.until(lambda: scene.report()["state"] == "crashing again and again")
+        await until(lambda: scene.report()["state"] == "crashing again and again")
         said = await scene.call()
         assert "state crashing again and again: it ended 3 times soon after its start" in said
-        await scene.until(lambda: scene.bad.is_connected)
+        await until(lambda: scene.bad.is_connected)
         assert await scene.call(text="back") == "back"
     assert (tmp_path / "tale").read_text().count("start\n") == 4
 
@@ -86,7 +87,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
     async with beside(tmp_path, root, over_stdio("exit@prompts", env={"TALE": str(tale)})) as scene:
         said = ""
         for losses in range(1, 4):
-            await scene.until(lambda losses=losses: scene.bad.standing.losses == losses)
+            await until(lambda losses=losses: scene.bad.standing.losses == losses)
             said = await scene.call()
             assert "not available now" in said
         for _ in range(10):
@@ -103,9 +104,9 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     pauses(monkeypatch, 3_600, 3_600)
     tale = tmp_path / "tale"
     async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
-        await scene.until(scene.bad.tried.is_set)
+        await until(scene.bad.tried.is_set)
         assert "is tried again by itself" in await scene.call()
-        await scene.until(lambda: scene.bad.standing.attempts == 2 and scene.report()["state"] == "failed")
+        await until(lambda: scene.bad.standing.attempts == 2 and scene.report()["state"] == "failed")
         for _ in range(10):
             assert "is tried again in 3" in await scene.call()
         assert scene.bad.standing.attempts == 2
@@ -154,7 +155,7 @@ async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(
         for number in range(1_000):
             scene.bad.resource_updated(f"x:{number % 3}")
         assert len(proxy.untold) == 3
-        await scene.until(lambda: not proxy.untold)
+        await until(lambda: not proxy.untold)
 
 
 @pytest.mark.requirement("proxy.liars.bounds")

@@ -9,8 +9,7 @@ import httpx2
 import pytest
 
 from server.upstreams.remote import CarefulTransport, Impression
-from tests.hostile.lying import beside, over_http
-from tests.hostile.test_lying_upstreams import check_told
+from tests.hostile.lying import beside, check_told, over_http
 
 pytestmark = pytest.mark.anyio
 

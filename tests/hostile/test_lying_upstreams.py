@@ -9,17 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.lying import LIAR, Scene, beside, over_stdio
+from tests.hostile.lying import LIAR, Scene, beside, check_told, over_stdio
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
-
-
-def check_told(text: str) -> None:
-    """A sentence for people: whose fault it is, and nothing of what is inside of us."""
-    assert "bad" in text
-    assert not re.search(r"Traceback|Error\(|/server/|\.py|pydantic|asyncio|anyio|task ?group", text, re.IGNORECASE)
 
 
 @pytest.mark.requirement("proxy.liars.start")
@@ -59,7 +54,7 @@ async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(
 )
 async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(deed: str, root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio(deed, timeout=300), wait=2_000) as scene:
-        await scene.until(scene.upstream("good").known.is_set)
+        await until(scene.upstream("good").known.is_set)
         # Its limits for the start are a minute away: only the waits of the list and of the call can be over.
         assert {"good__echo", "read_file"} <= await scene.names()
         assert not scene.bad.known.is_set()
@@ -103,14 +98,14 @@ async def test_a_call_waits_for_a_server_that_is_slow_to_start(root: Path, tmp_p
         assert "bad__echo" not in await scene.names()
         assert told == []
         sign.touch()
-        await scene.until(lambda: told == ["hi"])
+        await until(lambda: told == ["hi"])
 
 
 @pytest.mark.requirement("proxy.slow_start")
 async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("exit@start*1", "hang@start"), wait=0) as scene:
         await scene.names()
-        await scene.until(scene.bad.tried.is_set)
+        await until(scene.bad.tried.is_set)
         # Its second attempt hangs, with a minute to go.
         assert "not available now" in await scene.call()
 
@@ -131,7 +126,7 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
     async with beside(tmp_path, root, bad) as scene:
         assert "bad__echo" not in await scene.names()
         assert scene.report()["lastError" if scene.bad.is_connected else "problem"].endswith(problem)
-        await scene.until(lambda: scene.bad.is_connected)
+        await until(lambda: scene.bad.is_connected)
         assert await scene.call(text="back") == "back"
     assert tale.read_text().count("start\n") == 2
 
@@ -211,7 +206,7 @@ async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(
         assert "bad__echo" in await scene.names()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, scene)
-            await scene.until(lambda: "call\n" in tale.read_text())
+            await until(lambda: "call\n" in tale.read_text())
             await scene.check_others(root)
             assert answers == []
         assert "sent neither a result nor progress" in answers[0]
@@ -264,7 +259,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     monkeypatch.setattr("server.upstreams.connection.LONGEST_SETTLE_SECONDS", 0.3)
     async with beside(tmp_path, root, over_stdio("changing@list", "flood:list@list")) as scene:
         assert "bad__echo" in await scene.names()
-        await scene.until(lambda: len(pauses) >= 5 and len(scene.heard) >= 3)
+        await until(lambda: len(pauses) >= 5 and len(scene.heard) >= 3)
         assert any(name.startswith("bad__echo") for name in await scene.names())
         await scene.check_others(root)
     assert pauses[:5] == [0.07, 0.14, 0.28, 0.3, 0.3]
@@ -297,5 +292,5 @@ async def test_questions_outside_of_any_call_are_refused_for_a_client_that_canno
     tale = tmp_path / "tale"
     async with beside(tmp_path, root, over_stdio("ask-alone", env={"TALE": str(tale)})) as scene:
         await scene.names()
-        await scene.until(lambda: tale.read_text().count("answered ") == 3)
+        await until(lambda: tale.read_text().count("answered ") == 3)
     assert 'answered elicitation/create {"action": "cancel"}' in tale.read_text()

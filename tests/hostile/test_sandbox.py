@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
+from tests.waiting import until
 from tools.contract.errors import ToolError
 from tools.execution.brokered_starter import BrokeredStarter
 from tools.execution.confinement import NetworkAccess, SteeringChanges
@@ -80,13 +81,6 @@ def listing(folder: Path) -> dict[str, tuple[int, bytes | None]]:
 def start(argv: Sequence[str], folder: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a program outside the sandbox; it may read until it is ended."""
     return subprocess.Popen(argv, cwd=folder, stdin=subprocess.PIPE)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells."""
-    with anyio.fail_after(20):
-        while not condition():  # noqa: ASYNC110 - other processes set no event of ours
-            await anyio.sleep(0.02)
 
 
 def repository(folder: Path) -> Path:

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.processes import children_of, is_running, needs_proc
+from tests.waiting import wait_until
 from tools.contract.context import AbortSignal
 from tools.filesystem.child import Child
 from tools.filesystem.finding.deadline import Deadline
@@ -136,7 +137,7 @@ def test_what_a_program_has_started_ends_with_it(root: Path) -> None:
     with Child(["/bin/sh", "-c", "sleep 300 & echo $!"], str(root)) as child:
         started = int(child.read())
         assert child.read() == b""
-    until(lambda: not is_running(started))
+    wait_until(lambda: not is_running(started))
 
 
 @pytest.mark.requirement("grep.engine_faults")
@@ -185,14 +186,6 @@ def others() -> None:
 def children() -> list[int]:
     """Children of this process that this test has started and that are alive."""
     return [pid for pid in children_of(os.getpid()) if pid not in OTHERS and is_running(pid)]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come about")
 
 
 @needs_proc

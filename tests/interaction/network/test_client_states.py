@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.interaction.network.test_sessions import ACCEPT, CEILING, INITIALIZE, Served, served, until
+from tests.interaction.network.test_sessions import ACCEPT, CEILING, INITIALIZE, Served, served
 from tests.interaction.network.wires import Connection
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import gc
 import socket
 import weakref
 from asyncio import all_tasks
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from server.transports.http import http_app
 from server.transports.listening import HttpOptions, open_socket
 from server.transports.sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.tokens import Tokens
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -114,13 +115,6 @@ async def introduced(server: Served, stream: httpx2.Response) -> AsyncIterator[s
     for message in (INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
         assert (await server.http.post(path, json=message)).status_code == 202
     return rest
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what only the state of the server tells."""
-    with anyio.fail_after(CEILING):
-        while not is_so():  # noqa: ASYNC110 - nobody sets an event
-            await anyio.sleep(0.01)
 
 
 @pytest.mark.requirement("network.sessions")

@@ -39,6 +39,8 @@ ALL: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"
 UPSTREAM_KEY = "coretools-mcp/upstream"
 """Under this key stands whose question it is."""
 
+PROGRESS = "notifications/progress"
+
 ASKING = StdioServerParameters(command=sys.executable, args=["-W", "error", str(PEERS / "asking_upstream.py")])
 
 Answer = Callable[[str, Json], "Json | Awaitable[Json | None] | None"]

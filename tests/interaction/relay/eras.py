@@ -1,10 +1,12 @@
-"""The four combinations of what a client and an upstream speak."""
+"""What clients and upstreams speak, and the four combinations of that."""
 
 from __future__ import annotations
 
 import pytest
 
 ERAS = ("handshake", "modern")
+
+by_era = pytest.mark.parametrize("era", ERAS)
 
 COMBINATIONS = [(client, upstream) for client in ERAS for upstream in ERAS]
 

@@ -15,6 +15,7 @@ from server.upstreams.chain import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
 from tests.conformance.suite import listening
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (
+    PROGRESS,
     AnswerError,
     Json,
     WireClient,
@@ -24,10 +25,9 @@ from tests.interaction.relay.clients import (
     proxied,
     until_there,
 )
-from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.test_questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
-from tests.interaction.relay.test_results import check_echo
-from tests.interaction.relay.test_while_it_works import PROGRESS
+from tests.interaction.relay.echoes import check_echo
+from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +138,7 @@ def ring_member(folder: Path, port: int, others: dict[str, int], upstreams: Json
 
 
 @pytest.mark.requirement("relay.ring")
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_two_servers_that_stand_behind_each_other_settle(era: str, upstream_port: str, tmp_path: Path) -> None:
     one, two = free_port(), free_port()
 

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import Json, WireClient, proxied, said, stdio_entry
+from tests.interaction.relay.changing import Person, change
+from tests.interaction.relay.clients import Json, proxied, said, stdio_entry
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.test_questions import parked
+from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.questions import parked
 
 pytestmark = pytest.mark.anyio
-
-by_era = pytest.mark.parametrize("era", ["handshake", "modern"])
-
-
-class Person:
-    """Answers questions about calls, and counts them."""
-
-    def __init__(self, decision: str = "once") -> None:
-        self.decision = decision
-        self.messages: list[str] = []
-
-    def __call__(self, method: str, params: Json) -> Json:
-        self.messages.append(params["message"])
-        if "decision" not in params["requestedSchema"]["properties"]:
-            return {"action": "accept", "content": {}}
-        return {"action": "accept", "content": {"decision": self.decision}}
-
-
-async def change(client: WireClient, alias: str, **arguments: Any) -> None:
-    """Let the upstream change its tools, and wait until that is known."""
-    before = len(await client.listed("tools"))
-    await client.call(f"{alias}__change", arguments)
-    while len(await client.listed("tools")) == before:
-        pass
 
 
 @pytest.mark.requirement("proxy.changed_tools")

@@ -21,8 +21,9 @@ from tests.interaction.relay.clients import (
     stdio_entry,
     until_there,
 )
-from tests.interaction.relay.test_isolation import TOKENS, network
-from tests.interaction.relay.test_questions import ROOTED
+from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.network import TOKENS, network
+from tests.interaction.relay.questions import ROOTED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.early_roots")]
 
@@ -41,7 +42,7 @@ def asked_for_roots(client: WireClient) -> int:
     return [method for method, _ in client.asked].count("roots/list")
 
 
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: str, tmp_path: Path) -> None:
     async with proxied(tmp_path, asking(), era, answer=answering(roots=ROOTED)) as client:
         assert "up__roots" in await client.listed("tools")

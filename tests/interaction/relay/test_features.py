@@ -9,15 +9,15 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxied, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, proxied, stdio_entry
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.watching import UPDATED, listening
 from tests.peers.asking_upstream import CONTENT, PIXEL, UNKNOWN
 
 pytestmark = pytest.mark.anyio
 
 LISTEN_ID = "io.modelcontextprotocol/subscriptionId"
-UPDATED = "notifications/resources/updated"
 ORIGIN = {"coretools-mcp/upstream": {"server": "up"}}
 
 
@@ -97,13 +97,6 @@ async def test_links_in_results_lead_to_the_upstream_that_gave_them(
         assert read["contents"][0]["text"] == "text of test://text"
 
 
-async def listening(client: WireClient, tasks: anyio.abc.TaskGroup, wanted: Json) -> None:
-    """Hear of changes: in 2026-07-28 only who listens does."""
-    if client.is_modern:
-        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
-        await client.until_heard("notifications/subscriptions/acknowledged")
-
-
 @pytest.mark.requirement("relay.list_changed")
 @by_eras
 async def test_changed_lists_are_told_once_for_many_changes(
@@ -173,7 +166,7 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_longer(
 
 
 @pytest.mark.requirement("proxy.status")
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_a_resource_tells_how_every_server_stands(era: str, remote: Entry, tmp_path: Path) -> None:
     servers: Json = {
         "good": remote(era),

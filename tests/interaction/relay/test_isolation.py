@@ -2,90 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from server.app import App
-from server.settings import load_settings
-from server.transports.http import serve_http
-from server.transports.listening import HttpOptions, open_socket
-from server.transports.tokens import Tokens
 from server.upstreams import given_up
 from server.upstreams.client_sessions import ClientSessions
-from tests.harness import write_config
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     WireClient,
-    client_on,
-    http_transport,
     said,
     stdio_entry,
     until_there,
 )
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.test_features import listening
-from tests.interaction.relay.test_questions import FORM, parked
+from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.network import TOKENS, network
+from tests.interaction.relay.questions import FORM, parked
+from tests.interaction.relay.watching import UPDATED, listening
 from tests.processes import is_running, until_ended
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-by_era = pytest.mark.parametrize("era", ["handshake", "modern"])
-
-TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
-
-
-class Network:
-    """A server over HTTP in this process."""
-
-    def __init__(self, app: App, url: str) -> None:
-        self.app = app
-        self.url = url
-
-    def client(self, era: str, name: str | None = None, way: str = "mcp") -> AbstractAsyncContextManager[WireClient]:
-        """A client that answers every question with its name."""
-
-        def answer(method: str, params: Json) -> Json:
-            return {"action": "accept", "content": {"name": name or "nobody"}}
-
-        transport = http_transport(f"{self.url}/{way}", TOKENS[name] if name else None)
-        return client_on(transport, era, {"elicitation": {}}, answer)
-
-    def sessions(self) -> int:
-        """How many sessions clients have with upstreams."""
-        return sum(each["clientSessions"] for each in self.app.pool.report())
-
-
-@asynccontextmanager
-async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> AsyncGenerator[Network]:
-    """A server over HTTP, with a token for each of two people."""
-    config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
-    app = App(load_settings([str(config)], {}, {}), "network")
-    tokens = Tokens(TOKENS if has_tokens else {})
-    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 22, 600, tokens)
-    stopping = anyio.Event()
-    with open_socket(options) as listener:
-        async with app.running(), anyio.create_task_group() as tasks:
-            app.start_upstreams()
-
-            async def serve() -> None:
-                await serve_http(app.server, options, listener, stopping, is_ready=lambda: True, descriptors=1_000)
-
-            tasks.start_soon(serve)
-            yield Network(app, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            stopping.set()
-
-
-async def until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await anyio.sleep(0.01)
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -309,7 +251,7 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(
 @pytest.mark.requirement("relay.subscriptions.whose")
 @pytest.mark.parametrize("way", ["handshake", "modern"])
 async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: str, tmp_path: Path) -> None:
-    uri, updated = "test://text", "notifications/resources/updated"
+    uri = "test://text"
     wanted = {"resourceSubscriptions": [uri], "toolsListChanged": True}
     entry = stdio_entry("handshake", protocol="legacy")
     async with (
@@ -324,14 +266,14 @@ async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: st
                 await listening(client, tasks, wanted)
             else:
                 await client.request("resources/subscribe", {"uri": uri})
-        while updated not in [method for method, _ in ada.heard]:
+        while UPDATED not in [method for method, _ in ada.heard]:
             await ada.call("up__touch", {"uri": uri})
             await anyio.sleep(0.02)
         # In the stream of a client this comes after whatever was told of the resource.
         await ada.call("up__change", {"times": 1})
         await bob.until_heard("notifications/tools/list_changed")
-        assert updated not in [method for method, _ in bob.heard]
-        while updated not in [method for method, _ in bob.heard]:
+        assert UPDATED not in [method for method, _ in bob.heard]
+        while UPDATED not in [method for method, _ in bob.heard]:
             await bob.call("up__touch", {"uri": uri})
             await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

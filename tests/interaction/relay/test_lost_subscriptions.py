@@ -12,19 +12,13 @@ import pytest
 from server.upstreams.client_sessions import ClientSessions
 from tests.interaction.relay.clients import WireClient, proxied, stdio_entry
 from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.test_features import UPDATED, listening
-from tests.interaction.relay.test_isolation import network, until
+from tests.interaction.relay.network import network
+from tests.interaction.relay.watching import UPDATED, listening, until_touch_is_heard
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.again")]
 
 URI = "test://text"
-
-
-async def until_touch_is_heard(client: WireClient) -> None:
-    client.heard.clear()
-    while UPDATED not in [method for method, _ in client.heard]:
-        await client.call("up__touch", {"uri": URI})
-        await anyio.sleep(0.02)
 
 
 async def until_up(client: WireClient) -> int:
@@ -47,12 +41,12 @@ async def test_a_watched_resource_is_watched_again_when_its_upstream_has_come_ba
             await listening(client, tasks, {"resourceSubscriptions": [URI]})
         else:
             await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client)
+        await until_touch_is_heard(client, URI)
         client.heard.clear()
         os.kill(await until_up(client), signal.SIGKILL)
         # Nothing is asked: it comes back by itself, and what has happened meanwhile is not known.
         assert [told["uri"] for told in await client.until_heard(UPDATED)] == [URI]
-        await until_touch_is_heard(client)
+        await until_touch_is_heard(client, URI)
         tasks.cancel_scope.cancel()
 
 
@@ -67,7 +61,7 @@ async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_
             await client.request("resources/subscribe", {"uri": URI})
         os.kill(pid, signal.SIGKILL)
         assert [told["uri"] for told in await ada.until_heard(UPDATED)] == [URI]
-        await until_touch_is_heard(ada)
+        await until_touch_is_heard(ada, URI)
         assert UPDATED not in [method for method, _ in bob.heard]
 
 
@@ -85,7 +79,7 @@ async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Pa
         client.heard.clear()
         # It is forgotten, so it can be watched anew.
         await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client)
+        await until_touch_is_heard(client, URI)
 
 
 async def test_a_session_in_which_a_resource_is_watched_is_not_closed_for_being_idle(

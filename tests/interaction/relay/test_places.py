@@ -14,7 +14,8 @@ import pytest
 
 from tests.interaction.relay.clients import WireClient, answering, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.test_questions import ANSWERS, FORM, parked
+from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.questions import ANSWERS, FORM, parked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.places")]
 
@@ -74,7 +75,7 @@ async def test_a_parked_call_of_a_lost_connection_has_no_place(tmp_path: Path) -
         assert said(result)["pid"] != pid
 
 
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_who_finds_no_place_in_its_time_is_told_that_the_server_is_busy(
     era: str, remote: Entry, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +24,10 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, parked
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-FORM: Json = {
-    "method": "elicitation/create",
-    "params": {
-        "mode": "form",
-        "message": "Who\u202eare you?",
-        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string", "x-unknown": 1}}},
-        "x-unknown": {"a": 1},
-    },
-}
-URL: Json = {
-    "method": "elicitation/create",
-    "params": {"mode": "url", "message": "Look", "url": "https://example.org/", "elicitationId": "e1"},
-}
-SAMPLING: Json = {
-    "method": "sampling/createMessage",
-    "params": {
-        "messages": [{"role": "user", "content": {"type": "text", "text": "Hi", "x-unknown": 1}}],
-        "maxTokens": 5,
-        "x-unknown": 2,
-    },
-}
-ROOTS: Json = {"method": "roots/list", "params": {}}
-
-SAMPLED: Json = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Ho"}, "x-unknown": 3}
-ROOTED: Json = {"roots": [{"uri": "file:///somewhere", "name": "n", "x-unknown": 4}]}
-
-ANSWERS: dict[str, Json] = {
-    "accept": {"action": "accept", "content": {"name": "Ada"}, "x-unknown": 5},
-    "decline": {"action": "decline"},
-    "cancel": {"action": "cancel"},
-}
 
 
 @pytest.mark.requirement("relay.questions")
@@ -254,14 +223,6 @@ async def test_questions_of_calls_at_once_are_all_answered(
         assert len(client.asked) == 4
 
 
-async def parked(client: Any, tool: str, arguments: Json) -> tuple[Json, Json]:
-    """The parameters of a call, and the result that carries its question."""
-    params = {"name": tool, "arguments": arguments}
-    result = await client.request("tools/call", params)
-    assert result["resultType"] == "input_required"
-    return params, result
-
-
 @pytest.mark.requirement("relay.parked")
 async def test_a_parked_call_is_cancelled_after_its_time_and_its_question_answered(
     remote: Entry, tmp_path: Path
@@ -343,11 +304,6 @@ class Silent:
             await anyio.sleep_forever()
         finally:
             self.withdrawn += 1
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await anyio.sleep(0.005)
 
 
 REFUSED = 'asked {"action": "cancel"}\n'

@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, stdio_entry
-from tests.interaction.relay.test_features import UPDATED, listening
+from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.watching import UPDATED, listening
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,7 @@ async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("relay.uris.told")
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_a_changed_resource_is_told_by_the_name_by_which_it_is_watched(era: str, tmp_path: Path) -> None:
     servers = {"up": stdio_entry("handshake"), "other": listing("other")}
     async with proxied(tmp_path, servers, era) as client, anyio.create_task_group() as tasks:

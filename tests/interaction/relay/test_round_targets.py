@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import (
     AnswerError,
     Json,
@@ -20,8 +21,7 @@ from tests.interaction.relay.clients import (
     stdio_entry,
     until_there,
 )
-from tests.interaction.relay.test_changed_tools import Person, change
-from tests.interaction.relay.test_questions import ANSWERS, FORM, parked
+from tests.interaction.relay.questions import ANSWERS, FORM, parked
 
 pytestmark = pytest.mark.anyio
 

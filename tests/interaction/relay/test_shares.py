@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 from tests.interaction.relay.clients import Json, WireClient, said, stdio_entry, until_there
-from tests.interaction.relay.test_isolation import network, until
-from tests.interaction.relay.test_questions import FORM, parked
+from tests.interaction.relay.network import network
+from tests.interaction.relay.questions import FORM, parked
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

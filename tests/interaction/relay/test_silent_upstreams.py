@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from server.upstreams import session
-from tests.interaction.relay.clients import WireClient, having, listing, proxied, stdio_entry
-from tests.interaction.relay.test_features import UPDATED, listening
+from tests.interaction.relay.clients import having, listing, proxied, stdio_entry
+from tests.interaction.relay.watching import listening, until_touch_is_heard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.silent")]
 
@@ -20,13 +20,6 @@ SILENT = [f"memo://{number}" for number in range(20)]
 async def until_told(tale: Path, method: str) -> None:
     while not tale.exists() or method not in tale.read_text().split():  # noqa: ASYNC110 - nobody tells of a line
         await anyio.sleep(0.02)
-
-
-async def until_touch_is_heard(client: WireClient, uri: str) -> str:
-    while not (heard := [params for method, params in client.heard if method == UPDATED]):
-        await client.call("up__touch", {"uri": uri})
-        await anyio.sleep(0.02)
-    return heard[0]["uri"]
 
 
 async def test_a_stream_of_changes_is_there_while_one_upstream_notes_nothing(tmp_path: Path) -> None:

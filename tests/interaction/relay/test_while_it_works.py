@@ -10,14 +10,13 @@ import pytest
 
 from server.upstreams import flood
 from tests.hostile.lying import over_stdio
-from tests.interaction.relay.clients import AnswerError, proxied, said, stdio_entry, until_there
+from tests.interaction.relay.clients import PROGRESS, AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.eras import by_era, by_eras
 
 pytestmark = pytest.mark.anyio
 
 LEVEL = "io.modelcontextprotocol/logLevel"
-PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
 LEFT_OUT = re.compile(r"The server up sent more than 5 messages in a second; (\d+) are left out\.")
 
@@ -182,7 +181,7 @@ async def _nothing(method: str, params: object = None) -> None:
 
 
 @pytest.mark.requirement("relay.claims")
-@pytest.mark.parametrize("era", ["handshake", "modern"])
+@by_era
 async def test_an_upstream_cannot_speak_as_somebody_else(era: str, tmp_path: Path) -> None:
     entry = over_stdio("claim", protocol="legacy")
     async with proxied(tmp_path, {"up": entry}, era) as client:

@@ -12,7 +12,8 @@ import pytest
 from tests.peers.discovery_commands import IMAGE
 from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import CALL, CustomTools, custom_tools, text_of
-from tests.unit.execution.shell import CEILING, ENVIRONMENT, until
+from tests.unit.execution.shell import CEILING, ENVIRONMENT
+from tests.waiting import until
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.result import FileDataPart

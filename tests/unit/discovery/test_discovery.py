@@ -11,7 +11,8 @@ import pytest
 
 from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import PEER, RESERVED, CustomTools, custom_tools
-from tests.unit.execution.shell import CEILING, until
+from tests.unit.execution.shell import CEILING
+from tests.waiting import until
 from tools.discovery.discovery import DiscoveryState, DiscoveryStatus
 
 pytestmark = pytest.mark.anyio

@@ -34,13 +34,6 @@ CEILING = 30.0
 """Seconds after which a test has failed; nothing is measured by it."""
 
 
-async def until(condition: Any) -> None:
-    """Wait until something has come true."""
-    with anyio.fail_after(CEILING):
-        while not condition():  # noqa: ASYNC110 - anything may be waited for
-            await anyio.sleep(0.005)
-
-
 def session_of(pid: int) -> tuple[int, ...]:
     """The processes of a session that still run; those that have ended and wait for their parent do not count."""
     found: list[int] = []

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.unit.execution.shell import CEILING, Shell, shell_in, text_of, until
+from tests.unit.execution.shell import CEILING, Shell, shell_in, text_of
+from tests.waiting import until
 from tools.contract.base import READS, Behaviour
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import ToolResult

@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.execution.shell import CEILING, until
+from tests.unit.execution.shell import CEILING
+from tests.waiting import until
 from tools.execution.output import TAIL_BYTES, Output
 from tools.execution.output_reader import MOST_WAITING, PIPE_BYTES, READ_BYTES, OutputReader
 from tools.execution.spill import Spill

@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from tests.processes import Plain, is_running
-from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of, until
+from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of
+from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import CommandRequest
 from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.execution.shell import until
+from tests.waiting import until
 from tools.execution.output_reader import MOST_WAITING
 from tools.execution.spill import Spill
 from tools.execution.spill_store import PREFIX, SpillStore

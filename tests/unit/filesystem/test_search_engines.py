@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import anyio
 import pytest
 
 from tests.processes import is_running
+from tests.waiting import wait_until
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.child import Child, Watch
@@ -339,14 +340,6 @@ def test_a_worker_ends_itself_where_nobody_is_left_to_do_it(root: Path) -> None:
         [sys.executable, "-P", "-S", str(scan.__file__)], input=given, capture_output=True, timeout=60, check=False
     )
     assert done.returncode == -signal.SIGALRM
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come about")
 
 
 @pytest.mark.anyio

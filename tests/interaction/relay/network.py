@@ -1,0 +1,60 @@
+"""A server over HTTP in this process, and clients of it with tokens of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from server.app import App
+from server.settings import load_settings
+from server.transports.http import serve_http
+from server.transports.listening import HttpOptions, open_socket
+from server.transports.tokens import Tokens
+from tests.harness import write_config
+from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport
+
+TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
+
+
+class Network:
+    """A server over HTTP in this process."""
+
+    def __init__(self, app: App, url: str) -> None:
+        self.app = app
+        self.url = url
+
+    def client(self, era: str, name: str | None = None, way: str = "mcp") -> AbstractAsyncContextManager[WireClient]:
+        """A client that answers every question with its name."""
+
+        def answer(method: str, params: Json) -> Json:
+            return {"action": "accept", "content": {"name": name or "nobody"}}
+
+        transport = http_transport(f"{self.url}/{way}", TOKENS[name] if name else None)
+        return client_on(transport, era, {"elicitation": {}}, answer)
+
+    def sessions(self) -> int:
+        """How many sessions clients have with upstreams."""
+        return sum(each["clientSessions"] for each in self.app.pool.report())
+
+
+@asynccontextmanager
+async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> AsyncGenerator[Network]:
+    """A server over HTTP, with a token for each of two people."""
+    config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
+    app = App(load_settings([str(config)], {}, {}), "network")
+    tokens = Tokens(TOKENS if has_tokens else {})
+    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 22, 600, tokens)
+    stopping = anyio.Event()
+    with open_socket(options) as listener:
+        async with app.running(), anyio.create_task_group() as tasks:
+            app.start_upstreams()
+
+            async def serve() -> None:
+                await serve_http(app.server, options, listener, stopping, is_ready=lambda: True, descriptors=1_000)
+
+            tasks.start_soon(serve)
+            yield Network(app, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            stopping.set()
