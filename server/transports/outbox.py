@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from mcp.shared.dispatcher import coerce_request_id
 
 from server.json_rpc import AnyId, Failure, Message, Notification, Request, RequestId, Response, encoded, error_of
 
@@ -92,7 +93,9 @@ class Outbox:
             case Notification() if message.method == "notifications/cancelled":
                 cancelled = (message.params or {}).get("requestId")
                 if isinstance(cancelled, str | int):
-                    self._owed.pop(cancelled, None)
+                    # The dispatcher takes a number and its text for the same id, too.
+                    for identity in {cancelled, str(cancelled), coerce_request_id(cancelled)}:
+                        self._owed.pop(identity, None)
             case Response() | Failure():
                 if message.id is not None:
                     self._asked.discard(message.id)

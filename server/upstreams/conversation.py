@@ -128,13 +128,14 @@ class Conversation:
         self._wait(seconds if first is None else first)
 
     def renew(self) -> None:
-        """It has said something."""
-        self._wait(self._patience)
+        """It has said something, whether or not that is passed on yet."""
+        if self.deadline is not None:
+            self._wait(self._patience)
 
     def ask(self, *, is_open: bool) -> None:
         """A person is being asked from now on, or no longer: a person's time is not the upstream's."""
         self._questions += 1 if is_open else -1
-        self.renew()
+        self._wait(self._patience)
 
     def _wait(self, seconds: float | None) -> None:
         self.deadline = None if seconds is None or self._questions else self._partner.watch(seconds)
@@ -146,9 +147,12 @@ class Conversation:
             if self.at_end is not None:
                 self.at_end()
         elif self._events and not self._has_place(event):
+            if type(event) is Progress:
+                self.renew()
             return
         if type(event) is Progress:
             self._newest = event
+            self.renew()
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from server.upstreams.conversation import Conversation
-from server.upstreams.session import Leg, UpstreamSession
+from server.upstreams.leg import Leg
+from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
 

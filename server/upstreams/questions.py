@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from pydantic_core import to_json
 
 from server.exchange import Exchange
 from server.upstreams.conversation import Conversation
@@ -32,6 +33,9 @@ OWN_KEYS = "coretools-mcp/"
 """Keys of questions of our own begin so."""
 
 METHOD_NOT_FOUND = -32601
+
+MOST_BYTES = 256 << 10
+"""A larger question is refused (ours)."""
 
 MOST_OPEN = 64
 """Questions of one session that may be open; more are refused."""
@@ -76,14 +80,14 @@ class Live:
 
     Args:
         exchange: With the client.
-        conversation: Of the call that waits for the answer, where one does.
+        conversations: Of the calls that wait, where there are any: their time stands still.
         legs: The calls of which one may have made the upstream ask; none where it asks of its own accord.
         is_void: Whether these are all over, so that no answer counts any more.
         scope: Of who asks.
     """
 
     exchange: Exchange
-    conversation: Conversation | None
+    conversations: list[Conversation]
     legs: list[object]
     is_void: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -209,8 +213,12 @@ class Questions:
             raise
         finally:
             self._open.pop(asked.key, None)
-        await reply(self.peer, asked.identity, response)
-        asked.is_told.set()
+            if asked.answered.cancelled() or not asked.answered.done():
+                asked.is_told.set()  # it never will be, and nobody has to wait for that
+        try:
+            await reply(self.peer, asked.identity, response)
+        finally:
+            asked.is_told.set()
 
 
 async def reply(peer: Peer, identity: RequestId, response: Json) -> None:
@@ -234,6 +242,11 @@ def refusal_of(method: str) -> Json:
             return {"roots": []}
         case _:
             return NO_ANSWER
+
+
+def is_too_large(params: Mapping[str, Any]) -> bool:
+    """Whether a question is more than any person reads; to make all of it visible would hold everybody up."""
+    return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
@@ -284,7 +297,7 @@ def round_of(alias: str, requests: Any, can_be_asked: CanBeAsked) -> Round:
     for key, request in given.items():
         asked = as_mapping(request)
         method, params = str(asked.get("method")), as_mapping(asked.get("params"))
-        if not can_be_asked(method, params):
+        if not can_be_asked(method, params) or is_too_large(params):
             found.refused[key] = refusal_of(method)
             continue
         shown = key

@@ -24,11 +24,12 @@ from server.exchange import Exchange, NotAskedError
 from server.upstreams.chain import check_hops
 from server.upstreams.conversation import Answer, Conversation, Expired, Progress, Remark, outcome
 from server.upstreams.early_roots import question_before_call, tell_roots
+from server.upstreams.leg import Leg, QuestionWaits
 from server.upstreams.parked import ParkedCall, ParkedCalls
 from server.upstreams.peer import Json, RelayError
 from server.upstreams.places import Place
 from server.upstreams.questions import answers_of_round, refusal_of, round_of
-from server.upstreams.session import Leg, QuestionWaits, UpstreamSession
+from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +122,7 @@ class Relay:
             TooManyRoundsError: The upstream asks on and on.
             ParkedCallGoneError: The call that goes on is not there any more.
             StaleStateError: What the earlier round was with is not what there is now.
+            TimeoutError: The upstream did not take in time what it has to know before the call.
             ToolError: The request goes in a ring.
         """
         check_hops(exchange.meta, session.alias)
@@ -131,8 +133,11 @@ class Relay:
             return await self._in_rounds(session, request, exchange)
         if (name := exchange.carried.get("parked")) is not None:
             return await self._go_on(str(name), request, exchange)
-        if session.wants_roots and (asked := await self._asked_before(session, request, exchange)) is not None:
-            return asked
+        if session.wants_roots:
+            with anyio.fail_after(request.patience):
+                asked = await self._asked_before(session, request, exchange)
+            if asked is not None:
+                return asked
         conversation = await _begun(session, request, request.params, exchange)
         return await self._until_answer(session, conversation, request, exchange)
 
@@ -228,12 +233,14 @@ class Relay:
                     case Answer() as answer:
                         return outcome(answer)
                     case Expired():
-                        raise NoAnswerError
+                        # The answer may have come in time, to a client that reads slowly.
+                        if not conversation.is_answered:
+                            raise NoAnswerError
                     case QuestionWaits():
                         if (parked := self._park(session, leg, request)) is not None:
                             return parked
                     case event:
-                        await _pass_on(event, exchange, conversation)
+                        await _pass_on(event, exchange)
         finally:
             conversation.expect(None)
             if not leg.is_parked:
@@ -266,11 +273,10 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
 
-async def _pass_on(event: Any, exchange: Exchange, conversation: Conversation) -> None:
+async def _pass_on(event: Any, exchange: Exchange) -> None:
     """Let the client know what its upstream says in the middle of a call."""
     match event:
         case Progress(params):
-            conversation.renew()
             await exchange.progress(params)
         case Remark("notifications/message", params):
             await exchange.log(params)

@@ -19,9 +19,21 @@ from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
+from server.upstreams.leg import Leg, QuestionWaits
 from server.upstreams.origin import log_of
 from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
-from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Live, Questions, labelled, refusal_of, reply
+from server.upstreams.questions import (
+    ASKING,
+    MOST_OPEN,
+    NO_ANSWER,
+    Asked,
+    Live,
+    Questions,
+    is_too_large,
+    labelled,
+    refusal_of,
+    reply,
+)
 from server.upstreams.reach import Reach
 
 logger = logging.getLogger(__name__)
@@ -39,26 +51,6 @@ LIST_CHANGES: Mapping[str, str] = {
     "notifications/prompts/list_changed": "prompts",
     "notifications/resources/list_changed": "resources",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionWaits:
-    """A question waits for a client that takes it as the result of its call."""
-
-
-@dataclass(slots=True)
-class Leg:
-    """A call that is open in a session.
-
-    Args:
-        conversation: With the upstream.
-        exchange: With the client; the latest one while the call is parked.
-        is_parked: Whether the client has a question, and nobody waits for the call now.
-    """
-
-    conversation: Conversation
-    exchange: Exchange
-    is_parked: bool = False
 
 
 class Listener(Protocol):
@@ -219,18 +211,21 @@ class UpstreamSession:
     def _take_question(self, identity: RequestId, method: str, params: Json) -> None:
         if identity in self._asking:
             return
+        if len(self._asking) >= MOST_OPEN or is_too_large(params):
+            logger.info("a question of upstream %s was refused, since it is too large or one of too many", self.alias)
+            self.few.start(reply, self.peer, identity, refusal_of(method))
+            return
         shown = labelled(self.alias, method, params)
         legs = self._legs_in_question()
         able = [leg for leg in legs if leg.exchange.can_be_asked(method, params)]
         live = next((leg for leg in able if not leg.exchange.is_modern), None)
-        if len(self._asking) >= MOST_OPEN:
-            self.few.start(reply, self.peer, identity, refusal_of(method))
-        elif live is not None:
-            self._begin_to_ask(identity, method, shown, Live(live.exchange, live.conversation, list[object](legs)))
+        if live is not None:
+            waiting = [leg.conversation for leg in legs]
+            self._begin_to_ask(identity, method, shown, Live(live.exchange, waiting, list[object](legs)))
         elif able:
             self._keep_question(identity, method, shown, able)
         elif not legs and (standing := self.options.standing) is not None and standing.can_be_asked(method, params):
-            self._begin_to_ask(identity, method, shown, Live(standing, None, []))
+            self._begin_to_ask(identity, method, shown, Live(standing, [], []))
         elif method == "roots/list" and not legs and self.is_asked_in_calls_alone:
             self._keep_early(identity, method, shown)
         else:
@@ -286,16 +281,16 @@ class UpstreamSession:
     async def _ask(self, identity: RequestId, method: str, shown: Json, live: Live) -> None:
         """Ask a client that waits for its call, and pass the answer on."""
         response = refusal_of(method)
-        if live.conversation is not None:
-            live.conversation.ask(is_open=True)
+        for conversation in live.conversations:
+            conversation.ask(is_open=True)
         with live.scope:
             try:
                 response = await live.exchange.ask(method, shown, self.options.question_seconds)
             except NotAskedError:
                 logger.info("a question of upstream %s was not answered", self.alias)
             finally:
-                if live.conversation is not None:
-                    live.conversation.ask(is_open=False)
+                for conversation in live.conversations:
+                    conversation.ask(is_open=False)
         try:
             if live.is_void:
                 await reply(self.peer, identity, refusal_of(method))

@@ -14,8 +14,8 @@ import pytest
 from server.transports.dispatcher import WireDispatcher
 from server.transports.outbox import OUTBOX_BYTES, Outbox
 from server.upstreams.conversation import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Conversation, Progress, Remark
+from server.upstreams.leg import QuestionWaits
 from server.upstreams.peer import Peer
-from server.upstreams.session import QuestionWaits
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -114,6 +114,18 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
     assert talk.deadline is None
     talk.ask(is_open=False)
     assert talk.deadline is not None
+
+
+@pytest.mark.requirement("relay.time_limit")
+async def test_progress_gives_a_call_more_time_when_it_comes_though_nobody_has_taken_it(talk: Conversation) -> None:
+    for count in (1, 2 * MOST_EVENTS):
+        talk.expect(60)
+        talk.deadline = 1.0
+        flood(talk, count)
+        assert talk.deadline > 1.0
+    talk.expect(None)
+    flood(talk, 1)
+    assert talk.deadline is None
 
 
 @pytest.mark.requirement("stdio.slow_reader.questions")

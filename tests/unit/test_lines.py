@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.json_rpc import read_unreadable
+from server.json_rpc import Notification, Request, read_unreadable
 from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized
 from server.transports.outbox import LARGE_LINE, Outbox
 
@@ -107,6 +107,19 @@ def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
 def test_only_json_with_an_id_is_answered(line: bytes, identity: str | float | None) -> None:
     unreadable = read_unreadable(line)
     assert (unreadable.refusal["id"] if unreadable else None) == identity
+
+
+@pytest.mark.requirement("stdio.ids")
+@pytest.mark.anyio
+@pytest.mark.parametrize(("asked", "cancelled"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
+async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
+    asked: int | str, cancelled: int | str
+) -> None:
+    outbox = Outbox(on_data=lambda: None)
+    outbox.note_received(Request(asked, "tools/call", {}))
+    assert outbox.owes_answers
+    outbox.note_received(Notification("notifications/cancelled", {"requestId": cancelled}))
+    assert not outbox.owes_answers
 
 
 @pytest.mark.requirement("results.encodable")

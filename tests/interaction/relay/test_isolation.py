@@ -133,6 +133,30 @@ def test_a_call_that_was_given_up_and_is_never_answered_is_forgotten_after_a_tim
     assert not calls.may_be_of_others("bob")
 
 
+@pytest.mark.requirement("proxy.isolation.given_up")
+def test_no_client_makes_the_calls_forgotten_that_others_have_given_up() -> None:
+    calls = given_up.GivenUpCalls()
+    calls.note("ada's", "ada")
+    for number in range(10 * given_up.MOST_OF_ONE):
+        calls.note(number, "bob")
+    assert calls.may_be_of_others("bob")
+    calls.answered("ada's")
+    assert not calls.may_be_of_others("bob")
+    for number in range(10 * given_up.MOST_OF_ONE):
+        calls.answered(number)
+    assert calls.may_be_of_others("ada"), "those that were too many count until their time is over"
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+def test_calls_of_more_clients_than_are_told_apart_count_for_everybody() -> None:
+    calls = given_up.GivenUpCalls()
+    for number in range(given_up.MOST_OWNERS + 1):
+        calls.note(number, f"client {number}")
+    for number in range(given_up.MOST_OWNERS):
+        calls.answered(number)
+    assert calls.may_be_of_others(f"client {given_up.MOST_OWNERS}")
+
+
 @pytest.mark.requirement("proxy.isolation")
 async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Path) -> None:
     async with (

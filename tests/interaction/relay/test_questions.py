@@ -130,6 +130,7 @@ NEVER_ASKED: list[Json] = [
     ),
     *(address(url) for url in ("https://", "https://ex\u202eample.org/", "https://a\\b", "http://a\nb", None, 5)),
     {**FORM, "params": {**FORM["params"], "mode": "odd"}},
+    {**FORM, "params": {**FORM["params"], "message": "x" * 300_000}},
 ]
 
 
