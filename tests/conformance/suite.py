@@ -6,19 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Generator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
-from typing import IO, Any
+from typing import Any
 
 from tests.conformance.fetch import SUITE_PACKAGE
 
 SUITE_SECONDS = 200.0
 """The suite takes a few; what hangs in many scenarios is ended here."""
-
-START_SECONDS = 30.0
 
 GOOD = frozenset({"SUCCESS", "INFO"})
 """The suite itself lets warnings and skipped checks pass; against the fixture there are none of either."""
@@ -79,43 +73,3 @@ def _reasons(folder: Path) -> list[str]:
         for check in checks
         if check["status"] not in GOOD
     ]
-
-
-@contextmanager
-def listening(command: list[str], pattern: str) -> Generator[str]:
-    """Run a server that tells its address on standard error, and read on: a full pipe would stop it.
-
-    Args:
-        command: Its command line.
-        pattern: Finds the address as its group.
-    """
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
-    )
-    assert process.stderr is not None
-    address = Future[str]()
-    reader = Thread(target=_read, args=(process.stderr, pattern, address))
-    reader.start()
-    try:
-        yield address.result(START_SECONDS)
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        reader.join()
-        process.stderr.close()
-
-
-def _read(stream: IO[str], pattern: str, address: Future[str]) -> None:
-    said: list[str] = []
-    for line in stream:
-        if address.done():
-            continue
-        said.append(line)
-        if match := re.search(pattern, line):
-            address.set_result(match[1])
-    if not address.done():
-        address.set_exception(AssertionError(f"it ended without telling its address:\n{''.join(said)}"))

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.background_servers import background_server
 from tests.conformance.fetch import SERVER_FOLDER, is_fetched
-from tests.conformance.suite import failures, listening, scored_scenarios
+from tests.conformance.suite import failures, scored_scenarios
 from tests.harness import PEERS, server_arguments, write_config
 
 pytestmark = [
@@ -31,7 +32,7 @@ FIXTURE = [sys.executable, str(PEERS / "everything_server.py"), str(SERVER_FOLDE
 
 @contextmanager
 def _fixture_over_http() -> Generator[str]:
-    with listening([*FIXTURE, "http"], r"Uvicorn running on (http://\S+)") as url:
+    with background_server([*FIXTURE, "http"], r"Uvicorn running on (http://\S+)") as url:
         yield f"{url}/mcp"
 
 
@@ -41,7 +42,7 @@ def _proxy(root: Path, folder: Path, upstream: dict[str, Any]) -> Generator[str]
     config = write_config(folder, {"mcpServers": {"fixture": {**upstream, "trust": True}}})
     options = ("--transport", "http", "--port", "0", "--no-builtin-tools", "--no-prefix")
     command = [sys.executable, *server_arguments(root, config, *options)]
-    with listening(command, r"serving MCP at (http://\S+?),") as url:
+    with background_server(command, r"serving MCP at (http://\S+?),") as url:
         yield f"{url}/mcp"
 
 

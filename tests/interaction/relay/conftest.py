@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.suite import listening
+from tests.background_servers import background_server
 from tests.harness import PEERS
 
 Entry = Callable[..., dict[str, Any]]
@@ -21,7 +21,7 @@ _ROOMS = itertools.count(1)
 def upstream_port() -> Generator[str]:
     """The port of the rooms."""
     command = [sys.executable, "-W", "error", str(PEERS / "asking_upstream.py"), "http"]
-    with listening(command, r"port (\d+)") as port:
+    with background_server(command, r"port (\d+)") as port:
         yield port
 
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from server.upstreams.chain import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
-from tests.conformance.suite import listening
+from tests.background_servers import background_server
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (
     PROGRESS,
@@ -43,7 +43,7 @@ def inner(upstream_port: str, tmp_path_factory: pytest.TempPathFactory) -> Gener
     }
     config = write_config(tmp_path_factory.mktemp("inner"), {"tools": {"builtIn": False}, "mcpServers": servers})
     command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", "0")]
-    with listening(command, SERVING) as url:
+    with background_server(command, SERVING) as url:
         yield url
 
 
@@ -134,7 +134,7 @@ def ring_member(folder: Path, port: int, others: dict[str, int], upstreams: Json
     folder.mkdir()
     config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": {**servers, **upstreams}})
     command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", str(port))]
-    return listening(command, SERVING)
+    return background_server(command, SERVING)
 
 
 @pytest.mark.requirement("relay.ring")

@@ -1,0 +1,53 @@
+"""Servers that a thread listens to, so that many tests can share one: no event loop has to run while it does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from threading import Thread
+from typing import IO
+
+START_SECONDS = 30.0
+
+
+@contextmanager
+def background_server(command: list[str], pattern: str) -> Generator[str]:
+    """Run a server that tells its address on standard error, and read on: a full pipe would stop it.
+
+    Args:
+        command: Its command line.
+        pattern: Finds the address as its group.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    assert process.stderr is not None
+    address = Future[str]()
+    reader = Thread(target=_read, args=(process.stderr, pattern, address))
+    reader.start()
+    try:
+        yield address.result(START_SECONDS)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def _read(stream: IO[str], pattern: str, address: Future[str]) -> None:
+    said: list[str] = []
+    for line in stream:
+        if address.done():
+            continue
+        said.append(line)
+        if match := re.search(pattern, line):
+            address.set_result(match[1])
+    if not address.done():
+        address.set_exception(AssertionError(f"it ended without telling its address:\n{''.join(said)}"))
