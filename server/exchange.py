@@ -17,12 +17,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
+from server.json_rpc import Json, as_mapping
 from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
 from tools.display import visible
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 _CAPABILITIES = "coretools-mcp/capabilities"
 """Under this key a connection of the SDK keeps them."""
@@ -78,8 +77,7 @@ class Exchange:
     @property
     def meta(self) -> Json:
         """`_meta` of the request."""
-        meta = self.params.get("_meta")
-        return cast("Json", meta) if isinstance(meta, dict) else {}
+        return as_mapping(self.params.get("_meta"))
 
     @property
     def progress_token(self) -> str | int | None:
@@ -90,8 +88,7 @@ class Exchange:
     @property
     def input_responses(self) -> Json:
         """Answers to questions of upstreams, without those to questions of our own."""
-        responses = self.params.get("inputResponses")
-        given = cast("Json", responses) if isinstance(responses, dict) else {}
+        given = as_mapping(self.params.get("inputResponses"))
         return {key: given[key] for key in given if key != QUESTION_KEY}
 
     @property

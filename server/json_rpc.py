@@ -26,6 +26,12 @@ _PARTS = 4
 """Of a request with parameters: what it is, its id, its method and these. Every other message has less."""
 
 
+def as_mapping(value: Any) -> Json:
+    """What a peer sent where the protocol has an object; anything else counts as an empty one."""
+    # No cast, which is a call: this is done several times for each request.
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
+
+
 class Request(NamedTuple):
     """Asks for an answer."""
 

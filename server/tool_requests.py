@@ -18,11 +18,10 @@ from server.core_server import is_open
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
-from server.json_rpc import ReadyList
+from server.json_rpc import ReadyList, as_mapping
 from server.upstreams.chain import is_asked_by_its_like, list_meta, listed_for
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
-from server.upstreams.peer import as_mapping
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.relayed import LISTS, as_protocol_error, finished
 from tools.contract.base import BaseTool

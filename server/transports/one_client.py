@@ -18,12 +18,12 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from server.json_rpc import Json
 from server.transports.dispatcher import WireDispatcher
 
 logger = logging.getLogger(__name__)
 
 Params = Mapping[str, Any] | None
-Json = dict[str, Any]
 Incoming = DispatchContext[TransportContext]
 
 MOST_EARLY = 8

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from server.json_rpc import Json, as_mapping
 from tools.contract.errors import ToolError, ToolErrorType
 
 CHAIN_KEY = "coretools-mcp/chain"
@@ -69,9 +70,8 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
     return THIS_SERVER in passed or len(passed) >= MOST_HOPS
 
 
-def _meta_of(item: Mapping[str, Any]) -> dict[str, Any]:
-    meta: Any = item.get("_meta")
-    return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+def _meta_of(item: Mapping[str, Any]) -> Json:
+    return as_mapping(item.get("_meta"))
 
 
 def _marked(item: Mapping[str, Any], passed: tuple[str, ...]) -> dict[str, Any]:

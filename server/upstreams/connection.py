@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from server.exchange import Exchange, Json
+from server.exchange import Exchange
+from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.era import IncompatibleError, wanted_for
 from server.upstreams.listing import (

@@ -16,11 +16,12 @@ from anyio.abc import TaskGroup
 from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
 
 from server.exchange import Exchange
+from server.json_rpc import Json, as_mapping
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.links import with_links
 from server.upstreams.origin import told_truly
-from server.upstreams.peer import ConnectionLostError, Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.upstreams.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
 from server.upstreams.relayed import as_protocol_error, is_result_of_call, to_protocol_error, told_to_models

@@ -14,7 +14,8 @@ from mcp.shared.inbound import encode_header_value
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-from server.upstreams.peer import Json, Peer, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.json_rpc import Json, as_mapping
+from server.upstreams.peer import Peer, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
 """How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do

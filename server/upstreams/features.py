@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
+from server.json_rpc import Json, as_mapping
 from server.listening import ListenBus
 from server.upstreams.chain import list_meta, listed_for
 from server.upstreams.connection import Upstream
@@ -26,7 +27,7 @@ from server.upstreams.delivery import Delivery
 from server.upstreams.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
 from server.upstreams.names import Listed, NameMap, Origin, name_map
 from server.upstreams.origin import with_origin
-from server.upstreams.peer import Json, RelayError, as_mapping
+from server.upstreams.peer import RelayError
 from server.upstreams.relayed import LISTS, finished, to_protocol_error
 from server.upstreams.routes import ResourceRoutes, Route, SharedUriError, resource_routes
 from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents

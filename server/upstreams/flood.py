@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from server.upstreams.peer import Json
+from server.json_rpc import Json
 
 MOST_PER_SECOND = 100
 """Log messages, and other notifications that belong to no request, of one session that are passed on (ours)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from server.upstreams.peer import Json, as_mapping
+from server.json_rpc import Json, as_mapping
 
 Published = Callable[[str], str]
 """The URI under which clients know a resource of an upstream."""

@@ -13,8 +13,9 @@ import anyio
 from mcp_types.methods import validate_server_result
 from pydantic_core import to_json
 
+from server.json_rpc import Json, as_mapping
 from server.upstreams.chain import THIS_SERVER, chain_of, chained, has_passed_here
-from server.upstreams.peer import Json, RelayError, UpstreamError, as_mapping
+from server.upstreams.peer import RelayError, UpstreamError
 from server.upstreams.pieces import Pieces
 from server.upstreams.session import UpstreamSession
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from server.upstreams.peer import Json, as_mapping
+from server.json_rpc import Json, as_mapping
 from tools.display import visible_line
 
 UPSTREAM_KEY = "coretools-mcp/upstream"

@@ -9,12 +9,12 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
 
-from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
+from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response, as_mapping
 from server.upstreams.conversation import Answer, Conversation, Expired, Progress
 from server.upstreams.given_up import GivenUpCalls
 
@@ -22,11 +22,6 @@ logger = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 1.0
 """How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
-
-
-def as_mapping(value: Any) -> Json:
-    """What a peer sent where the protocol has an object; anything else counts as an empty one."""
-    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 class RelayError(Exception):

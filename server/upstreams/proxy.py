@@ -15,7 +15,8 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from server.announcements import TELL_SECONDS, ListKind
 from server.clients import RequestContext
-from server.exchange import Exchange, Json, exchange_of
+from server.exchange import Exchange, exchange_of
+from server.json_rpc import Json
 from server.listening import ListenBus
 from server.settings import SettingsReport
 from server.upstreams.connection import Audience, SessionKey, Upstream

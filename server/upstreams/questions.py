@@ -17,9 +17,10 @@ import anyio
 from pydantic_core import to_json
 
 from server.exchange import Exchange
+from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.conversation import Conversation
 from server.upstreams.origin import with_origin
-from server.upstreams.peer import Json, Peer, RequestId, as_mapping
+from server.upstreams.peer import Peer
 from server.upstreams.visible_schemas import with_visible_form
 from tools.display import visible
 

@@ -21,12 +21,13 @@ import anyio
 
 from server.consent.sealing import SealedStates
 from server.exchange import Exchange, NotAskedError
+from server.json_rpc import Json
 from server.upstreams.chain import check_hops
 from server.upstreams.conversation import Answer, Conversation, Expired, Progress, Remark, outcome
 from server.upstreams.early_roots import question_before_call, tell_roots
 from server.upstreams.leg import Leg, QuestionWaits
 from server.upstreams.parked import ParkedCall, ParkedCalls
-from server.upstreams.peer import Json, RelayError
+from server.upstreams.peer import RelayError
 from server.upstreams.places import Place
 from server.upstreams.questions import answers_of_round, refusal_of, round_of
 from server.upstreams.session import UpstreamSession

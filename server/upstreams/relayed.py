@@ -9,8 +9,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.json_rpc import Json, as_mapping
 from server.upstreams.era import our_name
-from server.upstreams.peer import Json, RelayError, UnusableAnswerError, UpstreamError, as_mapping
+from server.upstreams.peer import RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.places import BusyError
 from server.upstreams.relay import NoAnswerError, ParkedCallGoneError, TooManyRoundsError
 from tools.contract.errors import ToolError, ToolErrorType

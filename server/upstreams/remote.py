@@ -21,8 +21,8 @@ import httpx2
 from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
 
-from server.json_rpc import Failure, fields_of, read_message
-from server.upstreams.peer import as_mapping, unusable
+from server.json_rpc import Failure, as_mapping, fields_of, read_message
+from server.upstreams.peer import unusable
 from server.upstreams.sdk_streams import sdk_streams
 from server.upstreams.unreadable import MESSAGE_BYTES
 

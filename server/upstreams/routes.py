@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from server.json_rpc import Json
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
 from server.upstreams.origin import with_origin
-from server.upstreams.peer import Json
 from server.upstreams.uri_templates import Shapes, scheme_of
 from server.upstreams.visible_texts import item_with_visible_texts
 

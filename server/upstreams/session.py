@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from mcp_types import LOG_LEVEL_META_KEY
 
 from server.exchange import Exchange, NotAskedError
+from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.chain import chained
 from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
@@ -21,7 +22,7 @@ from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
 from server.upstreams.leg import Leg, QuestionWaits
 from server.upstreams.origin import log_of
-from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
+from server.upstreams.peer import Peer, UpstreamError
 from server.upstreams.questions import (
     ASKING,
     MOST_OPEN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from server.upstreams.peer import Json
+from server.json_rpc import Json
 from tools.display import visible
 
 STATUS_URI = "coretools://upstreams"

@@ -6,7 +6,8 @@ import logging
 
 import anyio
 
-from server.upstreams.peer import ConnectionLostError, Json, UnusableAnswerError, UpstreamError
+from server.json_rpc import Json
+from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
 from server.upstreams.session import UpstreamSession
 
 logger = logging.getLogger(__name__)
