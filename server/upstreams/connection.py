@@ -60,6 +60,7 @@ SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
+CLOSED = "it closed the connection"
 SessionKey = tuple[str, int, str]
 """A client with one connection and one set of capabilities, which has sessions of its own."""
 
@@ -202,10 +203,10 @@ class Upstream:
                         await self._watch(session)
                     finally:
                         self.connected = anyio.Event()
+                    standing.change(UpstreamState.FAILED, CLOSED)  # though what is left of it may take long to end
                     if time.perf_counter() > began + SOON_SECONDS:
                         self._warned.clear()
-            reason = "it closed the connection" if established else "it did not connect in time"
-            self._set_failed(UpstreamState.FAILED, reason)
+            self._set_failed(UpstreamState.FAILED, CLOSED if established else "it did not connect in time")
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             self._set_failed(*failure_of(error))
         finally:
@@ -333,7 +334,8 @@ class Upstream:
     @property
     def is_connected(self) -> bool:
         """Whether requests can be sent now."""
-        return self.session is not None and self.standing.state is UpstreamState.CONNECTED
+        session = self.session
+        return session is not None and not session.lost.is_set() and self.standing.state is UpstreamState.CONNECTED
 
     def retry_now(self) -> None:
         """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""

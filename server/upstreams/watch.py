@@ -63,12 +63,15 @@ class Watch:
         """
         if session.era.is_modern:
             stream = upstream.subscriptions
-            if stream is None:
+            # What is noted after the end is never told of: nobody is told of that end any more.
+            if stream is None or stream.session.lost.is_set():
                 raise ConnectionLostError
             stream.watch(self.uri)
             self._session, self._stream = stream.session, stream
         else:
             await _subscribe(session, self.uri)
+            if session.lost.is_set():
+                raise ConnectionLostError
             self._session, self._stream = session, None
         self._session.at_end[self.alias] = lambda: lost(self.alias)
         if self.is_ended:

@@ -83,13 +83,13 @@ class Watching:
         """
         standing = exchange.standing()
         known = self._of(route, exchange)
-        if standing is None or (known is not None and not known.is_refused):
+        if standing is None or (known is not None and not known.is_refused and not known.is_lost):
             return
-        if known is not None:
-            self._end(known)
-        if self._count(exchange) >= MOST_WATCHED:
+        if known is None and self._count(exchange) >= MOST_WATCHED:
             raise TooManyWatchedError
         watch = await self._begin(route, standing)
+        if known is not None:
+            self._end(known)
         exchange.at_end(lambda: self._end(watch))
 
     async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
