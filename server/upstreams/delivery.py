@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,10 +11,10 @@ from typing import Any
 import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+from mcp.shared.inbound import mcp_param_headers
 
 from server.exchange import Exchange
-from server.json_rpc import Json, as_mapping
+from server.json_rpc import Json
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.links import with_links
@@ -30,9 +28,6 @@ from server.upstreams.side_by_side import side_by_side
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import ToolResult
-from tools.display import visible
-
-logger = logging.getLogger(__name__)
 
 _OF_ROUNDS = frozenset({"requestState", "inputResponses"})
 """What belongs to a round with us."""
@@ -45,12 +40,6 @@ STALE: Json = {
     ),
 }
 """What a client is told whose state cannot be gone on with."""
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-"""A token (RFC 9110, 5.6.2); the limit is ours."""
-
-MOST_REMEMBERED = 10_000
-"""Tools whose headers are remembered."""
 
 
 @dataclass(slots=True)
@@ -86,7 +75,6 @@ class Delivery:
         self.published: Callable[[Upstream, str], str] = lambda _upstream, uri: uri
         """The URI under which clients know a resource of an upstream."""
         self._relay = relay
-        self._headers: dict[int, tuple[Mapping[str, Any], dict[tuple[str, ...], str]]] = {}
 
     def resumed(self, method: str, exchange: Exchange) -> Exchange:
         """The exchange as one that goes on with an earlier round, if its state says so.
@@ -146,9 +134,9 @@ class Delivery:
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
-        exchange, definition, name = context.exchange, tool.definition, tool.upstream_name
+        exchange, name = context.exchange, tool.upstream_name
         named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
-        headers = mcp_param_headers(repeated, arguments) if (repeated := self._repeated(definition)) else None
+        headers = mcp_param_headers(repeated, arguments) if (repeated := tool.repeated) else None
         target = f"{upstream.serial} {tool.version}"
         request = Request("tools/call", _own(exchange, named), _patience(upstream), headers, target=target)
         try:
@@ -167,15 +155,6 @@ class Delivery:
     def with_links(self, upstream: Upstream, method: str, result: Json) -> Json:
         """A result whose links to resources are spelled as clients know them."""
         return with_links(method, result, lambda uri: self.published(upstream, uri))
-
-    def _repeated(self, definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-        """Arguments that the tool wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for once."""
-        known = self._headers.get(id(definition))
-        if known is None or known[0] is not definition:
-            if len(self._headers) >= MOST_REMEMBERED:
-                self._headers.clear()
-            known = self._headers[id(definition)] = (definition, _headers_wanted(definition))
-        return known[1]
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)
@@ -211,18 +190,6 @@ class Delivery:
     def is_parked(self, session: UpstreamSession) -> bool:
         """Whether a call of this session waits for an answer of its client."""
         return self._relay.parked.is_used(session)
-
-
-def _headers_wanted(definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-    """Which arguments of a tool are to be repeated in headers; what HTTP takes for no name of a header is left out."""
-    wanted = x_mcp_header_map(as_mapping(definition.get("inputSchema")))
-    fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
-    if len(fit) < len(wanted):
-        logger.warning(
-            "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
-            visible(str(definition.get("name", ""))),
-        )
-    return fit
 
 
 def _patience(upstream: Upstream) -> float:

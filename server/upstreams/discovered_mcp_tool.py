@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import Any
+
+from mcp.shared.inbound import x_mcp_header_map
 
 from server.upstreams.definitions import Known
 from server.upstreams.origin import with_origin
+from server.upstreams.peer import as_mapping
 from server.upstreams.spelling import full_name, rule_name
 from server.upstreams.visible_schemas import with_visible_texts
 from tools.contract.base import BaseTool, Behaviour, Kind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.result import ToolResult
+from tools.display import visible
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
+
+logger = logging.getLogger(__name__)
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+"""A token (RFC 9110, 5.6.2); the limit is ours."""
 
 Arguments = Mapping[str, Any]
 
@@ -104,6 +116,18 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def parameter_schema(self) -> Mapping[str, Any]:
         """The upstream's own schema; only texts for people may have marks for what is not seen."""
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
+
+    @cached_property
+    def repeated(self) -> Mapping[tuple[str, ...], str]:
+        """Arguments that it wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for at the first call."""
+        wanted = x_mcp_header_map(as_mapping(self.definition.get("inputSchema")))
+        fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
+        if len(fit) < len(wanted):
+            logger.warning(
+                "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+                visible(self.upstream_name),
+            )
+        return fit
 
     def published(self) -> dict[str, Any]:
         """The tool in wire shape: the upstream's definition under our name."""

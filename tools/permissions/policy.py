@@ -9,6 +9,7 @@ Deny stands over ask, ask over allow, allow over what the tool itself would do i
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,13 +45,13 @@ class _Standing:
     """What rules and mode say of a tool, whatever a call of it touches.
 
     Args:
-        tool: Of which it was asked.
+        tool: Of which it was asked; not kept alive by this, since one of another server may be as large as that likes.
         rules: Which were asked.
         mode: The client's approval mode.
         permission: The verdict, or `None` where the tool itself has to be asked.
     """
 
-    tool: BaseTool[Any]
+    tool: weakref.ref[BaseTool[Any]]
     rules: Rules
     mode: ApprovalMode
     permission: Permission | None
@@ -115,7 +116,7 @@ class PermissionPolicy:
         rules, mode = self._rules_for(client), client.approval_mode
         is_as_it_was = not tool.why_asked_anew(client.key)
         known = self._standings.get(id(tool))
-        if known is not None and is_as_it_was and known.tool is tool and known.rules is rules and known.mode is mode:
+        if known is not None and is_as_it_was and known.tool() is tool and known.rules is rules and known.mode is mode:
             return known.permission, True
         permission = self.judge_tool(tool, mode)
         if permission is None:
@@ -125,7 +126,7 @@ class PermissionPolicy:
         if is_as_it_was:
             if len(self._standings) >= MOST_REMEMBERED:
                 self._standings.clear()
-            self._standings[id(tool)] = _Standing(tool, rules, mode, permission)
+            self._standings[id(tool)] = _Standing(weakref.ref(tool), rules, mode, permission)
         return permission, True
 
     def why_server_not_offered(self, server: str) -> str:

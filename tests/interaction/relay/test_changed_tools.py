@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -69,6 +71,26 @@ async def test_a_change_back_and_an_added_tool_are_no_change(remote: Entry, tmp_
         await client.call("up__added_0", {})
         (message,) = person.messages
         assert "tool: change" in message
+
+
+def kept(description: str) -> int:
+    """How many definitions of the called tool, with this description, are still in memory."""
+    gc.collect()
+    every = [cast("Json", each) for each in gc.get_objects() if type(each) is dict]
+    return sum(each.get("name") == "content" and each.get("description") == description for each in every)
+
+
+@pytest.mark.requirement("proxy.changed_tools.memory")
+async def test_nothing_keeps_the_definition_that_a_called_tool_had_before(remote: Entry, tmp_path: Path) -> None:
+    settings = {"approvalMode": "yolo"}
+    async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=Person()) as client:
+        await change(client, "up", description="An earlier one.")
+        for _ in range(2):
+            await client.call("up__content", {})
+        assert kept("An earlier one.")
+        await change(client, "up", description="A later one.")
+        await client.call("up__echo", {})
+        assert not kept("An earlier one.")
 
 
 @pytest.mark.requirement("proxy.changed_tools.shown")
