@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from mcp_types import METHOD_NOT_FOUND
 
 from server.exchange import Exchange
 from server.json_rpc import Json, RequestId, as_mapping
@@ -32,7 +33,6 @@ ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"
 OWN_KEYS = "coretools-mcp/"
 """Keys of questions of our own begin so."""
 
-METHOD_NOT_FOUND = -32601
 
 MOST_OPEN = 64
 """Questions of one session that may be open; more are refused."""

@@ -70,7 +70,7 @@ class Watch:
         else:
             await _subscribe(session, self.uri)
             self._session, self._stream = session, None
-        self._session.at_end[self.alias] = lambda: lost(self.alias)
+        self._session.at_end = lambda: lost(self.alias)
         if self.is_ended:
             self._leave()
 
