@@ -1,7 +1,8 @@
 """The parts of the SDK that it keeps to itself and that we cannot do without: nothing else here reaches for them.
 
 A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
-either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `one_client.py` alone know.
+either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `one_client.py` alone know; and
+`server/upstreams/sse.py` takes what the SDK has of HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sealed state that a question takes to a 2026-07-28 client and back: it binds the answer, once.
+"""The sealed state that a question, or a round of a relayed call, takes to a 2026-07-28 client and back, once.
 
 The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent with the
 first answer. Nothing is kept for an open question, only which nonces were spent.
@@ -36,7 +36,7 @@ class SealedStates:
         """A state for one action of one client.
 
         Args:
-            fingerprint: The action, as `Question.fingerprint` has it.
+            fingerprint: The action: `Question.fingerprint`, or a digest of the request that an upstream asks about.
             client_key: The client; empty for one that cannot be told from others.
             carried: What comes back with it.
         """

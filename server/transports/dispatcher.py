@@ -228,7 +228,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             MCPError: The answer is an error, or there is none in time, or the client is gone.
         """
         await self._room()  # before it is sent: one that is cancelled meanwhile leaves nothing behind
-        if self._is_ended and self._ended.is_set():
+        if self._ended.is_set():
             raise MCPError(CLOSED.code, CLOSED.message)
         self._next_id += 1
         identity = self._next_id

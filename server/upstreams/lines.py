@@ -24,9 +24,6 @@ from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, a
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
 
-LINE_BYTES = MESSAGE_BYTES
-"""A longer line of an upstream is not taken; a call whose answer it is fails."""
-
 TURN_SECONDS = 0.005
 """After a turn of the event loop that took longer, as very many short lines do, as long a pause is made."""
 
@@ -54,7 +51,7 @@ class Incoming:
         self.inbox = Inbox(on_room=self._on_room)
         self._descriptor = descriptor
         self._remarks = remarks
-        self._splitter = LineSplitter(LINE_BYTES)
+        self._splitter = LineSplitter(MESSAGE_BYTES)
         self._loop = asyncio.get_running_loop()
         self._waiting = 0
         self._is_reading = False
@@ -178,7 +175,7 @@ class Incoming:
             self._fail(answered_by(line))
 
     def _take_oversized(self, ends: bytes) -> None:
-        self._remarks.add(ends, f"wrote a line of more than {LINE_BYTES} bytes, which was not taken: ")
+        self._remarks.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was not taken: ")
         self._fail(answered_by_ends(ends, TOO_LARGE))
 
     def _fail(self, failed: Failure | None) -> None:

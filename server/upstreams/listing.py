@@ -81,7 +81,7 @@ async def read_lists(
     kinds: tuple[Kind, ...],
     seconds: float,
     take: Callable[[Kind, list[Json]], Awaitable[None]],
-    before: Offer,
+    offer: Offer,
 ) -> None:
     """Read lists side by side. What is not announced is not asked for, but for tools, which some forget to announce.
 
@@ -90,7 +90,7 @@ async def read_lists(
         kinds: Which ones.
         seconds: How long each may take.
         take: Gets each as it comes.
-        before: What it offered until now.
+        offer: What it offered until now; how each list was read is noted in it.
 
     Raises:
         IsThisServerError: A list has come through this very server.
@@ -103,7 +103,7 @@ async def read_lists(
 
     async def read(kind: Kind) -> None:
         try:
-            items = await _read_list(session, kind, seconds, before)
+            items = await _read_list(session, kind, seconds, offer)
         except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
@@ -120,8 +120,8 @@ async def read_lists(
         raise problems[0]
 
 
-async def _read_list(session: UpstreamSession, kind: Kind, seconds: float, before: Offer) -> list[Json]:
-    reading = _Reading(session, kind, before)
+async def _read_list(session: UpstreamSession, kind: Kind, seconds: float, offer: Offer) -> list[Json]:
+    reading = _Reading(session, kind, offer)
     cursor: str | None = None
     seen: set[str] = set()
     with anyio.fail_after(seconds):
@@ -148,17 +148,17 @@ class _Reading:
     Args:
         session: With the upstream.
         kind: Which list.
-        before: What was listed until now; what is the same again is known to be usable.
+        offer: What was listed until now: what is the same again is known to be usable. `finish` changes it.
     """
 
-    def __init__(self, session: UpstreamSession, kind: Kind, before: Offer) -> None:
+    def __init__(self, session: UpstreamSession, kind: Kind, offer: Offer) -> None:
         self.found: dict[str, Json] = {}
         self._session = session
         self._kind = kind
-        self._before = before
+        self._offer = offer
         version = session.era.version
         # Looked at by the rules of another revision, an item may be another thing.
-        self._known = before.marked.get(kind.field, {}) if before.versions.get(kind.field) == version else {}
+        self._known = offer.marked.get(kind.field, {}) if offer.versions.get(kind.field) == version else {}
         self._marked: dict[str, tuple[bytes, Json]] = {}
         self._bytes = 0
         self._unusable = 0
@@ -206,13 +206,13 @@ class _Reading:
             message = "upstream %s: %d items of %s are left out, since no client could read them"
             logger.warning(message, alias, self._unusable, kind.method)
         if not self._is_cut:
-            self._before.cut.discard(kind.field)
-        elif kind.field not in self._before.cut:
-            self._before.cut.add(kind.field)
+            self._offer.cut.discard(kind.field)
+        elif kind.field not in self._offer.cut:
+            self._offer.cut.add(kind.field)
             message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
             logger.warning(message, alias, kind.method, MOST_BYTES, len(self.found))
-        self._before.versions[kind.field] = self._session.era.version
-        self._before.marked[kind.field] = self._marked
+        self._offer.versions[kind.field] = self._session.era.version
+        self._offer.marked[kind.field] = self._marked
 
 
 def _items(value: Any) -> list[Any]:

@@ -47,6 +47,12 @@ class ParkedCall:
         """With the upstream."""
         return self.leg.conversation
 
+    async def cancel(self) -> None:
+        """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
+        await self.conversation.close()
+        self.session.questions.refuse(self.handed_out)
+        self.session.end(self.leg)
+
 
 class ParkedCalls:
     """Keeps parked calls, each until its owner goes on with it or its time is over.
@@ -110,8 +116,5 @@ class ParkedCalls:
 
 
 async def _cancel(call: ParkedCall) -> None:
-    """Tell the upstream, first of the call: an answer might make it go on."""
     with anyio.CancelScope(shield=True):
-        await call.conversation.close()
-        call.session.questions.refuse(call.handed_out)
-        call.session.end(call.leg)
+        await call.cancel()

@@ -81,7 +81,6 @@ class Proxy:
         self.untold: dict[tuple[str, str, SessionKey | None], Upstream] = {}
         """Changed resources that nobody has been told of yet."""
         self._is_telling = False
-        self.relay = Relay(self._question_seconds)
         self.pool = UpstreamPool(
             report.upstreams,
             around.registry,
@@ -90,7 +89,7 @@ class Proxy:
             lambda upstream: partial(self.delivery.call, upstream),
         )
         self.pool.left_out = report.left_out
-        self.delivery = Delivery(self.pool, self.relay)
+        self.delivery = Delivery(self.pool, Relay(self._question_seconds))
         self.features = UpstreamFeatures(
             self.delivery,
             around.key_of,

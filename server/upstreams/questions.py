@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from mcp_types import METHOD_NOT_FOUND
 from pydantic_core import to_json
 
 from server.exchange import Exchange
@@ -33,7 +34,6 @@ ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"
 OWN_KEYS = "coretools-mcp/"
 """Keys of questions of our own begin so."""
 
-METHOD_NOT_FOUND = -32601
 
 MOST_BYTES = 256 << 10
 """A larger question is refused (ours)."""

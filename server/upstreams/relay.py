@@ -159,13 +159,11 @@ class Relay:
         }
 
     async def _give_up(self, exchange: Exchange) -> None:
-        """Nobody will go on with the call that is parked, if there is one: the upstream is told, first of the call."""
+        """Nobody will go on with the call that is parked, if there is one: the upstream is told."""
         name = exchange.carried.get("parked")
         call = self.parked.take(str(name), exchange.client_key) if name is not None else None
         if call is not None:
-            await call.conversation.close()
-            call.session.questions.refuse(call.handed_out)
-            call.session.end(call.leg)
+            await call.cancel()
 
     async def _in_rounds(self, session: UpstreamSession, request: Request, exchange: Exchange) -> Json:
         """Ask an upstream that returns its questions."""

@@ -36,6 +36,7 @@ NOTE_SECONDS = 10.0
 
 ERROR_BYTES = 1 << 20
 """So much is read at most of what a server says beside a status that means an error (ours)."""
+
 LEAVING_SECONDS = 1.0
 """How long a server may take to hear that a session ends."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp_types import LOG_LEVEL_META_KEY
+from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from server.exchange import Exchange, NotAskedError
 from server.json_rpc import Json, RequestId, as_mapping
@@ -101,7 +101,7 @@ class UpstreamSession:
     legs: list[Leg] = field(default_factory=list[Leg])
     watched: dict[str, int] = field(default_factory=dict[str, int])
     """How many watch a resource in it, by its URI."""
-    at_end: dict[str, Callable[[], None]] = field(default_factory=dict[str, Callable[[], None]])
+    at_end: Callable[[], None] | None = None
     """Called when it has gone."""
     wants_roots: bool = False
     """Whether the upstream has asked for the roots outside of calls, where the client can be asked in calls alone."""
@@ -207,7 +207,7 @@ class UpstreamSession:
         elif method == "ping":
             self.few.start(self.peer.answer, identity, dict[str, Any]())
         else:
-            self.few.start(self.peer.refuse, identity, -32601, "Method not found")
+            self.few.start(self.peer.refuse, identity, METHOD_NOT_FOUND, "Method not found")
 
     def _take_question(self, identity: RequestId, method: str, params: Json) -> None:
         if identity in self._asking:
@@ -357,7 +357,7 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
             if opened:
                 opened[0].on_request(identity, method, params)
             else:
-                few.start(peer.refuse, identity, -32601, "Not before the session is initialized.")
+                few.start(peer.refuse, identity, METHOD_NOT_FOUND, "Not before the session is initialized.")
 
         def on_notification(method: str, params: Json) -> None:
             if opened:
@@ -384,5 +384,5 @@ async def open_session(reach: Reach, options: SessionOptions, listener: Listener
             finally:
                 tasks.cancel_scope.cancel()
                 lost.set()
-                for call in tuple(opened[0].at_end.values()) if opened else ():
+                if opened and (call := opened[0].at_end) is not None:
                     call()

@@ -73,7 +73,7 @@ class Watch:
             if session.lost.is_set():
                 raise ConnectionLostError
             self._session, self._stream = session, None
-        self._session.at_end[self.alias] = lambda: lost(self.alias)
+        self._session.at_end = lambda: lost(self.alias)
         if self.is_ended:
             self._leave()
 

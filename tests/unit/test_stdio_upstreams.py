@@ -22,10 +22,10 @@ from tools.execution.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.lines import LINE_BYTES, Incoming
+from server.upstreams.lines import Incoming
 from server.upstreams.standard_error import LINES_IN_A_ROW, Remarks
 from server.upstreams.stdio import Streams, UpstreamProgram, stdio_streams
-from server.upstreams.unreadable import MOST_TOGETHER
+from server.upstreams.unreadable import MESSAGE_BYTES, MOST_TOGETHER
 
 pytestmark = pytest.mark.anyio
 
@@ -194,7 +194,7 @@ async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: Brok
 async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_it_answers(
     head: str, fails: bool, starter: BrokeredStarter
 ) -> None:
-    longer = f"for _ in range({LINE_BYTES // MB + 1}): out.write(b'x' * {MB})\n"
+    longer = f"for _ in range({MESSAGE_BYTES // MB + 1}): out.write(b'x' * {MB})\n"
     code = f"out.write({head.encode()!r})\n{longer}out.write(b'\"}}}}\\n')\n"
     async with speaking(python(code + line("after")), starter) as streams:
         messages = await all_of(streams)
@@ -207,10 +207,10 @@ async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_i
 @pytest.mark.requirement("upstream.stdio.bounds")
 async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(starter: BrokeredStarter) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    code = f"for _ in range({6 * LINE_BYTES // MB}): out.write(b'x' * {MB})\nout.write(b'\\n')\n"
+    code = f"for _ in range({6 * MESSAGE_BYTES // MB}): out.write(b'x' * {MB})\nout.write(b'\\n')\n"
     async with speaking(python(code + line("after")), starter) as streams:
         assert await words(streams) == ["after"]
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 3 * LINE_BYTES
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 3 * MESSAGE_BYTES
 
 
 @needs_proc

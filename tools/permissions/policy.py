@@ -118,9 +118,9 @@ class PermissionPolicy:
         known = self._standings.get(id(tool))
         if known is not None and is_as_it_was and known.tool() is tool and known.rules is rules and known.mode is mode:
             return known.permission, True
-        permission = self.judge_tool(tool, mode)
+        permission = self._judge_tool(tool, mode)
         if permission is None:
-            if self.needs_subjects(tool, client):
+            if self._needs_subjects(tool, client):
                 return None, False
             permission = self.judge_subjects(tool, (), client, workspace)
         if is_as_it_was:
@@ -135,14 +135,14 @@ class PermissionPolicy:
         rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is switched off by the {rule}."
 
-    def judge_tool(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
+    def _judge_tool(self, tool: BaseTool[Any], mode: ApprovalMode) -> Permission | None:
         """A verdict for which nothing of the call has to be looked at, or `None`."""
         why_not = self.why_not_offered(tool)
         if why_not is None and mode is ApprovalMode.PLAN and not _runs_in_plan_mode(tool):
             return _PLAN_MODE if tool.kind is not Kind.EXECUTE else None
         return why_not
 
-    def needs_subjects(self, tool: BaseTool[Any], client: ClientState) -> bool:
+    def _needs_subjects(self, tool: BaseTool[Any], client: ClientState) -> bool:
         """Whether `judge_subjects`, or what an answer would cover, needs to know what a call touches."""
         if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH):
             return True
@@ -155,7 +155,7 @@ class PermissionPolicy:
 
         Args:
             tool: The tool.
-            subjects: What the call touches; not needed where `needs_subjects` says so.
+            subjects: What the call touches; none where nothing of it has to be looked at, as `judge_alone` finds out.
             client: Whose call it is.
             workspace: Where it may act.
         """
@@ -247,7 +247,8 @@ def _runs_in_plan_mode(tool: BaseTool[Any]) -> bool:
 def _runs_in_auto_edit(tool: BaseTool[Any], subjects: Sequence[Subject], workspace: Workspace) -> bool:
     """Whether nobody is asked in auto-edit: about what is changed in the workspace, and about the web."""
     if tool.kind is Kind.EDIT:
-        return not any(_outside(subjects, workspace))
+        # What is outside is the user's own memory, which speaks to every other project.
+        return all(workspace.holds(subject.path) for subject in subjects if isinstance(subject, PathSubject))
     return tool.kind in (Kind.FETCH, Kind.SEARCH)
 
 
@@ -277,10 +278,3 @@ def _is_about_all(rule: Rule, subjects: Sequence[Subject], workspace: Workspace)
     if rule.is_of_every_call:
         return True
     return bool(subjects) and all(_is_about(rule, subject, workspace) for subject in subjects)
-
-
-def _outside(subjects: Sequence[Subject], workspace: Workspace) -> Iterator[PathSubject]:
-    """What is written outside the workspace: the user's own memory, which speaks to every other project."""
-    for subject in subjects:
-        if isinstance(subject, PathSubject) and not workspace.holds(subject.path):
-            yield subject
