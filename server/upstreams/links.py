@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import Any, cast
 
 from server.upstreams.peer import Json, as_mapping
@@ -20,6 +21,8 @@ class _Spelling:
     Args:
         published: Spells a URI of the upstream that gave the result.
     """
+
+    __slots__ = ("_left", "_names", "_published")
 
     def __init__(self, published: Published) -> None:
         self._published = published
@@ -57,7 +60,7 @@ def _with_blocks(result: Json, name: str, published: Published, spell: Callable[
     before = cast("list[Any]", blocks)
     spelling = _Spelling(published)
     after = [spell(cast("Json", each), spelling) if isinstance(each, dict) else each for each in before]
-    if all(one is other for one, other in zip(before, after, strict=True)):
+    if all(map(is_, before, after)):
         return result
     return {**result, name: after}
 
