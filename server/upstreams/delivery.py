@@ -72,8 +72,8 @@ class Delivery:
 
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
-        self.published: Callable[[Upstream, str], str] = lambda _upstream, uri: uri
-        """The URI under which clients know a resource of an upstream."""
+        self.published: Callable[[Upstream, str, int], tuple[str, int]] = lambda _upstream, uri, _most: (uri, 0)
+        """The URI under which clients know a resource of an upstream (`links.Published`)."""
         self._relay = relay
 
     def resumed(self, method: str, exchange: Exchange) -> Exchange:
@@ -154,7 +154,7 @@ class Delivery:
 
     def with_links(self, upstream: Upstream, method: str, result: Json) -> Json:
         """A result whose links to resources are spelled as clients know them."""
-        return with_links(method, result, lambda uri: self.published(upstream, uri))
+        return with_links(method, result, partial(self.published, upstream))
 
     async def _brought(self, upstream: Upstream, request: Request, exchange: Exchange) -> Json:
         session = await self.session_of(upstream, exchange)

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import Any, cast
 
 from server.json_rpc import Json, as_mapping
 
-Published = Callable[[str], str]
-"""The URI under which clients know a resource of an upstream."""
+MOST_COMPARED = 20_000
+"""Comparisons with templates of resources for the links of one result (ours): some ten milliseconds."""
+
+Published = Callable[[str, int], tuple[str, int]]
+"""The URI under which clients know a resource of an upstream, found with so many comparisons at most; and how many."""
+
+
+class _Spelling:
+    """How the links of one result are spelled, each URI once.
+
+    Args:
+        published: Spells a URI of the upstream that gave the result.
+    """
+
+    __slots__ = ("_left", "_names", "_published")
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._names: dict[str, str] = {}
+        self._left = MOST_COMPARED
+
+    def of(self, uri: str) -> str:
+        name = self._names.get(uri)
+        if name is None:
+            name, price = self._published(uri, self._left)
+            self._names[uri] = name
+            self._left -= price
+        return name
 
 
 def with_links(method: str, result: Json, published: Published) -> Json:
@@ -26,37 +53,38 @@ def with_links(method: str, result: Json, published: Published) -> Json:
     return result
 
 
-def _with_blocks(result: Json, name: str, published: Published, spell: Callable[[Json, Published], Json]) -> Json:
+def _with_blocks(result: Json, name: str, published: Published, spell: Callable[[Json, _Spelling], Json]) -> Json:
     blocks = result.get(name)
     if not isinstance(blocks, list):
         return result
     before = cast("list[Any]", blocks)
-    after = [spell(cast("Json", each), published) if isinstance(each, dict) else each for each in before]
-    if all(one is other for one, other in zip(before, after, strict=True)):
+    spelling = _Spelling(published)
+    after = [spell(cast("Json", each), spelling) if isinstance(each, dict) else each for each in before]
+    if all(map(is_, before, after)):
         return result
     return {**result, name: after}
 
 
-def _message(message: Json, published: Published) -> Json:
+def _message(message: Json, spelling: _Spelling) -> Json:
     content = as_mapping(message.get("content"))
-    spelled = _block(content, published)
+    spelled = _block(content, spelling)
     return message if spelled is content else {**message, "content": spelled}
 
 
-def _block(block: Json, published: Published) -> Json:
+def _block(block: Json, spelling: _Spelling) -> Json:
     match block.get("type"):
         case "resource_link":
-            return _spelled(block, published)
+            return _spelled(block, spelling)
         case "resource":
             resource = as_mapping(block.get("resource"))
-            spelled = _spelled(resource, published)
+            spelled = _spelled(resource, spelling)
             return block if spelled is resource else {**block, "resource": spelled}
         case _:
             return block
 
 
-def _spelled(item: Json, published: Published) -> Json:
+def _spelled(item: Json, spelling: _Spelling) -> Json:
     uri = item.get("uri")
-    if not isinstance(uri, str) or (name := published(uri)) == uri:
+    if not isinstance(uri, str) or (name := spelling.of(uri)) == uri:
         return item
     return {**item, "uri": name}

@@ -9,7 +9,7 @@ from server.json_rpc import Json
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
 from server.upstreams.origin import with_origin
-from server.upstreams.uri_templates import Shapes, scheme_of
+from server.upstreams.uri_templates import MOST_COMPARED, Shapes, scheme_of
 from server.upstreams.visible_texts import item_with_visible_texts
 
 
@@ -92,17 +92,27 @@ class ResourceRoutes:
             raise SharedUriError([f"{each.alias}+{uri}" for each in self.upstreams if each.alias in having])
         return next((Route(each, uri, uri) for each in self.upstreams if each.alias in having), None)
 
-    def published(self, upstream: Upstream, uri: str) -> str:
-        """The URI under which clients reach a resource of an upstream, listed or not."""
+    def published(self, upstream: Upstream, uri: str, most: int = MOST_COMPARED) -> tuple[str, int]:
+        """The URI under which clients reach a resource of an upstream, listed or not, and what it took to find it.
+
+        Args:
+            upstream: Whose it is.
+            uri: The URI there.
+            most: Comparisons with templates that it may take; beyond, the alias before it is right in any case.
+        """
         if self.is_alone:
-            return uri
-        try:
-            found = self.find(uri)
-            if found is not None and (found.upstream, found.uri) == (upstream, uri):
-                return uri
-        except SharedUriError:
-            pass
-        return f"{upstream.alias}+{uri}"
+            return uri, 0
+        named = f"{upstream.alias}+{uri}"
+        found, price = self.known.get(uri), 0
+        if found is None:
+            if most <= 0 or (price := 1 + self.shapes.price(uri)) > most:
+                return named, most
+            try:
+                found = self.find(uri)
+            except SharedUriError:
+                return named, price
+        is_plain = found is not None and (found.upstream, found.uri) == (upstream, uri)
+        return (uri if is_plain else named), price
 
     def _named(self, uri: str) -> Route | None:
         """What begins with an alias."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.definitions import MOST_REMEMBERED, Definitions
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.tool_catalog import MOST_TOLD, ToolCatalog
 from tools.builtins import builtin_tools
@@ -158,3 +159,43 @@ def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() ->
     assert first[1].startswith("b__a-b-")
     assert registry.get_tool("search").loose_rule_names == ("search",)
     assert "search" not in registry.get_tool("search").rule_names
+
+
+@pytest.mark.requirement("proxy.changed_tools.memory")
+def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_counts_as_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    catalog, registry = catalog_of({"a": entry(trust=True), "b": entry(trust=True)}, built_in=False)
+    lists(catalog, "b", "old")
+    lists(catalog, "a", "old", "stays")
+    old = registry.get_tool("a__old")
+    with caplog.at_level(logging.WARNING):
+        for turn in range(3):
+            lists(catalog, "a", "stays", *(f"t{turn}_{number}" for number in range(MOST_REMEMBERED // 2)))
+    assert len([record for record in caplog.records if "the oldest are forgotten" in record.getMessage()]) == 1
+    assert old.why_outdated()
+    lists(catalog, "a", "old", "stays", "t1_9", "never_seen")
+    asked = {name: bool(registry.get_tool(f"a__{name}").why_asked_anew("me")) for name in ("old", "stays", "t1_9")}
+    assert asked == {"old": True, "stays": False, "t1_9": False}
+    assert registry.get_tool("a__never_seen").why_asked_anew("me")
+    registry.get_tool("a__old").consented("me")
+    assert not registry.get_tool("a__old").why_asked_anew("me")
+    lists(catalog, "b", "old", "new")
+    assert not any(registry.get_tool(f"b__{name}").why_asked_anew("me") for name in ("old", "new"))
+
+
+@pytest.mark.requirement("proxy.changed_tools.memory")
+def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_latest() -> None:
+    definitions = Definitions()
+    definitions.note("a", [("first", "1")])
+    definitions.note("a", [("second", "1")])
+    now = [(f"t{number}", "1") for number in range(MOST_REMEMBERED - 1)]
+    definitions.note("a", now)
+    assert definitions.of("a", "second").now == "1"
+    with pytest.raises(KeyError):
+        definitions.of("a", "first")
+    more = [*now, *((f"more{number}", "1") for number in range(2))]
+    definitions.note("a", more)
+    assert all(definitions.of("a", name).now == "1" for name, _ in more)
+    with pytest.raises(KeyError):
+        definitions.of("a", "second")

@@ -1,0 +1,90 @@
+"""Results with very many links, of upstreams with very many templates of resources."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.connection import Upstream
+from server.upstreams.links import MOST_COMPARED, with_links
+from server.upstreams.listing import RESOURCES, TEMPLATES
+from server.upstreams.routes import ResourceRoutes, resource_routes
+
+pytestmark = pytest.mark.requirement("relay.links.many")
+
+TEMPLATE_COUNT = 4_000
+FIT_ALL = [f"x://{{a}}/q{number}/{{b}}" for number in range(TEMPLATE_COUNT)]
+"""All begin alike."""
+
+
+def ignored(*_: object) -> None:
+    """Nobody listens here."""
+
+
+def having(alias: str, *templates: str, resources: tuple[str, ...] = ()) -> Upstream:
+    upstream = Upstream(alias, UpstreamSettings(command="x"), ignored, ignored)
+    upstream.offer.lists[TEMPLATES.field] = [{"uriTemplate": each, "name": "t"} for each in templates]
+    upstream.offer.lists[RESOURCES.field] = [{"uri": each, "name": "r"} for each in resources]
+    return upstream
+
+
+def routes_of(*upstreams: Upstream) -> ResourceRoutes:
+    return resource_routes(upstreams, {each.alias for each in upstreams}, lambda _: False, is_alone=False)
+
+
+def spelled(routes: ResourceRoutes, upstream: Upstream, uris: list[str]) -> list[str]:
+    """The links of a result with these."""
+    blocks: list[dict[str, Any]] = [{"type": "resource_link", "uri": uri, "name": "n"} for uri in uris]
+    result = with_links("tools/call", {"content": blocks}, partial(routes.published, upstream))
+    return [block["uri"] for block in result["content"]]
+
+
+def test_links_beyond_what_is_compared_have_their_alias_and_lead_where_all_others_do() -> None:
+    many, listed = having("many", *FIT_ALL, resources=("x://listed",)), "x://listed"
+    routes = routes_of(many, having("other", "y://{a}"))
+    uris = [f"x://a/{number}" for number in range(5_000)]
+    links = spelled(routes, many, [*uris, listed])
+    plain = MOST_COMPARED // (TEMPLATE_COUNT + 10)
+    assert links == [*uris[:plain], *(f"many+{uri}" for uri in uris[plain:]), listed]
+    for link, uri in zip(links, [*uris, listed], strict=True):
+        if link in {links[0], links[-2], links[-1]}:
+            route = routes.find(link)
+            assert route is not None
+            assert (route.upstream, route.uri) == (many, uri)
+
+
+def test_a_long_uri_is_as_many_comparisons_as_it_costs() -> None:
+    many = having("many", *FIT_ALL)
+    routes = routes_of(many, having("other"))
+    assert spelled(routes, many, ["x://short", "x://" + "a" * 5_000]) == ["x://short", "many+x://" + "a" * 5_000]
+
+
+def test_a_uri_is_compared_once_for_a_result() -> None:
+    many = having("many", *FIT_ALL)
+    routes = routes_of(many, having("other"))
+    assert spelled(routes, many, ["x://a/1"] * 5_000) == ["x://a/1"] * 5_000
+
+
+def test_templates_that_begin_otherwise_are_not_compared() -> None:
+    many = having("many", *(f"x://{number}/{{a}}" for number in range(TEMPLATE_COUNT)))
+    other = having("other", *(f"x://of{number}/{{a}}" for number in range(TEMPLATE_COUNT)))
+    routes = routes_of(many, other)
+    uris = [f"x://{number}/a" for number in range(1_000)]
+    assert spelled(routes, many, uris) == uris
+    assert spelled(routes, other, uris) == [f"other+{uri}" for uri in uris]
+
+
+@pytest.mark.parametrize("uri", ["x://" + "a" * 100 + "/1", "x://b/c/1", "x://", "x", "X://b/c/1", "x://b/"])
+def test_templates_are_found_by_any_beginning(uri: str) -> None:
+    templates = ["x://{a}", "x://" + "a" * 100 + "/{a}", "x://b/{a}/{b}", "X://b{a}", "x://" + "a" * 99 + "b{a}"]
+    routes = routes_of(*(having(f"u{number}", each) for number, each in enumerate(templates)))
+    expected = {
+        "x://" + "a" * 100 + "/1": {"u0", "u1"},
+        "x://b/c/1": {"u0", "u2"},
+        "X://b/c/1": {"u3"},
+        "x://b/": {"u0"},
+    }
+    assert routes.shapes.owners(uri) == expected.get(uri, set())
