@@ -19,6 +19,7 @@ from server.upstreams.conversation import Conversation, Remark
 from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, headers_of
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
+from server.upstreams.noted import Noted
 from server.upstreams.origin import log_of
 from server.upstreams.peer import Json, Peer, RequestId, UpstreamError, as_mapping
 from server.upstreams.questions import ASKING, MOST_OPEN, NO_ANSWER, Asked, Live, Questions, labelled, refusal_of, reply
@@ -106,8 +107,7 @@ class UpstreamSession:
     tasks: TaskGroup
     few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
-    watched: dict[str, int] = field(default_factory=dict[str, int])
-    """How many watch a resource in it, by its URI."""
+    watched: Noted = field(init=False)
     at_end: dict[str, Callable[[], None]] = field(default_factory=dict[str, Callable[[], None]])
     """Called when it has gone."""
     wants_roots: bool = False
@@ -119,6 +119,7 @@ class UpstreamSession:
 
     def __post_init__(self) -> None:
         """Count what it says from the beginning."""
+        self.watched = Noted(self.alias, self.request, self.tasks, self.lost)
         self.flood, self._others = (Flood(self.alias, self._tell_left_out) for _ in range(2))
 
     @property

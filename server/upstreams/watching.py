@@ -83,18 +83,18 @@ class Watching:
         """
         standing = exchange.standing()
         known = self._of(route, exchange)
-        if standing is None or (known is not None and not known.is_refused and not known.is_lost):
+        if standing is None or any(watch.is_standing for watch in known):
             return
-        if known is None and self._count(exchange) >= MOST_WATCHED:
+        if not known and self._count(exchange) >= MOST_WATCHED:
             raise TooManyWatchedError
         watch = await self._begin(route, standing)
-        if known is not None:
-            self._end(known)
+        for each in known:
+            self._end(each)
         exchange.at_end(lambda: self._end(watch))
 
     async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
         """It watches a resource no longer."""
-        if (watch := self._of(route, exchange)) is not None:
+        for watch in self._of(route, exchange):
             self._end(watch)
 
     @asynccontextmanager
@@ -134,8 +134,13 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+        # Known before it is noted: it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
+        try:
+            await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+        except BaseException:
+            self._end(watch)
+            raise
         return watch
 
     def _end(self, watch: Watch) -> None:
@@ -144,10 +149,10 @@ class Watching:
             self._watches[watch.alias, watch.uri] = kept
         watch.end()
 
-    def _of(self, route: Route, exchange: Exchange) -> Watch | None:
-        """What a client of the handshake era watches there."""
+    def _of(self, route: Route, exchange: Exchange) -> list[Watch]:
+        """What a client of the handshake era watches there; more than one while it is noted anew."""
         watches = self._watches.get((route.upstream.alias, route.uri), ())
-        return next((each for each in watches if each.exchange.connection is exchange.connection), None)
+        return [each for each in watches if each.exchange.connection is exchange.connection]
 
     def _count(self, exchange: Exchange) -> int:
         every = [watch for watches in self._watches.values() for watch in watches]
