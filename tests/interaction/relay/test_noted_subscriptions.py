@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
 
+from server.upstreams.watch import Watch
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxied
 from tests.interaction.relay.test_features import UPDATED, held_open, listening
+from tests.interaction.relay.test_isolation import network
 
 pytestmark = pytest.mark.anyio
 
@@ -150,3 +153,25 @@ async def test_who_unsubscribes_before_the_subscription_is_noted_is_not_subscrib
             await client.call("up__release")
         assert answers == [{}, {}]
         assert await until_told(client, 2) == ["resources/subscribe", "resources/unsubscribe"]
+
+
+@pytest.mark.requirement("relay.subscriptions.forgotten")
+async def test_nothing_is_kept_of_what_a_client_watches_no_longer(tmp_path: Path) -> None:
+    async with proxied(tmp_path, {"forgetful": noting("handshake")}, "handshake") as client:
+        await client.listed("resources")
+        for _ in range(20):
+            await client.request("resources/subscribe", WATCHED)
+            await client.request("resources/unsubscribe", WATCHED)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if type(each) is Watch and each.alias == "forgetful"]
+        assert len(kept) <= 1, "the latest one"
+
+
+@pytest.mark.requirement("relay.subscriptions.forgotten")
+async def test_an_upstream_is_told_when_the_client_that_watched_has_gone(tmp_path: Path) -> None:
+    shared = noting("handshake") | {"isolation": "shared"}
+    async with network(tmp_path, {"up": shared}) as served, served.client("handshake", "bob") as bob:
+        await bob.listed("resources")
+        async with served.client("handshake", "ada") as ada:
+            await ada.request("resources/subscribe", WATCHED)
+        assert await until_told(bob, 2) == ["resources/subscribe", "resources/unsubscribe"]
