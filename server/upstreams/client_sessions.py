@@ -19,9 +19,10 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.json_rpc import Json
-from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
+from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.early_roots import until_settled
 from server.upstreams.era import Wanted
+from server.upstreams.failures import failure_of
 from server.upstreams.reach import Way, ways_to
 from server.upstreams.session import SessionOptions, UpstreamSession, open_session
 from tools.contract.errors import ToolError, ToolErrorType

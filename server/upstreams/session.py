@@ -21,6 +21,7 @@ from server.upstreams.era import ENVELOPE_KEYS, Era, Wanted, envelope, greet, he
 from server.upstreams.few_at_once import FewAtOnce
 from server.upstreams.flood import Flood
 from server.upstreams.leg import Leg, QuestionWaits
+from server.upstreams.noted import Noted
 from server.upstreams.origin import log_of
 from server.upstreams.peer import Peer, UpstreamError
 from server.upstreams.questions import (
@@ -99,8 +100,7 @@ class UpstreamSession:
     tasks: TaskGroup
     few: FewAtOnce
     legs: list[Leg] = field(default_factory=list[Leg])
-    watched: dict[str, int] = field(default_factory=dict[str, int])
-    """How many watch a resource in it, by its URI."""
+    watched: Noted = field(init=False)
     at_end: Callable[[], None] | None = None
     """Called when it has gone."""
     wants_roots: bool = False
@@ -112,6 +112,7 @@ class UpstreamSession:
 
     def __post_init__(self) -> None:
         """Count what it says from the beginning."""
+        self.watched = Noted(self.alias, self.request, self.tasks, self.lost)
         self.flood, self._others = (Flood(self.alias, self._tell_left_out) for _ in range(2))
 
     @property

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from server.exchange import Exchange
 from server.upstreams.connection import Upstream
-from server.upstreams.peer import ConnectionLostError, RelayError
+from server.upstreams.peer import ConnectionLostError
 from server.upstreams.session import UpstreamSession
 from server.upstreams.subscriptions import Subscriptions
-
-logger = logging.getLogger(__name__)
-
-SECONDS = 10.0
-"""How long an upstream may take to note a subscription."""
 
 
 class Watch:
@@ -32,6 +26,8 @@ class Watch:
         self.uri = uri
         self.name = name
         self.exchange = exchange
+        self.is_begun = False
+        """Whether it was noted, at least once."""
         self.is_ended = False
         self.is_refused = False
         """Whether the upstream came back and does not let it be watched any more."""
@@ -46,7 +42,13 @@ class Watch:
     @property
     def is_lost(self) -> bool:
         """Whether the connection in which it was noted has gone."""
-        return not (self.is_ended or self.is_refused) and (self._session is None or self._session.lost.is_set())
+        is_wanted = self.is_begun and not (self.is_ended or self.is_refused)
+        return is_wanted and (self._session is None or self._session.lost.is_set())
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether the upstream has noted it, and tells of it."""
+        return self.is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
         """Have it noted.
@@ -69,10 +71,11 @@ class Watch:
             stream.watch(self.uri)
             self._session, self._stream = stream.session, stream
         else:
-            await _subscribe(session, self.uri)
+            await session.watched.watch(self.uri)
             if session.lost.is_set():
                 raise ConnectionLostError
             self._session, self._stream = session, None
+        self.is_begun = True
         self._session.at_end = lambda: lost(self.alias)
         if self.is_ended:
             self._leave()
@@ -88,28 +91,5 @@ class Watch:
         self._session = self._stream = None
         if stream is not None:
             stream.unwatch(self.uri)
-            return
-        if session is None:
-            return
-        left = session.watched.pop(self.uri, 0) - 1
-        if left > 0:
-            session.watched[self.uri] = left
-        elif left == 0 and not session.lost.is_set():
-            session.tasks.start_soon(_unsubscribe, session, self.uri)
-
-
-async def _subscribe(session: UpstreamSession, uri: str) -> None:
-    session.watched[uri] = session.watched.get(uri, 0) + 1
-    if session.watched[uri] == 1:
-        try:
-            await session.request("resources/subscribe", {"uri": uri}, SECONDS)
-        except BaseException:
-            session.watched.pop(uri, None)
-            raise
-
-
-async def _unsubscribe(session: UpstreamSession, uri: str) -> None:
-    try:
-        await session.request("resources/unsubscribe", {"uri": uri}, SECONDS)
-    except (RelayError, TimeoutError):
-        logger.info("upstream %s goes on to tell of a resource", session.alias)
+        elif session is not None:
+            session.watched.unwatch(self.uri)

@@ -51,6 +51,8 @@ class Watching:
     _tasks: TaskGroup | None = None
     _watches: dict[tuple[str, str], list[Watch]] = field(default_factory=dict[tuple[str, str], list[Watch]])
     _renewed: set[str] = field(default_factory=set[str])
+    _connections: set[int] = field(default_factory=set[int])
+    """Of clients of the handshake era that have watched something."""
 
     def start(self, tasks: TaskGroup) -> None:
         """From now on, what is lost is watched again.
@@ -83,18 +85,21 @@ class Watching:
         """
         standing = exchange.standing()
         known = self._of(route, exchange)
-        if standing is None or (known is not None and not known.is_refused and not known.is_lost):
+        if standing is None or any(watch.is_standing for watch in known):
             return
-        if known is None and self._count(exchange) >= MOST_WATCHED:
+        if not known and len(self._all_of(exchange)) >= MOST_WATCHED:
             raise TooManyWatchedError
-        watch = await self._begin(route, standing)
-        if known is not None:
-            self._end(known)
-        exchange.at_end(lambda: self._end(watch))
+        if id(exchange.connection) not in self._connections:
+            # Once for each connection, which keeps what it is told to call until its end.
+            self._connections.add(id(exchange.connection))
+            exchange.at_end(partial(self._forget, standing))
+        await self._begin(route, standing)
+        for each in known:
+            self._end(each)
 
     async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
         """It watches a resource no longer."""
-        if (watch := self._of(route, exchange)) is not None:
+        for watch in self._of(route, exchange):
             self._end(watch)
 
     @asynccontextmanager
@@ -134,8 +139,13 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+        # Known before it is noted: it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
+        try:
+            await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+        except BaseException:
+            self._end(watch)
+            raise
         return watch
 
     def _end(self, watch: Watch) -> None:
@@ -144,14 +154,20 @@ class Watching:
             self._watches[watch.alias, watch.uri] = kept
         watch.end()
 
-    def _of(self, route: Route, exchange: Exchange) -> Watch | None:
-        """What a client of the handshake era watches there."""
+    def _of(self, route: Route, exchange: Exchange) -> list[Watch]:
+        """What a client of the handshake era watches there; more than one while it is noted anew."""
         watches = self._watches.get((route.upstream.alias, route.uri), ())
-        return next((each for each in watches if each.exchange.connection is exchange.connection), None)
+        return [each for each in watches if each.exchange.connection is exchange.connection]
 
-    def _count(self, exchange: Exchange) -> int:
+    def _all_of(self, exchange: Exchange) -> list[Watch]:
         every = [watch for watches in self._watches.values() for watch in watches]
-        return sum(watch.exchange.connection is exchange.connection for watch in every)
+        return [watch for watch in every if watch.exchange.connection is exchange.connection]
+
+    def _forget(self, exchange: Exchange) -> None:
+        """The connection of a client has ended."""
+        self._connections.discard(id(exchange.connection))
+        for watch in self._all_of(exchange):
+            self._end(watch)
 
     def _lost(self, alias: str) -> None:
         if self._tasks is not None and alias not in self._renewed and self._lost_of(alias):
