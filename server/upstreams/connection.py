@@ -202,7 +202,6 @@ class Upstream:
                         await self._watch(session)
                     finally:
                         self.connected = anyio.Event()
-                    standing.change(UpstreamState.FAILED, CLOSED)  # though what is left of it may take long to end
                     if time.perf_counter() > began + SOON_SECONDS:
                         self._warned.clear()
             self._set_failed(UpstreamState.FAILED, CLOSED if established else "it did not connect in time")
