@@ -10,9 +10,9 @@ from typing import Any
 
 from mcp.shared.inbound import x_mcp_header_map
 
+from server.json_rpc import as_mapping
 from server.upstreams.definitions import Known
 from server.upstreams.origin import with_origin
-from server.upstreams.peer import as_mapping
 from server.upstreams.spelling import full_name, rule_name
 from server.upstreams.visible_schemas import with_visible_texts
 from tools.contract.base import BaseTool, Behaviour, Kind

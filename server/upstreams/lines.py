@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 import anyio
 from pydantic_core import to_json
 
-from server.json_rpc import Failure, Message, fields_of, read_message
+from server.json_rpc import Message, fields_of, read_message
 from server.kept_memory import KEPT_MEMORY
 from server.transports.lines import PIPE_BYTES, USUAL_PIPE_BYTES, LineSplitter, enlarge
 from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
-from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by, answered_by_ends, taken_apart
+from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by_ends, understood
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
@@ -159,28 +159,18 @@ class Incoming:
 
     def _take_unreadable(self, line: bytes) -> None:
         """A line that is no message, or several. One with bytes that are no UTF-8 is taken without these."""
-        first = line.lstrip()[:1]
-        if first not in (b"{", b"["):
+        if line.lstrip()[:1] not in (b"{", b"["):
             self._remarks.add(line, _NO_MESSAGE)
             return
-        text = line.decode("utf-8", "replace")
-        if first == b"[" and (messages := taken_apart(text)):
-            for message in messages:
-                self._put(message, len(line) // len(messages))
-            return
-        try:
-            self._put(read_message(text), len(line))
-        except ValueError:
+        messages, is_understood = understood(line.decode("utf-8", "replace"), line)
+        if not is_understood:
             self._remarks.add(line, _NO_MESSAGE)
-            self._fail(answered_by(line))
+        for message in messages:
+            self._put(message, len(line) // len(messages) if is_understood else 0)
 
     def _take_oversized(self, ends: bytes) -> None:
         self._remarks.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was not taken: ")
-        self._fail(answered_by_ends(ends, TOO_LARGE))
-
-    def _fail(self, failed: Failure | None) -> None:
-        """Let the request fail that a line was meant to answer, if it was."""
-        if failed is not None:
+        if (failed := answered_by_ends(ends, TOO_LARGE)) is not None:
             self._put(failed, 0)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from server.upstreams.peer import ConnectionLostError, Json, RelayError
+from server.json_rpc import Json
+from server.upstreams.peer import ConnectionLostError, RelayError
 
 logger = logging.getLogger(__name__)
 

@@ -194,6 +194,13 @@ class Questions:
                 del self._open[asked.key]
 
     async def settle(self, asked: Asked) -> None:
+        """Settle a question; nobody waits for longer than this lasts, also where it cannot be told."""
+        try:
+            await self._tell(asked)
+        finally:
+            asked.is_told.set()
+
+    async def _tell(self, asked: Asked) -> None:
         """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
 
         One that a client has waits as long as its parked call, whose end is told to the upstream before the question's.
@@ -214,12 +221,7 @@ class Questions:
             raise
         finally:
             self._open.pop(asked.key, None)
-            if asked.answered.cancelled() or not asked.answered.done():
-                asked.is_told.set()  # it never will be, and nobody has to wait for that
-        try:
-            await reply(self.peer, asked.identity, response)
-        finally:
-            asked.is_told.set()
+        await reply(self.peer, asked.identity, response)
 
 
 async def reply(peer: Peer, identity: RequestId, response: Json) -> None:

@@ -23,7 +23,7 @@ from server.json_rpc import Failure, Message, Notification, Request, RequestId, 
 from server.upstreams.inbox import Inbox
 from server.upstreams.peer import unusable
 from server.upstreams.remote import CONNECT_SECONDS, CarefulTransport, Impression
-from server.upstreams.unreadable import MESSAGE_BYTES, answered_by, taken_apart
+from server.upstreams.unreadable import MESSAGE_BYTES, understood
 
 logger = logging.getLogger(__name__)
 
@@ -87,17 +87,11 @@ async def _read(
 
 
 def _take(data: str, inbox: Inbox) -> None:
-    if data.lstrip()[:1] == "[" and (messages := taken_apart(data)):
-        for message in messages:
-            inbox.put(message)
-        return
-    try:
-        inbox.put(read_message(data))
-    except ValueError:
+    messages, is_understood = understood(data, data.encode("utf-8", "replace"))
+    if not is_understood:
         logger.info("an upstream sent what is no JSON-RPC message")
-        failed = answered_by(data.encode("utf-8", "replace"))
-        if failed is not None:
-            inbox.put(failed)
+    for message in messages:
+        inbox.put(message)
 
 
 @dataclass(slots=True)

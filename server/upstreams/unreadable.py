@@ -67,6 +67,22 @@ def taken_apart(text: str) -> list[Message]:
     return found
 
 
+def understood(text: str, line: bytes) -> tuple[list[Message], bool]:
+    """The messages of a text of an upstream, and whether it is such; else the error in place of the answer that it was.
+
+    Args:
+        text: Begins with a brace or a bracket.
+        line: The same as it came.
+    """
+    if text.lstrip()[:1] == "[" and (messages := taken_apart(text)):
+        return messages, True
+    try:
+        return [read_message(text)], True
+    except ValueError:
+        failed = answered_by(line)
+        return [] if failed is None else [failed], False
+
+
 def answered_by_ends(ends: bytes, why: str) -> Failure | None:
     """The same of a line of which only the ends are there.
 
