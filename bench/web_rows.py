@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.rows import NotRunError, Round, Row, Scene, in_turn
 from tools.contract.context import AbortSignal
-from tools.web.html.conversion import PageText, convert
 from tools.web.opener import UrlOpener, WebRequest, WebRules
+from tools.web.page_text import PageText, page_text
 
 PAGE_BYTES = 2_200_000
 SENT_BYTES = 100_000
@@ -55,7 +55,7 @@ def page(size: int) -> str:
 
 def _converted_ms(source: str) -> float:
     started = time.perf_counter()
-    found = convert(source, BASE, AbortSignal())
+    found = page_text(source, BASE, AbortSignal())
     taken = time.perf_counter() - started
     assert isinstance(found, PageText)
     assert "](https://example.org/wiki/" in found.text or len(source) < 1_000

@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio import to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import brief
+from tools.contract.threads import THREADS
 from tools.web.guard import Guard, WebRules
 from tools.web.places import Places
 from tools.web.resolving import Resolver, SystemResolver
@@ -151,7 +151,7 @@ class UrlOpener:
             ) from None
         async with self._places.place(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_ready:
-                self._is_ready = await to_thread.run_sync(_load_http)
+                self._is_ready = await THREADS.run(_load_http)
             return await _Opening(self, request, progress).run(target)
 
     async def trust_for(self, target: Target) -> ssl.SSLContext:
@@ -161,7 +161,7 @@ class UrlOpener:
         if target.scheme != "https":
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is not used
         if self._trust is None:
-            self._trust = await to_thread.run_sync(self._make_trust)
+            self._trust = await THREADS.run(self._make_trust)
         return self._trust
 
 

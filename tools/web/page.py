@@ -17,8 +17,8 @@ from tools.filesystem.reading.pdf_pages import INSTALL
 from tools.filesystem.text import SNIFFED_BYTES
 from tools.web.charset import decode
 from tools.web.formats import Format
-from tools.web.html.conversion import Unconverted, convert
 from tools.web.opener import WebResponse
+from tools.web.page_text import Unconverted, page_text
 from tools.web.target import parse_url
 from tools.web.untrusted import harmless
 
@@ -127,14 +127,15 @@ def _html(page: Page, shown_as: Format, signal: AbortSignal) -> Page:
     source = decode(page.response.body, page.response.charset, is_markup=True, is_cut=page.response.is_cut)
     if shown_as is Format.HTML:
         return replace(page, text=source)
-    found = convert(source, "" if shown_as is Format.TEXT else page.response.url, signal)
+    found = page_text(source, "" if shown_as is Format.TEXT else page.response.url, signal)
     if isinstance(found, Unconverted):
         note = f"It could not be turned into text, since {found}. This is its source."
         return replace(page, text=source, notes=(note,))
     if not found.text.strip():
         note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
         return replace(page, title=found.title, notes=(note,))
-    return replace(page, title=found.title, text=found.text)
+    notes = ("What is nested too deep in it is missing; format='html' shows its source.",) if found.is_partial else ()
+    return replace(page, title=found.title, text=found.text, notes=notes)
 
 
 def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:

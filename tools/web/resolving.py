@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from anyio import to_thread
+from tools.contract.threads import THREADS
 
 
 class Resolver(Protocol):
@@ -25,7 +25,7 @@ class SystemResolver:
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         """All addresses, in the order that the system prefers."""
-        return await to_thread.run_sync(_addresses, host, port, abandon_on_cancel=True)
+        return await THREADS.run(lambda: _addresses(host, port))
 
 
 def _addresses(host: str, port: int) -> list[str]:

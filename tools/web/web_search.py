@@ -16,11 +16,11 @@ from tools.contract.names import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.result import ToolResult
 from tools.contract.subject import HostSubject, Subject
-from tools.web.providers.search_settings import SETUP, SearchSettings
+from tools.web.search_settings import SETUP, SearchSettings
 
 if TYPE_CHECKING:
     from tools.web.opener import UrlOpener
-    from tools.web.providers.search_provider import SearchProvider
+    from tools.web.search_providers import SearchProvider
 
 MAX_QUERY_CHARS = 400
 """What Tavily and Brave take."""
@@ -111,23 +111,23 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
     def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
         """The provider's host."""
         del context
-        return (HostSubject(self._provider(params).endpoint.target.host),)
+        return (HostSubject(self._provider(params).target.host),)
 
     async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
         """What is sent to whom."""
         from tools.display import visible_line  # noqa: PLC0415 - with the first question
 
         del context
-        endpoint = self._provider(params).endpoint
-        authority = endpoint.target.authority
+        provider = self._provider(params)
+        authority = provider.target.authority
         return InfoConfirmation(
             title="Search the web",
-            prompt=f"Query: {visible_line(params.query.strip())}\nSent to: {endpoint.title} ({authority})",
+            prompt=f"Query: {visible_line(params.query.strip())}\nSent to: {provider.title} ({authority})",
         )
 
     async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
         """Ask the provider."""
-        from tools.web.providers.report import report  # noqa: PLC0415 - with the first call
+        from tools.web.search_providers import report  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()
         provider = self._provider(params)
@@ -136,7 +136,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             found = await provider.search(query, params.limit, self._opener())
         except ToolError as error:
             raise ToolError(error.code, f"{error.message}{self._others(provider)}") from None
-        title = provider.endpoint.title
+        title = provider.title
         count = len(found.results)
         return ToolResult(
             llm_content=report(query, title, found),
@@ -150,7 +150,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         Raises:
             ToolError: `no_search_provider`: nobody is set up.
         """
-        from tools.web.providers.provider_table import provider_of  # noqa: PLC0415 - starting up does not need it
+        from tools.web.search_providers import provider_of  # noqa: PLC0415 - starting up does not need it
 
         settings = self._settings.named(_named(params))
         if settings is None:

@@ -257,7 +257,7 @@ async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
 async def test_cancellation_closes_the_connection() -> None:
     async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
         group.start_soon(opener_for(site).open, WebRequest(site.url()))
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
                 await anyio.sleep(0.005)
         group.cancel_scope.cancel()
@@ -287,7 +287,7 @@ async def test_one_client_leaves_places_for_others() -> None:
         async with anyio.create_task_group() as group:
             for _ in range(MAX_AT_ONCE):
                 group.start_soon(opener.open, WebRequest(site.url("/slow"), client_key="greedy"))
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while len(site.requests) < MAX_OF_ONE:  # noqa: ASYNC110 - the server is told nothing else
                     await anyio.sleep(0.005)
                 got = await opener.open(WebRequest(site.url("/"), client_key="other"))
@@ -299,7 +299,7 @@ async def test_one_client_leaves_places_for_others() -> None:
 @pytest.mark.requirement("web.places")
 async def test_a_place_is_free_again_after_its_call() -> None:
     places = Places(at_once=1, of_one=1)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         for client in ("a", "a", "b"):
             async with places.place(client):
                 with anyio.move_on_after(0.01) as waiting:

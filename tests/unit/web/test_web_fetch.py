@@ -51,7 +51,7 @@ async def test_a_page_is_shown_as_markdown_with_where_it_came_from(context: Tool
     ("given", "wanted"),
     [
         ("markdown", "Title: The title\n\n# Hello\n\nSee [more](http://site.test:{port}/more)."),
-        ("text", "Title: The title\n\n# Hello\n\nSee more."),
+        ("text", "Title: The title\n\nHello\n\nSee more."),
         ("html", PAGE),
     ],
 )
@@ -366,7 +366,7 @@ async def test_a_cancelled_call_fetches_nothing(context: ToolContext) -> None:
 async def test_a_cancelled_call_lets_the_connection_go(context: ToolContext) -> None:
     async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
         group.start_soon(Fetching(opener_for(site), context).text, site.url())
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not site.requests:  # noqa: ASYNC110 - the server is told nothing else
                 await anyio.sleep(0.005)
         group.cancel_scope.cancel()

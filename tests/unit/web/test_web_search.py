@@ -35,7 +35,7 @@ from tools.permissions.rule import parse_rule
 from tools.permissions.rules import Rules
 from tools.registry import ToolRegistry
 from tools.web.opener import UrlOpener
-from tools.web.providers.search_settings import SETUP, ProviderSettings, SearchSettings
+from tools.web.search_settings import SETUP, ProviderSettings, SearchSettings
 from tools.web.web_search import WebSearchParams, WebSearchTool
 
 pytestmark = pytest.mark.anyio
@@ -360,8 +360,7 @@ def test_offering_the_tool_loads_nothing_that_searches() -> None:
     assert set(done.stdout.split()) == {
         "tools.web",
         "tools.web.web_search",
-        "tools.web.providers",
-        "tools.web.providers.search_settings",
+        "tools.web.search_settings",
     }
 
 

@@ -1,0 +1,118 @@
+"""HTML as Markdown: what a reader of the page sees, in order, with links that lead somewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.web.page_text import PageText, Unconverted, page_text
+
+BASE = "https://site.test/a/b.html?q"
+
+
+def shown(page: str, base: str = BASE) -> PageText:
+    found = page_text(page, base, AbortSignal())
+    assert isinstance(found, PageText)
+    return found
+
+
+@pytest.mark.requirement("web.html")
+@pytest.mark.parametrize(
+    ("page", "wanted"),
+    [
+        ("a <b>b</b>\n  c", "a **b** c"),
+        ("<p>one<p>two</p>three", "one\n\ntwo\n\nthree"),
+        ("<h1>One</h1><h3>Three <i>x</i></h3>text", "# One\n\n### Three *x*\n\ntext"),
+        ("a&amp;b &lt;c&gt; &eacute;&#233;&#xE9;", "a&b <c> \u00e9\u00e9\u00e9"),
+        ("<!DOCTYPE html><?php x ?><p>shown", "shown"),
+        ("one<hr>two", "one\n\n---\n\ntwo"),
+        ("<blockquote><p>a</p><p>b</p></blockquote>c", "> a\n>\n> b\n\nc"),
+        ("x <code>y()</code>", "x `y()`"),
+        ("<form><p>a whole page in a form</form>", "a whole page in a form"),
+        ("<ul><li>a<li>b</ul>", "- a\n- b"),
+        ("<ol start=3><li>a</li><li>b</li></ol>", "3. a\n4. b"),
+        ("<ul><li>a<ol><li>b<li>c</ol><li>d</ul>", "- a\n  1. b\n  2. c\n- d"),
+        ("<table><tr><th>a<th>b<tr><td>1<td>2|3</table>x", "| a | b |\n| --- | --- |\n| 1 | 2\\|3 |\n\nx"),
+        ("<pre><code class='language-python'>x &lt; y</code></pre>", "```python\nx < y\n```"),
+        ("<a href=c>x</a>", "[x](https://site.test/a/c)"),
+        ("<a href='/c'>x</a>", "[x](https://site.test/c)"),
+        ("<a href=//other.test/>x</a>", "[x](https://other.test/)"),
+        ("<base href='/z/'><a href=c>x</a>", "[x](https://site.test/z/c)"),
+        ("<img src=i.png alt='a cat'>", "![a cat](https://site.test/a/i.png)"),
+        ("<img src=data:image/png;base64,xx alt=cat>", "cat"),
+    ],
+)
+def test_a_page_becomes_markdown(page: str, wanted: str) -> None:
+    assert shown(page).text == wanted
+
+
+@pytest.mark.requirement("web.html.noise")
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "<script>if (a<b) document.write('<p>no</p>')</script>",
+        "<style>no{}</style>",
+        "<nav><ul><li>no</ul></nav>",
+        "<div role=navigation><div>no</div>no</div>",
+        "<svg><title>no</title><text>no</text></svg>",
+        "<template><p>no</template>",
+        "<button>no</button>",
+        "<select><option>no</select>",
+        "<textarea><p>no</textarea>",
+        "<iframe>no</iframe>",
+        "<div hidden>no</div>",
+        "<div aria-hidden=true>no</div>",
+        "<span style='color:red; display : none'>no</span>",
+    ],
+)
+def test_what_nobody_reads_is_left_out(noise: str) -> None:
+    assert shown(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
+
+
+@pytest.mark.requirement("web.html.noise")
+@pytest.mark.parametrize(
+    ("page", "wanted"),
+    [
+        ("<nav>all there is</nav>", "all there is"),
+        ("<p hidden>only this</p>", "only this"),
+        ("<noscript>Turn scripts on</noscript>", "Turn scripts on"),
+        ("<main><footer>kept</footer></main>", "kept"),
+    ],
+)
+def test_a_page_is_not_left_without_its_text(page: str, wanted: str) -> None:
+    assert shown(page).text == wanted
+
+
+@pytest.mark.requirement("web.html")
+def test_the_title_is_the_first_one() -> None:
+    found = shown("<html><head><title> A &amp;\n B</title></head><body>x<svg><title>no</title></svg></body>")
+    assert (found.title, found.text) == ("A & B", "x")
+
+
+@pytest.mark.requirement("web.html")
+def test_plain_text_has_neither_links_nor_marks() -> None:
+    assert shown("<p>a <b>b</b> <a href=c>c</a> <code>d</code>", "").text == "a b c d"
+
+
+@pytest.mark.requirement("web.html")
+def test_letters_of_every_kind_come_through_the_process() -> None:
+    found = shown("<title>\u00e9</title><p>\U0001f600 \ud800 <a href=/y>z</a>" + "<p>word" * 50_000)
+    assert found.title == "\u00e9"
+    assert found.text.startswith("\U0001f600 ? [z](https://site.test/y)\n\nword\n\nword")
+    assert found.text.count("word") == 50_000
+
+
+@pytest.mark.requirement("web.html")
+def test_a_page_that_would_take_too_much_memory_says_so() -> None:
+    assert page_text("<p>x" * 4_000_000, BASE, AbortSignal(), 60, memory=200 << 20) is Unconverted.ENDED
+    assert isinstance(page_text("<p>x", BASE, AbortSignal(), 60, memory=200 << 20), PageText)
+
+
+@pytest.mark.requirement("web.html")
+def test_a_cancelled_call_reads_no_page() -> None:
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(ToolError) as caught:
+        page_text("<p>x", BASE, signal)
+    assert caught.value.code is ToolErrorType.CANCELLED

@@ -1,0 +1,444 @@
+"""Who searches the web for us. Each provider is asked by its documented interface; what differs is in one table.
+
+Every way in which asking fails is a sentence, and what comes back may be of any type, of any length, and not true.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import unescape
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names import one_line
+from tools.secrets import HIDDEN
+from tools.web.opener import WebRequest
+from tools.web.search_settings import SETUP, ProviderSettings
+from tools.web.target import Target, UrlError, parse_url
+from tools.web.untrusted import fenced, harmless
+
+if TYPE_CHECKING:
+    from tools.web.opener import UrlOpener, WebResponse
+
+MAX_REPLY_BYTES = 512 << 10
+"""Twenty results have some 10 to 100 kB. Parsing as much as this holds the event loop for at most 80 milliseconds, and
+an honest answer for less than one."""
+
+MAX_TITLE_CHARS = 200
+MAX_URL_CHARS = 2_000
+"""As it is shown, which is nine times as long for Chinese as it is written."""
+
+MAX_SNIPPET_CHARS = 1_000
+"""Some hundred words of each page are enough to decide whether to fetch it."""
+
+MAX_ANSWER_CHARS = 4_000
+MAX_DATE_CHARS = 40
+MAX_LISTED = 50
+"""Entries of a list that are looked at."""
+
+MAX_READ_CHARS = 10_000
+"""Of a text; blanks shrink it, but seldom to a tenth."""
+
+MIN_SECRET_CHARS = 8
+"""A shorter key would also be found where it is none."""
+
+MAX_SHOWN_QUERY = 200
+"""Characters of the query that the heading repeats."""
+
+_SENDABLE = re.compile(r"[!-~]*")
+_SECONDS = re.compile(r"\d{1,9}", re.ASCII)
+_HINT = "These are excerpts. Read a page whole with web_fetch before you rely on what it says."
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """One page that was found.
+
+    Args:
+        title: On one line; may be empty.
+        url: Where it is, in the spelling that the opener uses.
+        snippet: What the page says about the query, on one line; may be empty.
+        score: How well it fits, from 0 to 1, or `None` where the provider does not say so.
+        published: When it was published, as the provider writes it, or empty.
+    """
+
+    title: str
+    url: str
+    snippet: str
+    score: float | None = None
+    published: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """What a provider found.
+
+    Args:
+        answer: The provider's own answer to the query; empty where it gives none.
+        results: The pages, best first.
+        left_out: Pages without an address that could be opened.
+    """
+
+    answer: str
+    results: tuple[SearchResult, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    """What a provider documents of its interface.
+
+    Args:
+        title: The provider, as people call it.
+        url: Its address.
+        asks: The parameters of a search, from the query, the limit and the settings.
+        lists: The path of names to the list of pages in an answer.
+        is_empty: Whether an answer without that list has found nothing; else it cannot be understood.
+        page: The fields of a page: its title, address, text, score and date.
+        refusals: What a status means, where that is something of its own.
+        headers: What carries the key, if a header does.
+        is_post: Whether the parameters are sent as an object.
+        answer: The provider's own answer.
+    """
+
+    title: str
+    url: str
+    asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
+    lists: Sequence[str]
+    is_empty: Callable[[Json], bool]
+    page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
+    refusals: Mapping[int, str]
+    headers: Callable[[str], dict[str, str]] = lambda _key: {}
+    is_post: bool = False
+    answer: Callable[[Json], Any] = lambda _reply: None
+
+
+def _google_date(page: Json) -> Any:
+    """The date in a page's own `meta` elements, which Google hands on."""
+    pagemap = page.get("pagemap")
+    groups = cast("Json", pagemap).get("metatags") if isinstance(pagemap, dict) else None
+    first = cast("list[Any]", groups)[0] if isinstance(groups, list) and groups else None
+    return cast("Json", first).get("article:published_time") if isinstance(first, dict) else None
+
+
+def _searxng_answer(reply: Json) -> Any:
+    """The first answer: a text, or in newer versions an object that holds one."""
+    answers = reply.get("answers")
+    first = cast("list[Any]", answers)[0] if isinstance(answers, list) and answers else None
+    return cast("Json", first).get("answer") if isinstance(first, dict) else first
+
+
+def _plain(value: Any) -> Any:
+    """A text without the entities of HTML that Brave writes in it."""
+    return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
+
+
+_PLAN = "the limit of the plan is reached. The operator can raise it at Tavily."
+
+PROVIDERS: Mapping[str, _Interface] = {
+    # https://docs.tavily.com/documentation/api-reference/endpoint/search
+    "tavily": _Interface(
+        title="Tavily",
+        url="https://api.tavily.com/search",
+        # Thoroughly, which is Qwen Code's choice.
+        asks=lambda query, limit, _: {
+            "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
+        },
+        headers=lambda key: {"Authorization": f"Bearer {key}"},
+        is_post=True,
+        lists=("results",),
+        is_empty=lambda _: False,
+        page=lambda page: (
+            page.get("title"), page.get("url"), page.get("content"), page.get("score"), page.get("published_date"),
+        ),
+        answer=lambda reply: reply.get("answer"),
+        refusals={400: "the query may be too long. Search with fewer words.", 432: _PLAN, 433: _PLAN},
+    ),
+    # https://api-dashboard.search.brave.com/api-reference/web/search/get
+    "brave": _Interface(
+        title="Brave Search",
+        url="https://api.search.brave.com/res/v1/web/search",
+        asks=lambda query, limit, _: {
+            "q": query, "count": min(limit, 20), "result_filter": "web", "text_decorations": "false",
+        },
+        headers=lambda key: {"X-Subscription-Token": key},
+        lists=("web", "results"),
+        is_empty=lambda reply: reply.get("web") is None and reply.get("type") == "search",
+        page=lambda page: (
+            _plain(page.get("title")), page.get("url"), _plain(page.get("description")), None,
+            page.get("page_age") or page.get("age"),
+        ),
+        refusals={
+            422: "either the query has more than 400 characters or 50 words, so search with fewer, or the API key is "
+            f"not one of Brave's; the operator sets it with {SETUP['brave']}.",
+        },
+    ),
+    # https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list; ends on 1 January 2027.
+    "google": _Interface(
+        title="Google",
+        url="https://www.googleapis.com/customsearch/v1",
+        # The documented place of the key is the address.
+        asks=lambda query, limit, settings: {
+            "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
+            "safe": "active",
+        },
+        lists=("items",),
+        is_empty=lambda reply: reply.get("kind") == "customsearch#search",
+        page=lambda page: (page.get("title"), page.get("link"), page.get("snippet"), None, _google_date(page)),
+        refusals={
+            400: f"usually the API key or the search engine's id is wrong. The operator sets {SETUP['google']}.",
+            403: "the API key may not use Custom Search, or its searches of today are used up. The operator can look "
+            "at both in Google's console.",
+            410: "Google has ended Custom Search. The operator can set up another provider.",
+        },
+    ),
+    # https://docs.searxng.org/dev/search_api.html; its score has no upper end, so it tells nothing by itself.
+    "searxng": _Interface(
+        title="SearXNG",
+        url="",
+        asks=lambda query, _limit, _: {"q": query, "format": "json"},
+        lists=("results",),
+        is_empty=lambda _: False,
+        page=lambda page: (
+            page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
+        ),
+        answer=_searxng_answer,
+        refusals={
+            401: "the instance wants a name and a password, which are not sent. The operator can set "
+            "web.search.searxng.url to one that wants none.",
+            403: "the instance does not answer in JSON. Who runs it adds 'json' to search.formats in its settings.yml.",
+        },
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProvider:
+    """Searches the web.
+
+    Args:
+        name: What calls and settings call it.
+        title: What people call it.
+        url: Where it is asked.
+        settings: With the key, which must not be told.
+    """
+
+    name: str
+    title: str
+    url: str
+    settings: ProviderSettings = field(repr=False)
+
+    @property
+    def target(self) -> Target:
+        """Where the address leads.
+
+        Raises:
+            ToolError: `web_search_failed`: nowhere.
+        """
+        try:
+            return parse_url(self.url)
+        except UrlError as error:
+            raise self._failed(
+                f"cannot be asked: its address cannot be opened, since {error}. The operator can mend "
+                f"web.search.{self.name}.url."
+            ) from None
+
+    async def search(self, query: str, limit: int, opener: UrlOpener) -> SearchResults:
+        """Ask.
+
+        Args:
+            query: What to search for.
+            limit: The most pages to give.
+            opener: Opens the provider's address.
+
+        Raises:
+            ToolError: `web_search_failed`: the provider refuses, or its answer is none; else as the opener does.
+        """
+        interface, url, key = PROVIDERS[self.name], self.target.url, self.settings.api_key
+        if not _SENDABLE.fullmatch(key):
+            raise self._failed(
+                "cannot be asked: its API key holds a blank or a character outside ASCII, which no key does. The "
+                f"operator sets it with {SETUP[self.name]}."
+            )
+        asked = interface.asks(query, limit, self.settings)
+        headers = {"Accept": "application/json", **interface.headers(key)}
+        if interface.is_post:
+            headers["Content-Type"] = "application/json"
+            request = WebRequest(url, "POST", headers, json.dumps(asked).encode(), is_trusted_endpoint=True)
+        else:
+            whole = f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
+            request = WebRequest(whole, headers=headers, is_trusted_endpoint=True)
+        return self._results(await self._ask(opener, request), limit)
+
+    async def _ask(self, opener: UrlOpener, request: WebRequest) -> Json:
+        try:
+            response = await opener.open(request)
+        except ToolError as error:
+            if error.code is ToolErrorType.WEB_REFUSED:
+                # What the opener says about a URL shows it, and there may be a key in it.
+                raise self._failed(
+                    "cannot be asked: the address with the query cannot be opened. Try a shorter query; if that fails "
+                    f"too, tell the user that the operator can mend web.search.{self.name}.url."
+                ) from None
+            raise ToolError(error.code, f"{self.title} cannot be asked. {error.message}") from None
+        if response.status != 200:
+            raise self._refused(response)
+        if response.cut is not None:
+            raise self._failed(f"did not give a whole answer: {response.cut}. Try again later.")
+        if len(response.body) > MAX_REPLY_BYTES:
+            raise self._failed(
+                f"answered with {len(response.body):,} bytes, more than any list of results has; at most "
+                f"{MAX_REPLY_BYTES:,} are read. Ask for fewer results."
+            )
+        text = response.body.decode("utf-8-sig", "replace")
+        if len(self.settings.api_key) >= MIN_SECRET_CHARS:
+            # Who echoes what was sent tells it to nobody else.
+            text = text.replace(json.dumps(self.settings.api_key)[1:-1], HIDDEN)
+        try:
+            reply: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            is_page = response.media_type == "text/html"
+            raise self._misunderstood("it is a web page" if is_page else "it is not JSON") from None
+        if not isinstance(reply, dict):
+            raise self._misunderstood("it is not an object")
+        return cast("Json", reply)
+
+    def _results(self, reply: Json, limit: int) -> SearchResults:
+        """The pages of an answer, as far as they have an address."""
+        interface = PROVIDERS[self.name]
+        listed: Any = reply
+        for name in interface.lists:
+            listed = cast("Json", listed).get(name) if isinstance(listed, dict) else None
+        if listed is None and not interface.is_empty(reply):
+            raise self._misunderstood(f"it has no '{'.'.join(interface.lists)}'")
+        if not isinstance(listed, list | None):
+            raise self._misunderstood(f"its '{interface.lists[-1]}' is not a list")
+        pages: list[SearchResult] = []
+        left_out = 0
+        for entry in cast("list[Any]", listed or [])[:MAX_LISTED]:
+            if len(pages) == limit:
+                break
+            found = interface.page(cast("Json", entry)) if isinstance(entry, dict) else None
+            url = _address(found[1]) if found else ""
+            if found and url:
+                title, _, snippet, score, published = found
+                pages.append(
+                    SearchResult(
+                        _text(title, MAX_TITLE_CHARS),
+                        url,
+                        _text(snippet),
+                        _score(score),
+                        _text(published, MAX_DATE_CHARS),
+                    )
+                )
+            else:
+                left_out += 1
+        return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), left_out)
+
+    def _refused(self, response: WebResponse) -> ToolError:
+        status = response.status
+        special = PROVIDERS[self.name].refusals.get(status)
+        if special is not None:
+            return self._failed(f"refused the search ({status}): {special}")
+        if status in (401, 403):
+            return self._failed(
+                f"refused the search ({status}): the API key is not accepted. The operator has to set a valid one: "
+                f"{SETUP[self.name]}."
+            )
+        if status == 429:
+            after = response.headers.get("retry-after", "").strip()
+            when = f"in {after} seconds" if _SECONDS.fullmatch(after) else "later; perhaps all of its plan is used up"
+            return self._failed(f"takes no more searches for now ({status}). Try again {when}.")
+        if 300 <= status < 400:
+            return self._failed(
+                f"is not at its address any more ({status}): it leads elsewhere, where no key is sent. The operator "
+                f"can set web.search.{self.name}.url."
+            )
+        if 500 <= status < 600:
+            return self._failed(f"has a failure of its own ({status}). Try again later.")
+        return self._failed(
+            f"refused the search ({status}). Try a simpler query; the operator can look at web.search.{self.name}."
+        )
+
+    def _misunderstood(self, why: str) -> ToolError:
+        return self._failed(
+            f"gave an answer that cannot be understood: {why}. Perhaps something else answers at "
+            f"{self.target.authority}; the operator can look at web.search.{self.name}."
+        )
+
+    def _failed(self, what: str) -> ToolError:
+        return ToolError(ToolErrorType.WEB_SEARCH_FAILED, f"{self.title} {what}")
+
+
+def provider_of(settings: ProviderSettings) -> SearchProvider:
+    """The provider that is set up."""
+    interface = PROVIDERS[settings.name]
+    url = settings.url or interface.url
+    if settings.name == "searxng":
+        url = f"{url.rstrip('/').removesuffix('/search')}/search"
+    return SearchProvider(settings.name, interface.title, url, settings)
+
+
+def report(query: str, title: str, found: SearchResults) -> str:
+    """What was found, as text for a model: what strangers wrote stands apart from what we say about it.
+
+    Args:
+        query: What was searched for.
+        title: Who searched.
+        found: What came of it.
+    """
+    shown = one_line(query[:MAX_SHOWN_QUERY])
+    asked = f'"{shown}"' if len(query) <= MAX_SHOWN_QUERY else f'"{shown}..."'
+    # Told, since fewer results than asked for would look like all that there are.
+    count = found.left_out
+    left_out = f" Left out because they have no address that can be opened: {count}." if count else ""
+    if not found.results and not found.answer:
+        return f"{title} found nothing for {asked}. Try fewer or other words.{left_out}"
+    blocks = [_block(number, result) for number, result in enumerate(found.results, start=1)]
+    if found.answer:
+        blocks = [found.answer, *(["Sources:"] if blocks else []), *blocks]
+    body = fenced(harmless("\n\n".join(blocks)))
+    return f"Web search results for {asked} from {title}:\n\n{body}\n\n{_HINT}{left_out}"
+
+
+def _block(number: int, result: SearchResult) -> str:
+    lines = [f"{number}. {result.title or '(no title)'}", result.url]
+    if result.snippet:
+        lines.append(result.snippet)
+    facts = [f"Published: {result.published}"] if result.published else []
+    if result.score is not None:
+        facts.append(f"Relevance: {result.score:.0%}")
+    if facts:
+        lines.append(", ".join(facts))
+    return "\n   ".join(lines)
+
+
+def _text(value: Any, most: int = MAX_SNIPPET_CHARS) -> str:
+    """A text on one line, cut where it is longer than `most` characters; empty where there is none."""
+    if not isinstance(value, str):
+        return ""
+    line = " ".join(value[:MAX_READ_CHARS].split())
+    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
+
+
+def _score(value: Any) -> float | None:
+    """A number from 0 to 1."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= 1 else None
+
+
+def _address(value: Any) -> str:
+    """A URL that can be opened, in the one spelling that is used for it; empty where there is none."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        url = parse_url(value).url
+    except UrlError:
+        return ""
+    return url if len(url) <= MAX_URL_CHARS else ""
