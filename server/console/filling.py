@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import anyio.to_thread
-
+from tools.contract.threads import THREADS
 from tools.display import visible, visible_line
 
 DECISION = "decision"
@@ -100,7 +99,7 @@ async def _line(prompt: str, is_taken: Callable[[str], bool]) -> str:
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()
-        line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+        line = await THREADS.run(sys.stdin.readline)
         if not line:
             raise _LeftError
         if is_taken(line.strip()):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import metadata
 
 import anyio
-import anyio.to_thread
 
 from server.console.findings import Finding, Health
 from server.settings import SettingsReport
+from tools.contract.threads import THREADS
 from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.execution.sandbox.view import Site
@@ -33,7 +33,7 @@ async def check_python(report: SettingsReport) -> Sequence[Finding]:
 
 async def check_ripgrep(report: SettingsReport) -> Sequence[Finding]:
     """The program that searches."""
-    program = await anyio.to_thread.run_sync(find_ripgrep, report.settings.workspace.roots, abandon_on_cancel=True)
+    program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
         remedy = "pip install 'coretools-mcp[rg]', apt install ripgrep, or brew install ripgrep"
         return [Finding("ripgrep", Health.ABSENT, "not found, so our own engine searches, slower", remedy)]
@@ -99,7 +99,7 @@ async def check_extras(report: SettingsReport) -> Sequence[Finding]:
 
 
 async def _which(name: str) -> str | None:
-    return await anyio.to_thread.run_sync(shutil.which, name, abandon_on_cancel=True)
+    return await THREADS.run(lambda: shutil.which(name))
 
 
 async def _of_version(subject: str, program: str, remedy: str) -> Finding:

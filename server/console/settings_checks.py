@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 import anyio
-import anyio.to_thread
 
 from server.commands import Commands
 from server.console.findings import Finding, Health
@@ -25,11 +24,12 @@ from server.upstreams.proxy import EVERYTHING
 from server.upstreams.state import WAYS_TO_AUTHENTICATE, UpstreamState
 from tools.builtins import builtin_tools
 from tools.contract.result import ToolResult
+from tools.contract.threads import THREADS
 from tools.discovery.discovery import DiscoveryStatus
 from tools.execution.environment import command_environment
 from tools.filesystem.programs import find_configured
 from tools.registry import ToolRegistry
-from tools.web.providers.search_settings import SETUP
+from tools.web.search_settings import SETUP
 
 UPSTREAM_SECONDS = 35.0
 """How long an upstream is waited for; its own connectTimeout, 30 s by default, usually ends first (ours)."""
@@ -81,7 +81,7 @@ async def check_discovery(report: SettingsReport) -> Sequence[Finding]:
 
 async def check_programs(report: SettingsReport) -> Sequence[Finding]:
     """The programs of the call command and of the agents: whether they are there for what runs them."""
-    found = await anyio.to_thread.run_sync(_programs, report, abandon_on_cancel=True)
+    found = await THREADS.run(lambda: _programs(report))
     found += _without_variable(report, ("tools", "callCommand"), "tools.callCommand")
     named = dict.fromkeys(given.path[1] for given, _ in report.given if given.path[0] == "agents" and given.path[1:])
     left_out = [name for name in named if name not in report.settings.agents]

@@ -1,9 +1,10 @@
 """Runs commands in the real sandbox, for tests: in this process, or as a program that gives up root's rights before.
 
-python sandboxed.py ROOT HOME NETWORK COMMAND
+python sandboxed.py ROOT HOME NETWORK COMMAND [ROOT]...
 
-prints one JSON object. The interpreter and the checkout may lie where a user without rights may not look, so
-everything is imported before.
+prints one JSON object. With the variable KEEP_RIGHTS it stays who it is; the shell command in MEANWHILE runs between
+the look at the workspace and the mounts. The interpreter and the checkout may lie where a user without rights may not
+look, so everything is imported before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ if __name__ == "__main__":
 import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tools.contract.errors import ToolError
 from tools.execution.confinement import NetworkAccess, SteeringChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
@@ -33,7 +36,8 @@ from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed,
 from tools.execution.sandbox.view import Prepared, Site
 
 NOBODY = 65534
-USED_LATER = (_asyncio, probe, thread)
+KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
+USED_LATER = (_asyncio, probe, resource, thread)
 
 
 @dataclass(frozen=True)
@@ -106,26 +110,38 @@ async def run(
     command: str,
     roots: Sequence[str],
     environment: Mapping[str, str] | None = None,
+    before_mounts: Callable[[], None] = lambda: None,
 ) -> Ran:
     """Run a shell command in the sandbox, to its end."""
     base = command_environment({}, os.environ) if environment is None else environment
     confined = await confinement.confine(ProcessSpec(("/bin/bash", "-c", command), roots[0], base), roots)
     assert isinstance(confined, Sandboxed)
     assert confined.sandbox == "bwrap"
-    code, output = await run_confined(confined)
+    code, output = await run_confined(confined, before_mounts=before_mounts)
     return Ran(code, output, await confined.release())
 
 
 async def main() -> None:
-    root, home, network, command = sys.argv[1:]
-    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess(network), Site(home=home), linger_seconds=0)
-    ran = await run(confinement, command, [root], {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home})
-    print(json.dumps(asdict(ran)))  # noqa: T201 - read by the test
+    root, home, network, command, *others = sys.argv[1:]
+    meanwhile = os.environ.get("MEANWHILE", "true")
+    # Root itself needs a control group for the stricter mode.
+    mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
+    confinement = BubblewrapConfinement(mode, NetworkAccess(network), Site(home=home), linger_seconds=0)
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
+
+    def change() -> None:
+        subprocess.run(["/bin/bash", "-ec", meanwhile], check=True)
+
+    try:
+        ended = asdict(await run(confinement, command, [root, *others], environment, change))
+    except ToolError as error:
+        ended = {"refused": error.message}
+    print(json.dumps(ended))  # noqa: T201 - read by the test
 
 
 if __name__ == "__main__":
     os.chdir("/")
-    if sys.platform != "win32" and os.geteuid() == 0:
+    if sys.platform != "win32" and os.geteuid() == 0 and not KEEPS_RIGHTS:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from tests.harness import server_arguments, write_config
+from tests.harness import HANDSHAKES, MODERN, connected, server_arguments, write_config
 from tests.processes import is_running
-from tools.execution.sandbox.placeholders import is_placeholder
-from tools.permissions.steering_files import ABSENT_FOLDERS
+from tests.waiting import CEILING
+from tools.execution.sandbox.placeholders import MODE, is_placeholder, remove_abandoned
+from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS
 
 if sys.platform == "win32":
     pytest.skip("not run: commands run on POSIX systems only", allow_module_level=True)
-
-CEILING = 20.0
-"""Seconds after which a test has failed; shorter than any grace that would make a server linger."""
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 GREETING = (
@@ -82,6 +81,20 @@ def until_empty(folder: Path) -> None:
     while os.listdir(folder) and time.monotonic() < until:
         time.sleep(0.01)
     assert os.listdir(folder) == []
+
+
+def until_gone(pids: list[int]) -> None:
+    until = time.monotonic() + CEILING
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(map(is_running, pids))
+
+
+def until_names(folder: Path, names: set[str]) -> None:
+    until = time.monotonic() + CEILING
+    while set(os.listdir(folder)) != names and time.monotonic() < until:
+        time.sleep(0.01)
+    assert set(os.listdir(folder)) == names
 
 
 def until_written(path: Path, lines: int) -> list[str]:
@@ -156,3 +169,106 @@ def test_what_a_killed_server_leaves_in_a_workspace_goes_with_the_next_command_a
         assert server.process.wait(CEILING) == 0
     assert sorted(os.listdir(root)) == sorted([filled.name, replaced.name, "mark"])
     assert (filled / "notes.json").read_text() == "{}"
+
+
+def processes_below(parent: int) -> list[int]:
+    """All that a process has started, and what these have."""
+    listed = subprocess.run(["ps", "-eo", "ppid=,pid="], capture_output=True, encoding="ascii", check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found = [parent]
+    for above in found:
+        found += [pid for ppid, pid in pairs if ppid == above]
+    return found[1:]
+
+
+@pytest.mark.requirement("sandbox.killed-server-start")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only")
+@pytest.mark.parametrize("killed", ["the server", "all of its processes"])
+def test_a_server_that_starts_removes_what_a_killed_one_has_left_and_nothing_else(
+    root: Path, tmp_path: Path, killed: str
+) -> None:
+    own, filled, replaced, emptied, *_ = (root / name for name in ABSENT_FOLDERS)
+    own.mkdir()
+    with serving(root, tmp_path, "required") as server:
+        server.ask("echo started >> mark ; sleep 300")
+        until_written(root / "mark", 1)
+        below = processes_below(server.process.pid)
+        assert len(below) > 2
+        shot = [server.process.pid, *(below if killed == "all of its processes" else ())]
+        # So that none of them sees another one end.
+        for kill in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in shot:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, kill)
+        server.process.wait(CEILING)
+    until_gone(below)
+    assert is_placeholder(str(emptied))
+    (filled / "notes.json").write_text("{}")
+    replaced.rmdir()
+    replaced.mkdir()
+    with serving(root, tmp_path, "required"):
+        until_names(root, {own.name, filled.name, replaced.name, "mark"})
+    assert (filled / "notes.json").read_text() == "{}"
+
+
+@pytest.mark.requirement("sandbox.killed-server-start")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only")
+def test_what_a_command_of_another_server_needs_stays_when_a_server_starts(root: Path, tmp_path: Path) -> None:
+    left = root / ABSENT_FOLDERS[0]
+    with serving(root, tmp_path, "required") as first:
+        first.ask("echo started >> mark ; until [ -e end ]; do sleep 0.05; done; echo x > .vscode/tasks.json")
+        until_written(root / "mark", 1)
+        with serving(root, tmp_path, "required") as second:
+            second.ask("true")
+            assert "isError" not in second.answer(1)["result"]
+            second.process.kill()
+            second.process.wait(CEILING)
+        with serving(root, tmp_path, "required") as third:
+            third.ask("true")
+            assert "isError" not in third.answer(1)["result"]
+            third.stdin.close()
+            assert third.process.wait(CEILING) == 0
+        assert is_placeholder(str(left))
+        (root / "end").touch()
+        assert "Permission denied" in json.dumps(first.answer(1))
+        first.stdin.close()
+        assert first.process.wait(CEILING) == 0
+    assert sorted(os.listdir(root)) == ["end", "mark"]
+
+
+@pytest.mark.requirement("sandbox.killed-server-start")
+@pytest.mark.parametrize("revision", [HANDSHAKES[-1], MODERN])
+@pytest.mark.anyio
+async def test_whoever_asks_for_files_finds_none_of_the_folders_of_a_killed_server(root: Path, revision: str) -> None:
+    for name in (*ABSENT_FOLDERS, *ABSENT_FILES, ".git/hooks"):
+        (root / name).mkdir(parents=True)
+        (root / name).chmod(MODE)
+    shared, mine = root / "shared", root / "src"
+    for folder, mode in ((shared, 0o1777), (mine, MODE)):
+        folder.mkdir()
+        folder.chmod(mode)
+    async with connected("stdio", revision, root) as client:
+        listed = await client.call_tool("list_directory", {"path": "."})
+        assert not listed.is_error
+    assert sorted(os.listdir(root)) == [".git", "shared", "src"]
+    assert os.listdir(root / ".git") == []
+
+
+@pytest.mark.requirement("sandbox.killed-server-start")
+def test_a_folder_that_everybody_may_write_in_is_not_taken_for_one_of_ours(root: Path) -> None:
+    (root / ".vscode").mkdir()
+    (root / ".vscode").chmod(0o1777)
+    assert not is_placeholder(str(root / ".vscode"))
+    remove_abandoned([str(root)])
+    assert (root / ".vscode").is_dir()
+
+
+@pytest.mark.requirement("sandbox.killed-server-start")
+def test_a_server_that_nobody_has_greeted_leaves_everything_as_it_is(root: Path, tmp_path: Path) -> None:
+    left = root / ABSENT_FOLDERS[0]
+    left.mkdir()
+    left.chmod(MODE)
+    command = [sys.executable, *server_arguments(root, write_config(tmp_path, {}))]
+    said = subprocess.run(command, input=json.dumps(GREETING[0]).encode() + b"\n", capture_output=True, check=True)
+    assert json.loads(said.stdout)["result"]["serverInfo"]
+    assert is_placeholder(str(left))

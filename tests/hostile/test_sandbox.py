@@ -111,7 +111,7 @@ OUTSIDE = (
     "cat ~/.aws/credentials",
     "cat ~/.config/gh/hosts.yml",
     "cat ~/.netrc",
-    "cat ~/.npmrc",
+    "grep secret ~/.npmrc",
     "cat ~/.claude/settings.json",
     "echo x > ~/.ssh/authorized_keys",
     "cat /etc/shadow",

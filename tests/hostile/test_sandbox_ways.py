@@ -144,6 +144,24 @@ async def test_what_steers_in_a_nested_folder_stays_where_it_is(root: Path, comm
 
 
 @pytest.mark.requirement("sandbox.ways")
+@pytest.mark.parametrize("hidden", ["secret", "a/secret", "a/b/c/secret"])
+async def test_what_is_hidden_in_a_folder_that_steers_stays_hidden_and_the_folder_as_it_is(
+    root: Path, hidden: str
+) -> None:
+    file(root, f"sub/.claude/{hidden}", "SECRET")
+    command = f"cat sub/.claude/{hidden}; echo x > sub/.claude/x; mv sub/.claude/a sub/.claude/b; mv sub other; true"
+    result = await ran(root, command, ["sub/.claude/own.json"], [f"sub/.claude/{hidden}"])
+    assert result.code == 0
+    assert "SECRET" not in result.output
+    assert set(content(root)) == {"sub", "sub/.claude", *(f"sub/.claude/{way}" for way in ways(hidden))}
+
+
+def ways(path: str) -> list[str]:
+    """A path, and the folders on the way to it."""
+    return [path, *(str(folder) for folder in Path(path).parents if folder.name)]
+
+
+@pytest.mark.requirement("sandbox.ways")
 async def test_work_beside_nested_files_that_steer_goes_on(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     git = "git -c user.name=t -c user.email=t@example.org"

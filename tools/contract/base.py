@@ -99,6 +99,11 @@ class BaseTool(ABC, Generic[ParamsT]):
             InvalidToolParamsError: They do not fit; the sentence says why.
         """
 
+    def about_ignored(self, arguments: Mapping[str, Any]) -> str:
+        """What to tell the model of arguments that are valid and were not used; empty if there is nothing."""
+        del arguments
+        return ""
+
     @abstractmethod
     def get_description(self, params: ParamsT, context: ToolContext) -> str:
         """What this call will do, in one line for people. Pure, and cheap."""

@@ -7,7 +7,10 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from tools.contract.base import BaseTool
-from tools.contract.parameters import ToolParams, bind, published_schema, rename
+from tools.contract.parameters import ToolParams, about_ignored, bind, published_schema, rename
+
+_OF_PROGRAMS = frozenset({"wait_for_previous"})
+"""What programs give to every tool, for themselves (Gemini CLI)."""
 
 BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
@@ -21,6 +24,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     params_model: type[BuiltinParamsT]
     parameter_aliases: Mapping[str, str] = {}
     """Accepted spelling -> published name."""
+    unused_parameters: frozenset[str] = frozenset()
+    """What the tools of other programs have besides, and what has nothing to say here."""
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
@@ -37,6 +42,18 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         params = bind(self.name, self.params_model, self.parameter_schema, self.normalise(named))
         self.check(params, spelled)
         return params
+
+    def about_ignored(self, arguments: Mapping[str, Any]) -> str:
+        """Names what is in the schema neither as it was given nor in another spelling."""
+        known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
+        given = {name for name, value in arguments.items() if value is not None}
+        if given <= known:
+            return ""
+        named, _ = rename(self.name, arguments, self.parameter_aliases)
+        left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
+        spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
+        free = {spelling: name for spelling, name in spellings.items() if name not in named}
+        return about_ignored(self.name, [name for name in named if name in left], free)
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms that are more than another name. Called before validation."""

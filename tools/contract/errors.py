@@ -26,6 +26,7 @@ class ToolErrorType(StrEnum):
     EXECUTION_DENIED = "execution_denied"
     CANCELLED = "cancelled"
     TOO_MANY_CALLS = "too_many_calls"
+    RESOURCES_EXHAUSTED = "resources_exhausted"
     FILE_NOT_FOUND = "file_not_found"
     FILE_WRITE_FAILURE = "file_write_failure"
     READ_CONTENT_FAILURE = "read_content_failure"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names import brief
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ MAX_SHOWN_VALUE = 80
 
 MAX_SHOWN_UNKNOWN = 10
 """Unknown properties that an error names."""
+
+MAX_TOLD_IGNORED = 5
+"""Unknown properties that a result names."""
 
 MAX_JSON_CHARS = 1_000_000
 """Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds."""
@@ -138,8 +142,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
             tool, f"{len(unknown):,} properties are not known here. Accepted: {', '.join(properties)}."
         )
     if unknown:
-        shown = [name[:MAX_SHOWN_VALUE] for name in unknown[:MAX_SHOWN_UNKNOWN]]
-        logger.info("%s: ignored %d unknown properties: %s", tool, len(unknown), shown)
+        # Their names may be secrets; the record of the call has them, and the result tells them to the model.
+        logger.info("%s: ignored %d unknown properties", tool, len(unknown))
     _refuse_oversized(tool, arguments, properties)
     _refuse_huge_numbers(tool, arguments, model)
     try:
@@ -152,6 +156,31 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
         return model.model_validate(coerced)
     except ValidationError as error:
         raise InvalidToolParamsError(tool, _explain(error, properties, unknown)) from None
+
+
+def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str]) -> str:
+    """A line for the model about properties that a tool does not have, with what each may have been meant to be.
+
+    Args:
+        tool: The tool's name.
+        unknown: What was given in vain.
+        known: What may be given besides what was: every accepted spelling, with the name that it stands for.
+    """
+    told = [
+        f"'{brief(name)}' is not a parameter of {tool} and was ignored{_proposal(name, known)}"
+        for name in unknown[:MAX_TOLD_IGNORED]
+    ]
+    if len(unknown) > len(told):
+        told.append(f"{len(unknown) - len(told):,} more unknown parameters were ignored.")
+    return " ".join(told)
+
+
+def _proposal(name: str, known: Mapping[str, str]) -> str:
+    import difflib  # noqa: PLC0415 - most calls are right
+
+    spelled = name[:MAX_SHOWN_VALUE].lower().replace("-", "_")
+    near = difflib.get_close_matches(spelled, known, 1)
+    return f"; did you mean '{known[near[0]]}'?" if near else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mapping[str, Schema]) -> None:
@@ -193,7 +222,7 @@ def _most_items(schema: Schema) -> int:
 def _explain(error: ValidationError, properties: Mapping[str, Schema], unknown: list[str]) -> str:
     problems: list[str] = []
     for item in error.errors(include_url=False, include_context=False)[:5]:
-        where = ".".join(str(step)[:MAX_SHOWN_VALUE] for step in item["loc"])
+        where = ".".join(brief(str(step)) for step in item["loc"])
         if item["type"] == "missing":
             problems.append(f"'{where}' is required.")
         else:
@@ -203,7 +232,7 @@ def _explain(error: ValidationError, properties: Mapping[str, Schema], unknown: 
             problems.append(f"'{where}': {reason}, got {shown}.")
     problems.append(f"Accepted: {', '.join(properties)}.")
     if unknown:
-        problems.append(f"Not known here: {', '.join(name[:MAX_SHOWN_VALUE] for name in unknown[:MAX_SHOWN_UNKNOWN])}.")
+        problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
     return " ".join(problems)
 
 

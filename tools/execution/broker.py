@@ -169,7 +169,7 @@ def _let_go() -> socket.socket:
         null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != server.fileno():  # noqa: PLR2004 - the three standard streams
+        if int(name) > 2 and int(name) != server.fileno():
             with suppress(OSError):
                 os.close(int(name))
     return server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -35,6 +35,21 @@ class SteeringChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A known place of secrets that a command does not see as it is.
+
+    Args:
+        path: Where it is.
+        programs: What may fail for want of it, by what commands call them.
+        is_copy: Whether a copy without secret values is seen in its place, else nothing is.
+    """
+
+    path: str
+    programs: frozenset[str]
+    is_copy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Confined:
     """A command ready to be started.
 
@@ -42,11 +57,13 @@ class Confined:
         spec: What is to be started, the sandbox's own program in front where there is one.
         sandbox: What confines it: `bwrap`, or `none`.
         network: What it reaches.
+        withheld: Which known places of secrets it does not see as they are.
     """
 
     spec: ProcessSpec
     sandbox: str = "none"
     network: NetworkAccess = NetworkAccess.HOST
+    withheld: tuple[Withheld, ...] = field(default=(), kw_only=True)
 
     async def begin(self) -> None:
         """Let the command begin, which was started; until then nothing of it runs.

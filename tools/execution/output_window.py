@@ -8,6 +8,7 @@ from functools import partial
 
 import anyio
 
+from tools.contract.threads import THREADS
 from tools.execution.output import Output
 from tools.execution.terminal_text import from_whole_character, plain_text, whole_characters
 
@@ -72,7 +73,7 @@ async def lines_from(output: Output, position: int, lines: int, *, is_over: bool
 
 
 async def _text(data: bytes) -> str:
-    return (await anyio.to_thread.run_sync(plain_text, data)).removesuffix("\n")
+    return (await THREADS.run(lambda: plain_text(data))).removesuffix("\n")
 
 
 async def _bytes_from(output: Output, position: int) -> tuple[int, bytes]:
@@ -83,7 +84,7 @@ async def _bytes_from(output: Output, position: int) -> tuple[int, bytes]:
             await spill.flush()
         length = min(WINDOW_BYTES, spill.kept - position)
         try:
-            data = await anyio.to_thread.run_sync(partial(spill.read_at, position, length), abandon_on_cancel=True)
+            data = await THREADS.run(partial(spill.read_at, position, length))
         except OSError:
             data = b""
         if data:

@@ -12,12 +12,14 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import one_line
+from tools.contract.threads import THREADS
 from tools.execution.command import OUTPUT_CHARS, Ending, Shown
 from tools.execution.live_output import LiveOutput
 from tools.execution.output import TAIL_BYTES, Output
@@ -145,7 +147,7 @@ class ProgramRunner:
                     tail=snapshot.tail,
                     is_whole=snapshot.is_whole,
                     shown=await running.shown(OUTPUT_CHARS),
-                    errors=(await anyio.to_thread.run_sync(errors.snapshot().text, ERRORS_CHARS))[0],
+                    errors=(await THREADS.run(partial(errors.snapshot().text, ERRORS_CHARS)))[0],
                     seconds=seconds,
                 )
             finally:

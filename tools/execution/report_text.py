@@ -88,17 +88,17 @@ def steering_notes(changes: SteeringChanges) -> list[str]:
     if changes.new:
         notes.append(
             "Note: new since the command began, and obeyed by programs outside the sandbox: "
-            f"{_named(changes.new)}. Tell the user."
+            f"{named_paths(changes.new)}. Tell the user."
         )
     if changes.changed:
         notes.append(
             "Note: changed, replaced or gone since the command began, and obeyed by programs outside the sandbox: "
-            f"{_named(changes.changed)}. Tell the user."
+            f"{named_paths(changes.changed)}. Tell the user."
         )
     if changes.set_aside:
         notes.append(
             "Note: the command made a file that would have led git to a configuration elsewhere; it was renamed, so "
-            f"that git does not obey it: {_named(changes.set_aside)}. Tell the user."
+            f"that git does not obey it: {named_paths(changes.set_aside)}. Tell the user."
         )
     if changes.uncovered:
         notes.append(
@@ -108,6 +108,7 @@ def steering_notes(changes: SteeringChanges) -> list[str]:
     return notes
 
 
-def _named(paths: Sequence[str]) -> str:
+def named_paths(paths: Sequence[str]) -> str:
+    """Paths for a sentence; of many the first ones."""
     more = f" and {len(paths) - MOST_STEERING} more" if len(paths) > MOST_STEERING else ""
     return ", ".join(map(shown_whole_path, paths[:MOST_STEERING])) + more

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.threads import THREADS
 from tools.execution.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished
 from tools.execution.confinement import Confined, Confinement
 from tools.execution.jobs import Job, JobTable
@@ -146,7 +146,7 @@ class CommandRunner:
     async def _start(self, request: CommandRequest) -> RunningCommand:
         search_path = self._environment.get("PATH", "")
         shell = find_program("bash", search_path, request.roots) or POSIX_SHELL
-        limits = await anyio.to_thread.run_sync(default_limits)
+        limits = await THREADS.run(default_limits)
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
         confined = await self._confinement.confine(spec, request.roots)
         try:

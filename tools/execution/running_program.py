@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from tools.contract.threads import THREADS
 from tools.execution.command import Shown
 from tools.execution.output import Output
 from tools.execution.output_reader import OutputReader
@@ -91,7 +92,7 @@ class RunningProgram:
         elif len(snapshot.tail) <= QUICK_BYTES:
             text, is_cut = snapshot.text(budget)
         else:
-            text, is_cut = await anyio.to_thread.run_sync(snapshot.text, budget)
+            text, is_cut = await THREADS.run(lambda: snapshot.text(budget))
         if is_cut or output.is_binary:
             output.keep_all()
         spill = output.spill

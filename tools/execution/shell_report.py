@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tools.contract.names import shown_whole_path
@@ -10,7 +11,7 @@ from tools.execution.command import POSIX_SHELL, CommandRequest, Ending, Finishe
 from tools.execution.confinement import NetworkAccess
 from tools.execution.job_report import status_text
 from tools.execution.jobs import MAX_RUNNING, Job, JobStatus
-from tools.execution.report_text import DISPLAY_CHARS, command_facts, size, steering_notes
+from tools.execution.report_text import DISPLAY_CHARS, command_facts, named_paths, size, steering_notes
 from tools.execution.time_limit import MAX_TIMEOUT
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ NEAR_THE_LIMIT = 0.5
 
 
 _EMPTY = "Output: (empty)"
+
+_WORDS = re.compile(r"[\w-]+")
+
+_LACKS_LOGIN = (
+    r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
+    r"|\b40[13]\b[ :]*(?:client error|error)|unauthori[sz]ed|forbidden|unauthenticated|authenticat|ENEEDAUTH"
+    r"|access denied|permission denied \(|not logged in|log ?in (?:first|required|to )|no basic auth"
+    r"|could not read (?:username|password)|credential|invalid (?:api |access )?(?:token|key)"
+    r"|(?:token|password|api key|passphrase)[^\n]{0,40}(?:required|missing|not (?:found|set|provided|supplied))"
+)
+"""How programs say that they have no login, or none that is let in."""
 
 
 def run_content(finished: Finished, request: CommandRequest, directory: str | None) -> list[Part]:
@@ -145,9 +157,28 @@ def _notes(finished: Finished, request: CommandRequest) -> list[str]:
     if finished.confined.sandbox != "none" and (finished.exit is None or finished.exit.code != 0):
         network = ", and reaches no network" if finished.confined.network is NetworkAccess.NONE else ""
         notes.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
+        notes += _login_notes(finished, request)
     notes += steering_notes(finished.steering)
     notes += _file_notes(finished.shown)
     return notes
+
+
+def _login_notes(finished: Finished, request: CommandRequest) -> list[str]:
+    """What the sandbox kept from a command that seems to have lacked a login, if anything."""
+    withheld = finished.confined.withheld
+    text = finished.shown.text
+    if not withheld or re.search(_LACKS_LOGIN, text, re.IGNORECASE) is None:
+        return []
+    words = set(_WORDS.findall(f"{request.command}\n{text}".lower()))
+    causes = [place for place in withheld if not words.isdisjoint(place.programs)]
+    if not causes:
+        return []
+    hidden = [place.path for place in causes if not place.is_copy]
+    copies = [place.path for place in causes if place.is_copy]
+    parts = [f"hides {named_paths(hidden)}"] if hidden else []
+    parts += [f"shows {named_paths(copies)} without the secret values"] if copies else []
+    then = "Ask the user to run it, or the operator to name what it needs in shell.readable."
+    return [f"Note: it may have failed for want of a login: the sandbox {' and '.join(parts)}. {then}"]
 
 
 def _file_notes(shown: Shown) -> list[str]:

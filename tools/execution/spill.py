@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
+
+from tools.contract.threads import Threads
 
 SPILL_BYTES = 64 << 20
 """Most bytes kept of one command's output; what it prints beyond is counted only."""
@@ -51,11 +53,11 @@ class Spill:
     Args:
         path: Where it will be; made with the first piece.
         limit: Most bytes it may hold.
-        executor: Its threads write.
+        writers: Their threads write.
         folder: The one it stands in.
     """
 
-    def __init__(self, path: str, limit: int, executor: Executor, folder: SpillFolder) -> None:
+    def __init__(self, path: str, limit: int, writers: Threads, folder: SpillFolder) -> None:
         self.path = path
         self.kept = 0
         """Bytes taken over: those on disk and those that wait."""
@@ -66,7 +68,7 @@ class Spill:
         self.on_room: Callable[[], None] | None = None
         """Called on the event loop each time something was written."""
         self._limit = limit
-        self._executor = executor
+        self._writers = writers
         self._folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
@@ -105,8 +107,9 @@ class Spill:
             await self.flush()
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
-                await asyncio.get_running_loop().run_in_executor(self._executor, os.close, descriptor)
+                await self._writers.run(partial(os.close, descriptor))
         finally:
+            self.on_room = None  # its owner holds this too: the output would be in memory until garbage is looked for
             self._folder.complete(self)
 
     def discard(self) -> None:
@@ -127,7 +130,7 @@ class Spill:
         pieces, self._pending = self._pending, []
         memory = sum(len(piece) + PIECE_OVERHEAD for piece in pieces)
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._executor, self._append, pieces)
+            future = self._writers.begin(partial(self._append, pieces))
         except RuntimeError:
             # The server ends, and its store is closed already.
             self.waiting -= memory

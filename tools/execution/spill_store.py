@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
+from tools.contract.threads import Threads
 from tools.execution.spill import SPILL_BYTES, Spill
 
 CLIENT_BYTES = 1 << 30
@@ -28,14 +28,14 @@ class _ClientFiles:
     Args:
         path: The client's folder.
         most_bytes: They hold together at most.
-        executor: Removes them.
+        writers: Removes them.
         make: Makes the folder.
     """
 
-    def __init__(self, path: str, most_bytes: int, executor: Executor, make: Callable[[str], None]) -> None:
+    def __init__(self, path: str, most_bytes: int, writers: Threads, make: Callable[[str], None]) -> None:
         self.path = path
         self._most_bytes = most_bytes
-        self._executor = executor
+        self._writers = writers
         self._make = make
         self._files: dict[str, Spill] = {}
         self._complete: set[str] = set()
@@ -44,7 +44,7 @@ class _ClientFiles:
     def open(self, most_bytes: int) -> Spill:
         """A file that may hold so many bytes."""
         path = os.path.join(self.path, f"output-{os.urandom(8).hex()}.txt")
-        spill = self._files[path] = Spill(path, most_bytes, self._executor, self)
+        spill = self._files[path] = Spill(path, most_bytes, self._writers, self)
         return spill
 
     def make(self) -> None:
@@ -69,7 +69,7 @@ class _ClientFiles:
         if self._files.pop(spill.path, None) is not None:
             self._complete.discard(spill.path)
             self._bytes -= spill.kept
-            self._executor.submit(spill.remove)
+            self._writers.begin(spill.remove)
 
     def forget(self) -> None:
         """Know of none of them any more, since the folder is removed."""
@@ -96,7 +96,7 @@ class SpillStore:
         self._command_bytes = command_bytes
         self._client_bytes = client_bytes
         self._clients: dict[str, _ClientFiles] = {}
-        self._executor: ThreadPoolExecutor | None = None
+        self._writers: Threads | None = None
         self._lock: int | None = None
         self._making = threading.Lock()
 
@@ -130,23 +130,23 @@ class SpillStore:
         client = self._clients.pop(client_key, None)
         if client is not None:
             client.forget()
-            self._threads().submit(_remove_tree, client.path)
+            self._threads().begin(partial(_remove_tree, client.path))
 
     async def aclose(self) -> None:
         """Remove everything."""
         for client in self._clients.values():
             client.forget()
         self._clients.clear()
-        executor, self._executor = self._executor, None
-        if executor is None:
+        writers, self._writers = self._writers, None
+        if writers is None:
             return
-        await asyncio.get_running_loop().run_in_executor(executor, self._remove_all)
-        executor.shutdown(wait=False)
+        await writers.run(self._remove_all)
+        writers.close()
 
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(WRITERS, thread_name_prefix="output-writer")
-        return self._executor
+    def _threads(self) -> Threads:
+        if self._writers is None:
+            self._writers = Threads(WRITERS)
+        return self._writers
 
     def _make(self, client_folder: str) -> None:
         with self._making:

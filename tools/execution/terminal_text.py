@@ -95,9 +95,9 @@ def whole_characters(data: bytes) -> bytes:
     end = len(data)
     for back in range(1, min(MAX_UTF8_BYTES, end + 1)):
         byte = data[-back]
-        if byte & 0xC0 == 0x80:  # noqa: PLR2004 - a byte inside of a character
+        if byte & 0xC0 == 0x80:
             continue
-        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1  # noqa: PLR2004
+        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
         end -= back if length > back else 0
         break
     unfinished = _UNFINISHED.search(data, max(0, end - LONGEST_SEQUENCE), end)
@@ -107,6 +107,6 @@ def whole_characters(data: bytes) -> bytes:
 def from_whole_character(data: bytes) -> bytes:
     """The bytes without those at the beginning that belong to a character whose beginning is missing."""
     start = 0
-    while start < min(MAX_UTF8_BYTES - 1, len(data)) and data[start] & 0xC0 == 0x80:  # noqa: PLR2004
+    while start < min(MAX_UTF8_BYTES - 1, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from tests.processes import Plain
+from tests.waiting import CEILING
 from tools.contract.base import BaseTool
 from tools.contract.context import ClientState, Limits, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -30,8 +31,6 @@ from tools.execution.stop_background_job import StopJobTool
 from tools.filesystem.workspace import Workspace
 
 ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
-CEILING = 30.0
-"""Seconds after which a test has failed; nothing is measured by it."""
 
 
 def session_of(pid: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
@@ -12,6 +11,7 @@ import pytest
 
 from tests.unit.execution.shell import CEILING
 from tests.waiting import until
+from tools.contract.threads import Threads
 from tools.execution.output import TAIL_BYTES, Output
 from tools.execution.output_reader import MOST_WAITING, PIPE_BYTES, READ_BYTES, OutputReader
 from tools.execution.spill import Spill
@@ -57,8 +57,8 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
 ) -> None:
     reading, writing = pipe
     disk_works = threading.Event()
-    writer = ThreadPoolExecutor(1)
-    writer.submit(disk_works.wait)
+    writer = Threads(1)
+    writer.begin(disk_works.wait)
     data = os.urandom(1000) * (SIZE // 1000)
     command = threading.Thread(target=print_all, args=(writing, data))
     spill = Spill(str(tmp_path / "file"), SIZE, writer, LargeFolder())
@@ -80,7 +80,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     assert output.total == SIZE
     await spill.close()
     assert Path(spill.path).read_bytes() == data
-    writer.shutdown()
+    writer.close()
     os.close(reading)
 
 

@@ -162,7 +162,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 
     class Holding(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
-            return Held(spec, "bwrap", NetworkAccess.NONE, released, lambda: not shells[0].running())
+            return Held(spec, "bwrap", NetworkAccess.NONE, released=released, is_over=lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=Holding()) as shell:
         shells.append(shell)

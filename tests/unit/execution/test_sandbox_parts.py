@@ -49,7 +49,7 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
     places = [text.index(step) for step in order]
     assert places == sorted(places)
     assert argv[argv.index("--chdir") :] == ("--chdir", "/w", "--seccomp", "9")
-    assert [mount.at for mount in view.expected()[-1]] == ["/w/.git", "/w/.vscode"]
+    assert [mount.at for mount in view.expected()] == [*view.roots, "/w/.git", "/w/.vscode"]
 
 
 @pytest.mark.requirement("sandbox.network")
@@ -73,7 +73,7 @@ def test_the_environment_leads_to_what_is_there() -> None:
 
 @only_posix
 @pytest.mark.requirement("sandbox.outside")
-def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tmp_path: Path) -> None:
+def test_secrets_are_hidden_where_they_are_and_settings_are_copied_only_if_they_hold_one(tmp_path: Path) -> None:
     home = tmp_path.resolve()
     (home / "keys").mkdir()
     (home / ".ssh").symlink_to("keys")
@@ -91,8 +91,8 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     }
     assert {path for path in hidden.files if contains(str(home), path)} == {
         str(home / ".netrc"),
-        str(home / ".yarnrc.yml"),
     }
+    assert dict(hidden.copies) == {str(home / ".yarnrc.yml"): b'npmAuthToken: ""\n'}
 
 
 @only_posix

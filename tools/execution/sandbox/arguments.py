@@ -7,11 +7,11 @@ what stays where it is or as it is in the workspace, last what is hidden in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.mount_table import Mount, MountTable
+from tools.execution.sandbox.mount_table import Expected, MountTable
 from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
@@ -37,7 +37,9 @@ class View:
         readable: What is seen although it lies in a private folder.
         hidden_folders: Folders that are empty, and where nothing can be made.
         hidden_files: Files that cannot be opened.
-        pinned: Writable folders that cannot be renamed or removed.
+        copies: Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
+        shown: What is seen although it lies in a hidden folder.
+        pinned: Writable folders that cannot be renamed or removed, none of them in one that is read-only.
         read_only: Files and folders of the roots that stay as they are.
         absent: Those of them that are names to be kept free: nobody's folders, empty ones.
         network: What it reaches.
@@ -48,21 +50,24 @@ class View:
     readable: tuple[str, ...] = ()
     hidden_folders: tuple[str, ...] = ()
     hidden_files: tuple[str, ...] = ()
+    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    shown: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     absent: frozenset[str] = frozenset()
     network: NetworkAccess = NetworkAccess.NONE
 
-    def expected(self) -> tuple[tuple[Mount, ...], ...]:
-        """What the mount table has to say: of each root; and of all that is pinned or read-only, in this order."""
+    def expected(self) -> tuple[Expected, ...]:
+        """What the mount table has to say: of each root, and of all that is pinned or read-only."""
         table = MountTable()
-        kept = tuple(
-            mount
-            for path in (*self.pinned, *self.read_only)
-            for mount in ((Mount(None, "/", path),) if path in self.absent else table.records(path))
+        return (
+            *(table.bound_first(path) for path in self.roots),
+            *(table.bound(path) for path in self.pinned),
+            *(
+                table.new(path) if path in self.absent else table.bound(path, is_read_only=True)
+                for path in self.read_only
+            ),
         )
-        # What is mounted below a root comes along, among what is hidden there.
-        return (*((table.records(root)[0],) for root in self.roots), kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,6 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
         *_private(view.private),
         *_each("--ro-bind-try", view.readable),
         *_by_depth(view),
-        # Nothing may be mounted between these: the gate counts on it.
         *_each("--bind-try", view.pinned),
         *_read_only(view),
         # After these, which show what is really in the folders that they mount.
@@ -140,6 +144,10 @@ def _hidden(view: View) -> Iterator[_Step]:
     for path in view.hidden_files:
         # A device on a mount without devices: opening it is refused, whoever asks.
         yield _Step(path, ("--ro-bind-try", "/dev/null", path))
+    for path, descriptor in view.copies.items():
+        yield _Step(path, ("--ro-bind-data", str(descriptor), path))
+    for path in view.shown:
+        yield _Step(path, ("--ro-bind-try", path, path))
 
 
 def _is_in_root(view: View, path: str) -> bool:

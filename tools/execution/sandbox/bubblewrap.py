@@ -20,13 +20,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from anyio import CancelScope, Lock, to_thread
+from anyio import CancelScope, Lock
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
+from tools.contract.threads import THREADS
 from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.arguments import Descriptors
+from tools.execution.sandbox.hidden import secret_places
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
 from tools.execution.sandbox.lingering import SECONDS, Lingering
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
@@ -38,6 +40,9 @@ from tools.filesystem.programs import is_outside
 
 DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
 """Those of bubblewrap, above what a shell command uses by number."""
+
+FIRST_COPY = 13
+"""The first of the descriptors that have what is shown in place of settings."""
 
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
@@ -131,7 +136,7 @@ class BubblewrapConfinement:
             # Not to be lost on the way: it holds descriptors.
             with CancelScope(shield=True):
                 try:
-                    return await to_thread.run_sync(self._confined, status.program, spec, workspace_roots)
+                    return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots))
                 except OSError as error:
                     raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
         if self._mode is SandboxMode.REQUIRED:
@@ -139,10 +144,16 @@ class BubblewrapConfinement:
         return Confined(spec)
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
-        """Whether the sandbox works here; tried out at the first call, and remembered."""
+        """Whether the sandbox works for these roots; tried out at the first call, and remembered."""
+        broad = too_broad(workspace_roots)
+        if broad is not None:
+            return SandboxStatus(
+                None,
+                f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined",
+            )
         async with self._trying:
             if self._status is None:
-                self._status = await to_thread.run_sync(self._try_out, workspace_roots)
+                self._status = await THREADS.run(lambda: self._try_out(workspace_roots))
             return self._status
 
     def close(self) -> None:
@@ -177,11 +188,6 @@ class BubblewrapConfinement:
 
     def _unfit(self, status: SandboxStatus, roots: Sequence[str]) -> str | None:
         """Why this command cannot have the sandbox, although it works."""
-        broad = too_broad(roots)
-        if broad is not None:
-            return (
-                f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined"
-            )
         program = status.program
         if program is not None and not is_outside(program, roots):
             return "the program bubblewrap lies in the workspace, where commands can replace it"
@@ -197,7 +203,11 @@ class BubblewrapConfinement:
     ) -> Sandboxed:
         """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
         program_of_calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-        look = partial(prepare, self._site, self._network, self._lookout, roots, readable)
+        # Before anything is started: bubblewrap is given the copies as descriptors.
+        present = writable(roots)
+        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
+        copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)} if calls is None else {}
+        look = partial(prepare, self._site, self._network, self._lookout, roots, readable, secrets=(hidden, copies))
         if calls is None:
             numbers = DESCRIPTORS if program_of_calls is not None else replace(DESCRIPTORS, calls=None)
             setup = Setup(look, spec.folder, numbers)
@@ -208,12 +218,20 @@ class BubblewrapConfinement:
             spec,
             argv=(program, "--args", str(setup.numbers.options), "--", *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=sandbox_environment(spec.environment, writable(roots)),
+            environment=sandbox_environment(spec.environment, present),
             attachments=dict(spec.attachments)
+            | {number: hidden.copies[path] for path, number in copies.items()}
             | ({} if attached is None or program_of_calls is None else {attached: program_of_calls}),
             descriptors=setup.descriptors,
         )
-        return Sandboxed(wrapped, sandbox="bwrap", network=self._network, setup=setup, lingering=self._lingering)
+        return Sandboxed(
+            wrapped,
+            sandbox="bwrap",
+            network=self._network,
+            withheld=hidden.withheld,
+            setup=setup,
+            lingering=self._lingering,
+        )
 
 
 def _not_made(error: OSError) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 import anyio
 
-from tools.execution.sandbox.mount_table import Mount, holds, mounts
+from tools.execution.sandbox.mount_table import Expected, MountTable
 
 SECONDS = 10.0
 """How long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy."""
@@ -80,11 +80,11 @@ class Gate:
                 rest = rest[os.write(self._saying, rest) :]
         self._close(self._saying)
 
-    async def look(self, expected: Sequence[Sequence[Mount]], seconds: float = SECONDS) -> bool:
+    async def look(self, expected: Iterable[Expected], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
 
         Args:
-            expected: What the mount table has to say; each part one mount after the other.
+            expected: What the mount table has to say.
             seconds: How long to wait.
 
         Returns:
@@ -97,7 +97,7 @@ class Gate:
             await anyio.wait_writable(self._full)
         return self._decide(expected)
 
-    def look_for(self, expected: Sequence[Sequence[Mount]], seconds: float) -> bool:
+    def look_for(self, expected: Iterable[Expected], seconds: float) -> bool:
         """The same, blocking."""
         self._poll(self._full, seconds)
         return self._decide(expected)
@@ -106,7 +106,7 @@ class Gate:
         """Close what is open. May be called again."""
         self._close(*self._open)
 
-    def _decide(self, expected: Sequence[Sequence[Mount]]) -> bool:
+    def _decide(self, expected: Iterable[Expected]) -> bool:
         state = self._poll(self._full, 0)
         if not state:
             raise TimeoutError
@@ -116,12 +116,11 @@ class Gate:
             self.close()
         return is_passed
 
-    def _is_as(self, expected: Sequence[Sequence[Mount]]) -> bool:
+    def _is_as(self, expected: Iterable[Expected]) -> bool:
         # It tells its process before that begins to mount.
         with suppress(OSError, ValueError, IndexError):
             process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
-            table = mounts(process, NEW_ROOT)
-            return all(holds(table, part) for part in expected)
+            return all(map(MountTable(process, NEW_ROOT).has, expected))
         return False
 
     def _poll(self, descriptor: int, seconds: float) -> int:

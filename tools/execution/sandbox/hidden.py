@@ -1,93 +1,25 @@
 """What commands in the sandbox do not get to see: keys, passwords, sessions of browsers, settings of agents.
 
-Everything else stays readable, since toolchains lie anywhere in a home. The lists name what is known; a secret in a
-place of its own is not found by them.
+Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; a secret in a
+place of its own is not found by it. Settings that programs need are shown as a copy without the secret values in them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cache, lru_cache
 
-from tools.permissions.steering_files import AGENT_FOLDERS
-from tools.secrets import has_secret_setting
-
-HOME_FOLDERS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".aliyun", ".terraform.d", ".password-store"),
-    *(
-        ".config/gcloud",
-        ".config/doctl",
-        ".config/hcloud",
-        ".config/gh",
-        ".config/glab-cli",
-        ".config/hub",
-        ".config/rclone",
-    ),
-    *(
-        ".config/op",
-        ".config/1Password",
-        ".1password",
-        ".config/Bitwarden",
-        ".config/Bitwarden CLI",
-        ".config/containers",
-    ),
-    *(".config/sops", ".config/age", ".config/github-copilot", ".config/heroku", ".config/netlify", ".config/stripe"),
-    *(".local/share/keyrings", ".local/share/kwalletd", ".pki", ".putty", ".fly", ".config/configstore", ".sqlmap"),
-    *(".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware"),
-    *(
-        ".config/microsoft-edge",
-        ".config/vivaldi",
-        ".config/opera",
-        ".zen",
-        ".librewolf",
-        "snap/firefox",
-        "snap/chromium",
-    ),
-    *(".var/app", ".config/Signal", ".config/Slack", ".config/discord", ".local/share/TelegramDesktop"),
-    *(*sorted(AGENT_FOLDERS), ".config/opencode", ".aider"),
-    *(".lima", ".colima", ".rd", ".minikube", ".vagrant.d"),
-)
-HOME_FILES = (
-    *(
-        ".netrc",
-        "_netrc",
-        ".git-credentials",
-        ".config/git/credentials",
-        ".pgpass",
-        ".my.cnf",
-        ".mylogin.cnf",
-        ".s3cfg",
-        ".boto",
-    ),
-    *(".pypirc", ".vault-token", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".claude.json"),
-    *(
-        ".dockercfg",
-        ".databrickscfg",
-        ".snowsql/config",
-        ".huggingface/token",
-        ".cache/huggingface/token",
-        ".ICEauthority",
-    ),
-    *(
-        ".Xauthority",
-        ".bash_history",
-        ".zsh_history",
-        ".history",
-        ".python_history",
-        ".node_repl_history",
-        ".psql_history",
-    ),
-    *(".mysql_history", ".sqlite_history", ".local/share/fish/fish_history", ".lesshst", ".viminfo", ".wget-hsts"),
-)
-HOME_FILES_TO_READ = (
-    *(".npmrc", ".yarnrc", ".yarnrc.yml", ".config/pip/pip.conf", ".pip/pip.conf", ".m2/settings.xml"),
-    *(".gradle/gradle.properties", ".config/composer/auth.json", ".composer/auth.json", ".nuget/NuGet/NuGet.Config"),
-    *(".cargo/config.toml", ".condarc", ".curlrc", ".wgetrc", ".envrc", ".env"),
-)
-"""Settings that builds need, hidden only if a secret stands in them."""
+from tools.execution.confinement import Withheld
+from tools.execution.sandbox.blanking import blanked
+from tools.execution.sandbox.known_secrets import HOME_PLACES, MOVED
+from tools.filesystem.workspace import contains
 
 SYSTEM_FILES = (
     *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/krb5.keytab"),
@@ -108,78 +40,212 @@ SYSTEM_FOLDERS = (
     "/etc/NetworkManager/system-connections",
 )
 
-READ_BYTES = 64 * 1024
-"""How much of a settings file is looked through."""
+READ_BYTES = 256 * 1024
+"""Settings that are longer are hidden."""
+
+COPIES = 64
+"""The most copies of a command: each takes a descriptor and a mount. What comes after them is hidden."""
+
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file that changed less than so long ago may change again without that being seen in its times."""
+
+_FEW = 4
+"""So few names are looked for one by one; for more, their folder is listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Real paths of what is there and has to be hidden."""
+    """Real paths of what is there and has to be hidden.
+
+    Args:
+        folders: Folders.
+        files: Files.
+        copies: What is shown in place of files.
+        shown: What is seen as it is although it lies in a folder that is hidden.
+        withheld: What of it is known, for results.
+    """
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
+    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    shown: tuple[str, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that is not seen as it is."""
+        return (*self.folders, *self.files, *self.copies)
 
 
-def secret_places(home: str, more: Iterable[str] = ()) -> Hidden:
+def secret_places(
+    home: str,
+    more: Iterable[str] = (),
+    readable: Sequence[str] = (),
+    roots: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Hidden:
     """What has to be hidden on this machine now.
 
     Args:
         home: The home folder, an absolute path.
         more: Folders or files of the server itself.
+        readable: Paths that are shown whole although they are known.
+        roots: Real paths of the writable folders.
+        environ: Variables that tell where places have been moved to.
     """
-    at_home = _there(home, (*HOME_FOLDERS, *HOME_FILES))
-    to_read = _there(home, HOME_FILES_TO_READ)
-    named = (*at_home, *(path for path in to_read if _holds_secret(path)), *SYSTEM_FILES, *SYSTEM_FOLDERS, *more)
-    folders: set[str] = set()
-    files: set[str] = set()
-    for path in named:
+    real_home = os.path.realpath(home)
+    whole = tuple(map(os.path.realpath, readable))
+    known = [*_known(home, environ), *((path, "") for path in (*SYSTEM_FILES, *SYSTEM_FOLDERS))]
+    folders: dict[str, None] = {}
+    files: dict[str, None] = {}
+    copies: dict[str, bytes] = {}
+    withheld: dict[str, Withheld] = {}
+    for path, place in (*known, *((path, None) for path in more)):
         # What this user cannot read, no command can.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
                 continue
-            (folders if os.path.isdir(path) else files).add(os.path.realpath(path))
-    return Hidden(tuple(sorted(folders)), tuple(sorted(files)))
+            real = os.path.realpath(path)
+            if real in withheld or contains(real, real_home) or (place is not None and _is_inside(real, whole)):
+                continue
+            entry = HOME_PLACES.get(place or "")
+            state = os.stat(real)
+            # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
+            is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
+            if entry is not None and place and entry.is_settings and not is_linked and len(copies) < COPIES:
+                content, is_whole = _copy_of(real, place, state)
+                if is_whole and not any(contains(folder, real) for folder in folders):
+                    continue
+                if content is not None:
+                    copies[real] = content
+            if real not in copies:
+                (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
+            if entry is not None:
+                withheld[real] = Withheld(path, entry.programs, is_copy=real in copies)
+    covered = tuple(folders)
+    return Hidden(
+        folders=tuple(sorted(folders)),
+        files=tuple(sorted(path for path in files if _is_inside(path, roots) or not _is_inside(path, covered))),
+        copies=copies,
+        shown=tuple(path for path in whole if _is_inside(path, covered) and os.path.exists(path)),
+        withheld=tuple(withheld.values()),
+    )
 
 
-def _there(folder: str, names: tuple[str, ...]) -> Iterator[str]:
-    """The paths of names that can be there: one look at a folder tells of most that they are not."""
-    groups = _grouped(names)
-    try:
-        present: Iterable[str] = os.listdir(folder)
-    except OSError:
-        present = groups  # what cannot be listed may be reached by name all the same
-    for entry in present:
-        for first, rests in groups.get(entry.casefold(), ()):
-            path = f"{folder}/{first}"
-            below = tuple(filter(None, rests))
-            if len(below) < len(rests):
-                yield path
-            if below:
-                yield from _there(path, below)
+def _is_inside(path: str, folders: Iterable[str]) -> bool:
+    return any(contains(folder, path) for folder in folders)
+
+
+@dataclass(slots=True)
+class _Names:
+    """What is known below a folder.
+
+    Args:
+        place: The place in the table that the folder itself is, if it is one.
+        below: What is known below each name in it; the case of the key is folded, since there are file systems where it
+            makes no difference.
+        patterns: The same for names of a pattern.
+        any_pattern: All of these in one; `None` for none.
+    """
+
+    place: str | None = None
+    below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
+    patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
+    any_pattern: re.Pattern[str] | None = None
 
 
 @cache
-def _grouped(names: tuple[str, ...]) -> dict[str, list[tuple[str, list[str]]]]:
-    """Names by their first folder, whose case is folded, since there are file systems where it makes no difference."""
-    rests: dict[str, list[str]] = {}
-    for name in names:
-        first, _, rest = name.partition("/")
-        rests.setdefault(first, []).append(rest)
-    groups: dict[str, list[tuple[str, list[str]]]] = {}
-    for first, those in rests.items():
-        groups.setdefault(first.casefold(), []).append((first, those))
-    return groups
+def _names() -> _Names:
+    """The whole table."""
+    top = _Names()
+    patterns: dict[tuple[int, str], _Names] = {}
+    for place in HOME_PLACES:
+        names = top
+        for part in place.split("/"):
+            if "*" not in part:
+                names = names.below.setdefault(part.casefold(), (part, _Names()))[1]
+                continue
+            pattern = patterns.setdefault((id(names), part), _Names())
+            if all(pattern is not known for _, known in names.patterns):
+                names.patterns.append((re.compile(translate(part.casefold())), pattern))
+            names = pattern
+        names.place = place
+    _join_patterns(top)
+    return top
 
 
-def _holds_secret(path: str) -> bool:
+def _join_patterns(names: _Names) -> None:
+    if names.patterns:
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
+    for below in (*(known for _, known in names.below.values()), *(known for _, known in names.patterns)):
+        _join_patterns(below)
+
+
+@cache
+def _moved(folder: str) -> _Names:
+    """What is known at and below a folder of the home, wherever that has been moved to."""
+    names = _names()
+    for part in map(str.casefold, filter(None, folder.split("/"))):
+        matching = (known for pattern, known in names.patterns if pattern.match(part))
+        names = names.below[part][1] if part in names.below else next(matching, _Names())
+        if names.place is not None and not HOME_PLACES[names.place].is_settings:
+            break  # all that lies in it
+    exact = HOME_PLACES.get(folder)
+    return _Names(folder) if exact is not None and exact.is_settings else names
+
+
+def _known(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is there of the table, each with its place in it; folders before what lies in them."""
+    found = list(_there(home, _names()))
+    for variable, place in MOVED.items():
+        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
+            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
+                found += _there(os.path.normpath(value), _moved(place))
+    return sorted(found)
+
+
+def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
+    """The paths of names that can be there: one look at a folder tells of most that they are not."""
+    if names.place is not None:
+        yield folder, names.place
+    present: Iterable[str] = names.below  # what cannot be listed may be reached by name all the same
+    if len(names.below) > _FEW or names.patterns:
+        with suppress(OSError):
+            present = os.listdir(folder)
+    for entry in present:
+        folded = entry.casefold()
+        if (known := names.below.get(folded)) is not None:
+            yield from _there(f"{folder}/{known[0]}", known[1])
+        if names.any_pattern is None or names.any_pattern.match(folded) is None:
+            continue
+        for pattern, those in names.patterns:
+            if pattern.match(folded):
+                yield from _there(f"{folder}/{entry}", those)
+
+
+def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool]:
+    """What is shown of settings, `None` for nothing, and whether that is all of them."""
+    changed = max(state.st_mtime_ns, state.st_ctime_ns)
+    look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
     except OSError:
-        return False
+        return None, False
+
+
+@lru_cache(maxsize=256)
+def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool]:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
-        text = os.read(descriptor, READ_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return False
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None, False
+        content = b""
+        while len(content) <= READ_BYTES and (block := os.read(descriptor, READ_BYTES + 1)):
+            content += block
     finally:
         os.close(descriptor)
-    return has_secret_setting(text)
+    if len(content) > READ_BYTES:
+        return None, False
+    text = content.decode("utf-8", "replace")
+    shown = blanked(text, place)
+    return (None, False) if shown is None else (shown.encode(), shown == text)

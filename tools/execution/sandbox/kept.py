@@ -51,6 +51,12 @@ class Kept:
         """Keep the folders where they are that lead to paths with mounts of their own."""
         self._take((folder for path in paths for folder in self._way(path)), self.pinned)
 
+    def pinned_only(self) -> Iterator[str]:
+        """The pinned folders without those that are read-only, or in one that is: they cannot be renamed anyway."""
+        for path in self.pinned:
+            if path not in self.read_only and self.read_only.keys().isdisjoint(self._way(path)):
+                yield path
+
     def _take(self, paths: Iterable[str], kind: dict[str, None]) -> None:
         used = 0
         for path in filter(self.seen, dict.fromkeys(paths)):

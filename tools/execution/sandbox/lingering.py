@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from asyncio import get_running_loop
 
+from tools.contract.threads import THREADS
 from tools.execution.sandbox.placeholders import Placeholders
 from tools.permissions.steering_files import ABSENT_FOLDERS, REPOSITORY_FOLDERS
 
@@ -51,4 +52,4 @@ class Lingering:
         if placeholders in self._kept:
             self._kept.remove(placeholders)
             # Nobody waits for that.
-            get_running_loop().run_in_executor(None, placeholders.close)
+            THREADS.begin(placeholders.close)

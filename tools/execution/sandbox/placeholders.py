@@ -3,8 +3,8 @@
 A mount needs something to stand on, so a name that is absent can only be kept from a command by an empty folder. It is
 marked by its sticky bit, which means nothing on a folder that only its owner may write; whoever uses it holds a shared
 lock, and the last one removes it. A lock ends with its process, so a folder left behind by a server that was killed is
-adopted and removed by the next command in the same workspace; until then it is an empty folder that git does not see.
-A folder that somebody has put something into is never removed.
+removed by the next server that is given the same workspace, or adopted by its next command; until then it is an empty
+folder that git does not see. A folder that somebody has put something into is never removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import weakref
 from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager, suppress
 
-from tools.filesystem.changing.folder_lock import try_lock
+from tools.filesystem.changing.folder_lock import is_marked, try_lock
+from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS, REPOSITORY, REPOSITORY_FOLDERS
 
 ATTEMPTS = 200
 PAUSE_SECONDS = 0.005
@@ -26,6 +27,8 @@ PAUSE_SECONDS = 0.005
 
 _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """Why a folder cannot be made where no command can make anything either."""
+
+_AS_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 MODE = stat.S_ISVTX | 0o755
 """Anybody who could write in the folder above can see that it is empty, and its owner can put something into it."""
@@ -127,9 +130,25 @@ def is_placeholder(path: str) -> bool:
     """Whether a path is one of ours: an empty folder with the mark."""
     try:
         status = os.lstat(path)
-        return stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX) and not os.listdir(path)
+        return stat.S_ISDIR(status.st_mode) and is_marked(status.st_mode) and not os.listdir(path)
     except OSError:
         return False
+
+
+def remove_abandoned(roots: Iterable[str]) -> None:
+    """Remove the placeholders at the top of roots that nobody holds any more, since their server was killed."""
+    kept_free = (*ABSENT_FOLDERS, *ABSENT_FILES, *(os.path.join(REPOSITORY, name) for name in REPOSITORY_FOLDERS))
+    for path in (os.path.join(root, name) for root in roots for name in kept_free):
+        if not is_placeholder(path):
+            continue
+        with suppress(OSError):
+            descriptor = os.open(path, _AS_FOLDER)
+            try:
+                # Where there are no locks nobody can tell whether a command of another server needs it.
+                if try_lock(descriptor) and is_marked(os.fstat(descriptor).st_mode):
+                    _remove(path, descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _hold(path: str) -> int | None:
@@ -137,7 +156,7 @@ def _hold(path: str) -> int | None:
     if sys.platform == "win32":
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, _AS_FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return None
     # Where a file system has no locks, other servers do not wait for this one, and the folder is kept all the same.
@@ -171,9 +190,7 @@ def _remove_empty(path: str) -> None:
 @contextmanager
 def _folder_of(path: str) -> Generator[int]:
     """A descriptor of the folder that a path is in, if that is no link."""
-    descriptor = os.open(
-        os.path.dirname(path), os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-    )
+    descriptor = os.open(os.path.dirname(path), _AS_FOLDER)
     try:
         yield descriptor
     finally:

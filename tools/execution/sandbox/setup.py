@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope
 
+from tools.contract.threads import THREADS
 from tools.execution.confinement import SteeringChanges
 from tools.execution.sandbox.arguments import Descriptors, bubblewrap_options
 from tools.execution.sandbox.gate import Gate
 from tools.execution.sandbox.lingering import Lingering
-from tools.execution.sandbox.mount_table import Mount
+from tools.execution.sandbox.mount_table import Expected
 from tools.execution.sandbox.steering import is_diverted_repository
 from tools.execution.sandbox.view import Prepared
 
@@ -58,7 +60,7 @@ class Setup:
             self.numbers.options: self.gate.options,
         }
 
-    def say(self) -> tuple[tuple[Mount, ...], ...]:
+    def say(self) -> tuple[Expected, ...]:
         """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
 
         Returns:
@@ -78,10 +80,10 @@ class Setup:
         Raises:
             TimeoutError: It takes too long.
         """
-        expected: tuple[tuple[Mount, ...], ...] = ()
+        expected: tuple[Expected, ...] = ()
         # Not to be lost on the way: folders are made.
         with CancelScope(shield=True):
-            expected = await to_thread.run_sync(self.say)
+            expected = await THREADS.run(self.say)
         return await self.gate.look(expected)
 
     async def finish(self, lingering: Lingering) -> SteeringChanges:
@@ -96,7 +98,7 @@ class Setup:
             return SteeringChanges()
         changes = SteeringChanges()
         with CancelScope(shield=True):
-            changes = await to_thread.run_sync(_let_go, prepared, lingering.names)
+            changes = await THREADS.run(partial(_let_go, prepared, lingering.names))
         lingering.keep(prepared.placeholders)
         return changes
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.arguments import View, depth
 from tools.execution.sandbox.fingerprint import Fingerprint, fingerprint
-from tools.execution.sandbox.hidden import secret_places
+from tools.execution.sandbox.hidden import Hidden, secret_places
 from tools.execution.sandbox.kept import Kept, by_depth
 from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
 from tools.execution.sandbox.steering import Steering, SteeringLookout
@@ -63,11 +63,13 @@ class Site:
         home: The home folder.
         hidden: Further folders and files to hide: state and settings of the server. Not made either where absent.
         read_only: Files that stay as they are even inside a root, also where absent: settings of the server.
+        readable: Files and folders that are seen whole although they are known places of secrets.
     """
 
     home: str
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,13 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def prepare(
-    site: Site, network: NetworkAccess, lookout: SteeringLookout, roots: Sequence[str], readable: Sequence[str] = ()
+    site: Site,
+    network: NetworkAccess,
+    lookout: SteeringLookout,
+    roots: Sequence[str],
+    readable: Sequence[str] = (),
+    *,
+    secrets: tuple[Hidden, Mapping[str, int]] | None = None,
 ) -> Prepared:
     """Look at the machine and hold what has to be held.
 
@@ -126,17 +134,19 @@ def prepare(
         lookout: Looks through the roots.
         roots: Folders that the command may change.
         readable: What it has to see wherever it lies.
+        secrets: What is hidden, and the descriptors of bubblewrap that have the copies; `None` to look for it here, and
+            to show no copies.
     """
     present = writable(roots)
     steering = {root: lookout.look(root) for root in present}
     settings = [path for path in map(_real, site.read_only) if _is_inside(path, present)]
     own = [path for path in map(_real, site.hidden) if _is_inside(path, present)]
-    hidden = secret_places(site.home, site.hidden)
+    hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
     placeholders = Placeholders(_absent(steering.values(), (*settings, *own), present))
     private = _private()
-    seen = partial(_is_seen, roots=present, hidden=(*hidden.folders, *hidden.files))
+    seen = partial(_is_seen, roots=present, hidden=hidden.paths)
     kept = Kept(present, seen)
-    kept.pin_ways((*hidden.folders, *hidden.files))
+    kept.pin_ways(hidden.paths)
     kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
     steers = by_depth(path for found in steering.values() for path in found.read_only)
     kept.protect((*settings, *placeholders.paths, *steers))
@@ -145,8 +155,10 @@ def prepare(
         private=private,
         readable=_readable((*readable, site.home), private, present),
         hidden_folders=tuple(path for path in hidden.folders if path not in present),
-        hidden_files=hidden.files,
-        pinned=by_depth(kept.pinned),
+        hidden_files=(*hidden.files, *(path for path in hidden.copies if path not in copies)),
+        copies=copies,
+        shown=hidden.shown,
+        pinned=by_depth(kept.pinned_only()),
         read_only=by_depth(kept.read_only),
         absent=frozenset(placeholders.paths),
         network=network,

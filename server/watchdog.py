@@ -1,0 +1,167 @@
+"""A process beside the server that ends it where it does not end by itself.
+
+A server whose event loop is stuck, that finds no memory, or where some library never gives the interpreter back, can do
+nothing about that itself. So a small process is forked before anything else happens. It asks nothing of the server but
+a sign of life, and only when the server is to end:
+
+- Its input has ended: the server may take its time for what it was given, as long as its event loop turns.
+- It was sent SIGTERM or SIGINT (the C level of Python tells, whatever the interpreter does), or has begun to leave: it
+  has some seconds, which is far more than it needs.
+
+Then it is killed; what it has started ends by the broker. When the server ends, the watchdog ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import asyncio
+
+STUCK_SECONDS = 15.0
+"""After the end of its input, a server that gives no sign of life for so long is stuck."""
+
+LEAVE_SECONDS = 20.0
+"""So long may it take to end, once it was asked to or has begun to."""
+
+ASK_SECONDS = 1.0
+"""How often it is asked for a sign of life."""
+
+_LEAVING, _ALIVE = b"\0", b"\xff"
+"""What the server says. Other bytes are numbers of signals, from the C level of Python."""
+
+_ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
+
+
+class Watchdog:
+    """The server's side.
+
+    Args:
+        channel: The socket to it; `None` where there is none.
+    """
+
+    def __init__(self, channel: socket.socket | None = None) -> None:
+        self._channel = channel
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the event loop: give signs of life, and let it hear of signals."""
+        if self._channel is not None and sys.platform != "win32":
+            signal.set_wakeup_fd(self._channel.fileno(), warn_on_full_buffer=False)
+            loop.add_reader(self._channel, self._answer, loop, self._channel)
+
+    def close(self) -> None:
+        """There is nothing to watch after all."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def leaving(self) -> None:
+        """The server begins to leave."""
+        if self._channel is not None:
+            with suppress(OSError):
+                self._channel.send(_LEAVING)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop, channel: socket.socket) -> None:
+        try:
+            asked = channel.recv(64)
+            channel.send(_ALIVE)
+        except BlockingIOError:
+            return
+        except OSError:
+            asked = b""
+        if not asked:  # somebody has killed it
+            loop.remove_reader(channel)
+
+
+def start_watchdog(*, has_wire: bool) -> Watchdog:
+    """Fork it, before there are threads.
+
+    Args:
+        has_wire: Whether standard input is the client, so that its end is that of the server.
+    """
+    if sys.platform == "win32":
+        return Watchdog()
+    server = os.getpid()
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError:
+        return Watchdog()
+    try:
+        pid = os.fork()
+    except OSError:  # as many processes as there may be: it has to do without
+        ours.close()
+        theirs.close()
+        return Watchdog()
+    if pid == 0:
+        _watch(server, theirs, has_wire=has_wire)
+    theirs.close()
+    ours.setblocking(False)
+    return Watchdog(ours)
+
+
+def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
+    """In the child."""
+    if sys.platform == "win32":
+        raise NotImplementedError("no process is forked there")
+    try:
+        gc.disable()
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        os.chdir("/")
+        _let_go(channel.fileno(), keeps_input=has_wire)
+        if _has_to_be_killed(channel, has_wire=has_wire) and os.getppid() == server:
+            os.kill(server, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def _let_go(channel: int, *, keeps_input: bool) -> None:
+    """Hold nothing open that is the server's or its client's."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2)[keeps_input:]:
+        os.dup2(null, standard)
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) != channel:
+            with suppress(OSError):
+                os.close(int(name))
+
+
+def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
+    """Wait for the end of the server, or until it should have ended."""
+    if sys.platform == "win32":
+        raise NotImplementedError("no process is forked there")
+    waiting = select.poll()
+    waiting.register(channel, select.POLLIN)
+    if has_wire:
+        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # that its other end is closed, not what can be read
+    is_over = leaves = False
+    silent = left = 0.0
+    asked_at: float | None = None
+    while silent < STUCK_SECONDS and left < LEAVE_SECONDS:
+        for descriptor, _ in waiting.poll(ASK_SECONDS * 1000 if is_over or leaves else None):
+            if descriptor == 0:
+                waiting.unregister(0)
+                is_over = True
+                continue
+            said = channel.recv(4096)
+            if not said:
+                return False
+            silent = 0.0 if _ALIVE in said else silent
+            leaves = leaves or not _ENDING.isdisjoint(said)
+        now = monotonic()
+        if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
+            # Time in which this process was stopped does not count: the server was most likely stopped too.
+            passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
+            silent += passed if is_over else 0.0
+            left += passed if leaves else 0.0
+            with suppress(BlockingIOError):
+                channel.send(b"?", socket.MSG_DONTWAIT)
+    return True

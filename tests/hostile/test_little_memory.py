@@ -1,0 +1,274 @@
+"""Real servers that are short of memory, threads, processes or descriptors, or get stuck: they answer, and they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from tests.harness import HANDSHAKES, LAUNCHER, MODERN
+from tests.processes import children_of, is_running
+from tests.waiting import CEILING, wait_until
+
+if sys.platform != "linux":
+    pytest.skip("not run: Linux counts the address space, and tells of processes", allow_module_level=True)
+
+import resource
+
+pytestmark = pytest.mark.timeout(180)
+
+CALLS = 40
+
+HOSTILE = Path(__file__).resolve().parent
+
+NEWEST = HANDSHAKES[-1]
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def arguments_of(tool: str, root: Path, number: int) -> dict[str, Any]:
+    """What a call of a tool is given, by its number."""
+    path = str(root / f"{number}.txt")
+    return {
+        "run_shell_command": {"command": f"echo {number}"},
+        "read_file": {"file_path": path},
+        "grep_search": {"pattern": "(wor+)+d"},
+        "edit": {"file_path": path, "old_string": "word", "new_string": "other"},
+        "write_file": {"file_path": path + ".new", "content": "word\n" * 100_000},
+    }[tool]
+
+
+class Client:
+    """A client that sends what it likes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], root: Path, revision: str) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.stdin: IO[bytes] = process.stdin
+        self.stdout: IO[bytes] = process.stdout
+        self._root = root
+        self._revision = revision
+        self._next = 1
+
+    def greet(self) -> bool:
+        """Shake hands, in revisions that do; whether there was an answer."""
+        if self._revision == MODERN:
+            return True
+        client = {"protocolVersion": self._revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        try:
+            self._send({"id": 0, "method": "initialize", "params": client})
+            greeted = bool(self.stdout.readline())
+            self._send({"method": "notifications/initialized"})
+        except BrokenPipeError:
+            return False
+        return greeted
+
+    def call(self, tool: str, count: int) -> list[dict[str, Any]]:
+        """So many calls at once; their results, or errors, as far as there are any."""
+        wanted = self.ask(tool, count)
+        answers: list[dict[str, Any]] = []
+        while wanted and (line := self.stdout.readline()):
+            message = json.loads(line)
+            if message.get("id") in wanted and "method" not in message:
+                wanted.remove(message["id"])
+                answers.append(message.get("result") or message)
+        assert not wanted, "calls stay without an answer"
+        return answers
+
+    def ask(self, tool: str, count: int) -> set[int]:
+        """Make so many calls; their ids."""
+        first, self._next = self._next, self._next + count
+        meta = {"_meta": META} if self._revision == MODERN else {}
+        for identity in range(first, self._next):
+            params = {"name": tool, "arguments": arguments_of(tool, self._root, identity), **meta}
+            self._send({"id": identity, "method": "tools/call", "params": params})
+        return set(range(first, self._next))
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def end(self, how: str) -> int:
+        """End its input, or ask it to end; its exit code, when nothing is left of it."""
+        started = descendants(self.process.pid)
+        if how == "input":
+            self.stdin.close()
+        else:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(CEILING)
+        wait_until(lambda: not any(map(is_running, started)))
+        return code
+
+
+def descendants(pid: int) -> list[int]:
+    found = children_of(pid)
+    return [*found, *(deeper for child in found for deeper in descendants(child))]
+
+
+def refused(answer: Mapping[str, Any]) -> bool:
+    """Whether a call was refused, in words that say why."""
+    if not answer.get("isError"):
+        assert "content" in answer, answer
+        return False
+    text = answer["content"][0]["text"]
+    assert "[resources_exhausted]" in text or "too many files are open" in text.lower(), text
+    return True
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    for number in range(1, CALLS + 1):
+        (folder / f"{number}.txt").write_text("word\n")
+    return folder
+
+
+@pytest.fixture
+def open_root() -> Generator[Path]:
+    """One that a user without rights can reach."""
+    with tempfile.TemporaryDirectory() as above:
+        folder = Path(above, "workspace")
+        folder.mkdir()
+        for number in range(1, CALLS + 1):
+            (folder / f"{number}.txt").write_text("word\n")
+        Path(above).chmod(0o755)
+        yield folder
+
+
+@contextmanager
+def serving(
+    root: Path,
+    revision: str,
+    limits: Mapping[int, int],
+    command: tuple[str, ...] = ("-P", str(LAUNCHER), "serve"),
+) -> Generator[Client]:
+    arguments = [sys.executable, *command, "--workspace", str(root), "--approval-mode", "yolo"]
+    with (
+        (root.parent / "log").open("wb") as log,
+        subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            bufsize=0,
+            preexec_fn=partial(limit, limits),  # noqa: PLW1509 - nothing runs beside this
+            env={**os.environ, "HOME": str(root.parent)},
+        ) as process,
+    ):
+        try:
+            yield Client(process, root, revision)
+        finally:
+            process.kill()
+
+
+def limit(limits: Mapping[int, int]) -> None:
+    for what, most in limits.items():
+        resource.setrlimit(what, (most, most))
+
+
+@pytest.mark.requirement("scarcity.memory")
+@pytest.mark.parametrize(
+    ("megabytes", "tool", "revision", "end"),
+    [
+        (256, "read_file", MODERN, "input"),
+        (384, "edit", NEWEST, "signal"),
+        (512, "run_shell_command", MODERN, "signal"),
+        (512, "grep_search", NEWEST, "input"),
+        (640, "write_file", MODERN, "signal"),
+        (768, "run_shell_command", NEWEST, "input"),
+        (1024, "run_shell_command", NEWEST, "signal"),
+    ],
+)
+def test_with_little_address_space_forty_first_calls_at_once_succeed_and_the_server_ends(
+    root: Path, megabytes: int, tool: str, revision: str, end: str
+) -> None:
+    with serving(root, revision, {resource.RLIMIT_AS: megabytes << 20}) as client:
+        assert client.greet()
+        assert not any(map(refused, client.call(tool, CALLS)))
+        assert not refused(client.call("run_shell_command", 1)[0])
+        assert client.end(end) == 0
+
+
+@pytest.mark.requirement("scarcity.memory")
+@pytest.mark.parametrize("end", ["input", "signal"])
+def test_a_server_whose_memory_runs_out_while_it_serves_still_ends(root: Path, end: str) -> None:
+    with serving(root, MODERN, {}) as client:
+        assert not any(map(refused, client.call("run_shell_command", 2)))
+        resource.prlimit(client.process.pid, resource.RLIMIT_AS, (1, 1))
+        with suppress(BrokenPipeError):  # it may have ended by itself
+            client.ask("run_shell_command", CALLS)
+        client.end(end)
+
+
+@pytest.mark.requirement("scarcity.refused")
+@pytest.mark.parametrize(("descriptors", "tool"), [(32, "grep_search"), (40, "edit"), (64, "grep_search")])
+def test_without_descriptors_calls_are_refused_clearly_and_the_next_one_works(
+    root: Path, descriptors: int, tool: str
+) -> None:
+    with serving(root, NEWEST, {resource.RLIMIT_NOFILE: descriptors}) as client:
+        assert client.greet()
+        for answer in client.call(tool, CALLS):
+            refused(answer)
+        assert not refused(client.call("run_shell_command" if descriptors > 40 else "write_file", 1)[0])
+        assert client.end("input") == 0
+
+
+@pytest.mark.requirement("scarcity.threads")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, who may become a user without rights")
+@pytest.mark.parametrize("processes", [1, 3, 4])
+def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_there_are(
+    open_root: Path, processes: int
+) -> None:
+    command = (str(HOSTILE / "unprivileged_server.py"), "022", "serve")
+    with serving(open_root, NEWEST, {resource.RLIMIT_NPROC: processes}, command) as client:
+        if client.greet():
+            assert not any(map(refused, client.call("read_file", CALLS)))
+            client.end("signal")
+        else:
+            client.process.wait(CEILING)
+            log = (open_root.parent / "log").read_text()
+            assert log.startswith("coretools-mcp: no more processes or threads can be started; raise the limits")
+            assert log.count("\n") == 1
+
+
+@pytest.mark.requirement("stdio.watchdog")
+@pytest.mark.parametrize("end", ["input", "signal"])
+@pytest.mark.parametrize("stuck", [signal.SIGUSR1, signal.SIGUSR2], ids=["in a lock", "in a library"])
+def test_a_server_that_is_stuck_for_ever_ends_with_all_that_it_has_started(
+    root: Path, stuck: signal.Signals, end: str
+) -> None:
+    with serving(root, NEWEST, {}, ("-P", str(HOSTILE / "stuck_server.py"))) as client:
+        assert client.greet()
+        client.call("run_shell_command", 1)
+        client.process.send_signal(stuck)
+        if stuck is signal.SIGUSR1:
+            # Another one is read by nobody; until then it may not have got stuck.
+            wait_until(lambda: "futex" in Path(f"/proc/{client.process.pid}/wchan").read_text())
+        assert client.end(end) == -signal.SIGKILL
+
+
+@pytest.mark.requirement("stdio.watchdog")
+def test_a_server_that_is_killed_leaves_no_watchdog(root: Path) -> None:
+    with serving(root, NEWEST, {}) as client:
+        assert client.greet()
+        started = descendants(client.process.pid)
+        assert started
+        client.process.kill()
+        client.process.wait(CEILING)
+        assert client.stdout.read() == b""
+        wait_until(lambda: not any(map(is_running, started)))

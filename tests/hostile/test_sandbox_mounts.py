@@ -1,0 +1,329 @@
+"""Real commands in the real sandbox where file systems are mounted: as the workspace, above it, in it, on each other.
+
+Everything is mounted in a namespace of its own, which ends with the processes in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.harness import HANDSHAKE, server_arguments
+from tests.hostile.watched_server import facts_of, text_of
+from tools.contract.errors import ToolError
+from tools.execution.confinement import NetworkAccess
+from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.execution.sandbox.view import Site
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform != "linux":
+    pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
+
+NAMESPACE = ("unshare", "--mount")
+PROGRAM = Path(__file__).with_name("sandboxed.py")
+
+WORKSPACES = {
+    "a folder": "true",
+    "tmpfs": "mount -t tmpfs none ws",
+    "ramfs": "mount -t ramfs none ws",
+    # Where there are no loop devices, another file system takes its place.
+    "ext4": "truncate -s 8M image; mkfs.ext4 -q image; mount -o loop image ws || mount -t ramfs none ws",
+    "overlay": "mount -t tmpfs none o; mkdir o/a o/b o/c; "
+    "mount -t overlay -o lowerdir=o/a,upperdir=o/b,workdir=o/c o ws",
+    "a bind of a file system's root": "mount -t tmpfs none o; mount --bind o ws",
+    "a bind of a folder": "mount -t tmpfs none o; mkdir o/a; mount --bind o/a ws",
+    "a bind of itself": "mount --bind ws ws",
+    "a file system on another": "mount -t tmpfs none ws; mount -t ramfs none ws",
+    "the same bound on itself twice": "mount -t tmpfs none ws; mount --bind ws ws; mount --bind ws ws",
+    "a folder on a file system": "mount -t tmpfs none ws; mount --bind o ws",
+    "a folder above an older mount": "mount -t tmpfs none ws; mount --bind o .; cd .; mkdir -p ../base/ws",
+    "a folder of a file system": "mount -t tmpfs none .; cd ../base; mkdir ws home o",
+    "a file system in one above it": "mount -t tmpfs none .; cd ../base; mkdir ws home o; mount -t tmpfs none ws",
+    "shared": "mount --make-rshared /; mount -t tmpfs none ws",
+    "shared and bound twice": "mount --make-rshared /; mount -t tmpfs none ws; mount --bind ws o; mkdir o/v; "
+    "mount -t tmpfs none o/v",
+    "a slave": "mount -t tmpfs none ws; mount --make-shared ws; mount --make-slave ws",
+    "not to be bound": "mount -t tmpfs none ws; mount --make-unbindable ws",
+    "a link to a file system": "mount -t tmpfs none o; rmdir ws; ln -s o ws",
+    "in a home that is mounted": "mount -t tmpfs none home; mkdir home/ws; rmdir ws; ln -s home/ws ws",
+    "in a /tmp that is mounted": "mount --rbind . /mnt; mount -t tmpfs none /tmp; "
+    "mkdir -p $PWD; mount --rbind /mnt $PWD",
+    "with mounts below": "mkdir -p ws/node_modules ws/tmp; "
+    "mount -t tmpfs none ws/node_modules; mount -t tmpfs none ws/tmp",
+    "with mounts below in another order": "mount -t tmpfs none ws; mkdir -p ws/sub/.git/a ws/sub/.git/b; "
+    "touch ws/sub/.git/config; mount -t tmpfs none ws/sub/.git/a; mount -t tmpfs none ws/sub/.git/b; "
+    "mkdir ws/sub/.git/a/c; mount -t tmpfs none ws/sub/.git/a/c",
+    "with covered mounts below": "mkdir -p ws/a/b/.vscode; mount -t tmpfs none ws/a/b/.vscode; "
+    "mount -t tmpfs none ws/a; "
+    "mkdir -p ws/a/b/.vscode",
+    "with what is mounted not to be bound": "mkdir ws/v; mount -t tmpfs none ws/v; mount --make-unbindable ws/v",
+    "with an empty volume for a name that steers": "mkdir ws/.vscode; mount -t tmpfs -o mode=1777 none ws/.vscode",
+}
+"""How `ws` in the folder `base` becomes what it is called here; `o` and `home` are empty folders beside it."""
+
+KEPT = {
+    "a repository's own folder": "mkdir ws/.git; mount -t tmpfs none ws/.git; touch ws/.git/HEAD ws/.git/config",
+    "hooks": "mkdir -p ws/.git/hooks; touch ws/.git/HEAD; mount -t tmpfs none ws/.git/hooks; touch ws/.git/config",
+    "hooks in a repository": "mkdir -p ws/.git; mount -t tmpfs none ws/.git; mkdir ws/.git/hooks; touch ws/.git/HEAD "
+    "ws/.git/config; mount -t tmpfs none ws/.git/hooks; mount -t tmpfs none ws/.git/hooks",
+    "settings of an editor": "mkdir ws/.vscode; mount -t tmpfs -o mode=0755 none ws/.vscode; "
+    "touch ws/.vscode/tasks.json",
+    "a file of an agent": "touch o/file ws/.mcp.json; mount --bind o/file ws/.mcp.json",
+    "what lies in a volume": "mkdir ws/v; mount -t tmpfs none ws/v; "
+    "mkdir -p ws/v/.git ws/v/.vscode; touch ws/v/.git/config",
+    "volumes in volumes": "for f in ws/v ws/v/v ws/v/.claude ws/v/v/.git; do mkdir $f; mount -t tmpfs none $f; done; "
+    "touch ws/v/v/.git/config",
+}
+"""What steers other programs, where it is mounted."""
+
+STEER = (
+    "for place in . v v/v; do for name in .git/config .git/hooks .vscode .claude .mcp.json; do "
+    "to=$place/$name; [ ! -d $to ] || to=$to/x; [ ! -e $place/$name ] || ( echo evil > $to ) 2>/dev/null; done; done; "
+    "mv v w 2>/dev/null; mv .git g 2>/dev/null; mv .vscode g 2>/dev/null; "
+    "rm -rf .vscode v/.vscode v/.claude 2>/dev/null; true"
+)
+"""Tries to change that, or to put something else in its place."""
+
+LISTING = "find . -mindepth 1; find . -type f -size +0 -printf 'not empty: %p\\n'"
+
+NAMES = (
+    "a b",
+    "a\tb",
+    "a\nb",
+    "a\rb",
+    "a\\b",
+    "a\\040b",
+    "a\\134040",
+    "\\",
+    " ",
+    "a#b",
+    "a,b",
+    "é",
+    "\u2028",
+    "\udcff",
+)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A folder to mount things in: `ws`, `home` and `o` are empty folders there."""
+
+    folder: Path
+
+    def run(
+        self,
+        mounts: str,
+        command: str,
+        *others: str,
+        meanwhile: str = "true",
+        keeps_rights: bool = True,
+        ws: str = "ws",
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Mount something and run a command in the sandbox.
+
+        Args:
+            mounts: What is done in the folder before, as a shell script; `$1` is the workspace.
+            command: The command, in the workspace.
+            others: Further roots.
+            meanwhile: What happens between the look at the workspace and the mounts.
+            keeps_rights: Whether the sandbox is made by root.
+            ws: The workspace.
+
+        Returns:
+            How it ended, and what is in the workspace afterwards.
+        """
+        environment = {**os.environ, "MEANWHILE": f"cd '{self.folder}'; {meanwhile}"}
+        if keeps_rights:
+            environment["KEEP_RIGHTS"] = "1"
+        script = (
+            f"{mounts}\ncd '{self.folder}'; cd -P -- \"$1\"; shift; "
+            f'"${{@:1:2}}" "$PWD" \'{self.folder}/home\' none "${{@:3}}"; {LISTING}'
+        )
+        roots = [str(self.folder / other) for other in others]
+        done = subprocess.run(
+            [*NAMESPACE, "bash", "-ec", script, "sh", ws, sys.executable, str(PROGRAM), command, *roots],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
+        ended, _, left = done.stdout.decode("utf-8", "replace").partition("\n")
+        return json.loads(ended), left.splitlines()
+
+
+@cache
+def what_is_missing() -> str | None:
+    """Why nothing can be tried here."""
+    if os.geteuid() != 0:
+        return "only root can mount every kind of file system"
+    if subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
+        return "nothing can be mounted here"
+    confinement = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site("/root"))
+    return "bubblewrap does not run here" if anyio.run(confinement.status, ("/nowhere",)).failure is not None else None
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Base]:
+    """A folder for mounts that a user without rights can reach."""
+    if (missing := what_is_missing()) is not None:
+        pytest.skip(f"not run: {missing}")
+    folder = tmp_path.resolve() / "base"
+    for name in ("ws", "home", "o"):
+        (folder / name).mkdir(parents=True)
+        (folder / name).chmod(0o777)
+    for parent in folder.parents:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    yield Base(folder)
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("layout", WORKSPACES)
+def test_a_command_runs_whatever_is_mounted_as_its_workspace(base: Base, layout: str) -> None:
+    outside = base.folder.parent / "outside"
+    attempts = f"for file in .vscode/x .claude/y {outside}; do ( echo x > $file ) 2>/dev/null; done"
+    ended, left = base.run(WORKSPACES[layout], f"{attempts}; echo mine > made && cat made")
+    assert ended.pop("changes", {}).get("changed") == [], ended
+    assert ended == {"code": 0, "output": "mine\n"}
+    assert "./made" in left
+    assert not {"./.vscode/x", "./.claude", "./.mcp.json"} & set(left)
+    assert not outside.exists()
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("layout", ["tmpfs", "a file system on another", "with mounts below in another order"])
+def test_a_command_of_a_user_without_rights_runs_there_too(base: Base, layout: str) -> None:
+    ended, left = base.run(f"{WORKSPACES[layout]}; chmod 1777 ws", "echo mine > made && cat made", keeps_rights=False)
+    assert (ended.get("code"), ended.get("output")) == (0, "mine\n"), ended
+    assert "./made" in left
+
+
+@pytest.mark.requirement("sandbox.mounts")
+def test_a_read_only_file_system_is_a_workspace_in_which_nothing_changes(base: Base) -> None:
+    mounts = "mount -t tmpfs none ws; echo there > ws/file; mkdir -m 1755 ws/.vscode; mount -o remount,ro ws"
+    ended, left = base.run(mounts, "cat file; echo x > made")
+    assert ended["code"] == 1
+    assert ended["output"].startswith("there\n")
+    assert "Read-only file system" in ended["output"]
+    assert sorted(left) == ["./.vscode", "./file", "not empty: ./file"]
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("outer", ["true", "mount -t tmpfs none ws"])
+@pytest.mark.parametrize("inner", ["true", "mount -t tmpfs none ws/in", "mount --bind o ws/in"])
+@pytest.mark.parametrize("roots", [("ws", "ws/in"), ("ws/in", "ws")])
+def test_roots_that_are_mounted_in_each_other_are_all_writable(
+    base: Base, outer: str, inner: str, roots: tuple[str, str]
+) -> None:
+    command = f"echo 1 > {base.folder}/ws/x && echo 2 > {base.folder}/ws/in/x && cat {base.folder}/ws/x ../*/x ./x"
+    ended, _ = base.run(f"{outer}; mkdir ws/in; {inner}", command, roots[1], ws=roots[0])
+    assert ended.get("code") == 0, ended
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("layout", KEPT)
+def test_what_steers_stays_as_it_is_where_it_is_mounted(base: Base, layout: str) -> None:
+    before = base.folder / "o" / "before"
+    ended, left = base.run(f"{KEPT[layout]}; ( cd ws; {LISTING} ) > {before}", STEER)
+    assert ended.get("code") == 0, ended
+    assert sorted(left) == sorted(before.read_text().splitlines())
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mount_may_have_any_name(base: Base, name: str) -> None:
+    mounts = (
+        'mkdir -- "$1"; mount -t tmpfs none "./$1"; mkdir -p "./$1/v $1/.git"; mount -t tmpfs none "./$1/v $1"; '
+        'mkdir "./$1/v $1/.git"; mount -t tmpfs none "./$1/v $1/.git"; touch "./$1/v $1/.git/config"'
+    )
+    ended, left = base.run(mounts, "echo mine > made && cat made; mv v* w 2>/dev/null || echo kept", ws=name)
+    assert (ended.get("code"), ended.get("output")) == (0, "mine\nkept\n"), ended
+    assert "./made" in left
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize(
+    "layout", ["true", "mount -t tmpfs none home", "mkdir home/.ssh; mount -t tmpfs none home/.ssh"]
+)
+def test_secrets_in_a_home_stay_hidden_whatever_of_it_is_mounted(base: Base, layout: str) -> None:
+    mounts = (
+        f"{layout}; mkdir -p home/.ssh home/.aws; echo secret | tee home/.ssh/key home/.aws/credentials home/.netrc"
+    )
+    ended, _ = base.run(f"{{ {mounts}; }} >/dev/null", "cat ~/.ssh/* ~/.aws/* ~/.netrc 2>/dev/null; true")
+    assert (ended.get("code"), ended.get("output")) == (0, ""), ended
+
+
+MEANWHILE = {
+    "a folder above a mount gave way to a link": (
+        "mkdir -p ws/a/v/.vscode ws/b/v/.vscode; mount -t tmpfs none ws/a/v; mkdir ws/a/v/.vscode",
+        "mv ws/a ws/moved; ln -s b ws/a",
+    ),
+    "a folder above a mount gave way to another": (
+        "mkdir -p ws/a/v ws/b/v/.vscode; mount -t tmpfs none ws/a/v; mkdir ws/a/v/.vscode",
+        "mv ws/a ws/moved; mv ws/b ws/a",
+    ),
+    "a folder in a mount gave way to a link": (
+        "mount -t tmpfs none ws; mkdir -p ws/a/.vscode ws/b/.vscode",
+        "mv ws/a ws/moved; ln -s b ws/a",
+    ),
+}
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("change", MEANWHILE)
+def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, change: str) -> None:
+    mounts, meanwhile = MEANWHILE[change]
+    ended, left = base.run(mounts, "echo x > ran", meanwhile=meanwhile)
+    assert "workspace changed" in ended.get("refused", ""), ended
+    assert "./ran" not in left
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
+async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess.NONE, Site("/root"))
+    with pytest.raises(ToolError, match=f"'{root}' holds the system itself"):
+        await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root])
+
+
+@pytest.mark.requirement("sandbox.mounts")
+@pytest.mark.parametrize("layout", ["tmpfs", "ext4", "overlay", "with mounts below"])
+async def test_a_whole_server_works_in_a_workspace_that_is_mounted(base: Base, layout: str) -> None:
+    root = base.folder / "ws"
+    script = f'cd "$1"; shift; {WORKSPACES[layout]}; exec "$@"'
+    server = [sys.executable, *server_arguments(root, None, "--approval-mode", "yolo")]
+    parameters = StdioServerParameters(
+        command=NAMESPACE[0], args=[*NAMESPACE[1:], "bash", "-ec", script, "sh", str(base.folder), *server]
+    )
+    async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
+
+        async def call(tool: str, **arguments: str) -> types.CallToolResult:
+            result = await client.call_tool(tool, arguments)
+            assert not result.is_error, text_of(result)
+            return result
+
+        await call("write_file", file_path="sub/file.txt", content="one\n")
+        await call("edit", file_path="sub/file.txt", old_string="one", new_string="two")
+        ran = await call("run_shell_command", command="cat sub/file.txt; mkdir -p tmp; echo three > tmp/new")
+        assert facts_of(ran)["sandbox"] == "bwrap"
+        assert "two" in text_of(ran)
+        assert "three" in text_of(await call("read_file", file_path="tmp/new"))
+        assert "sub/file.txt" in text_of(await call("grep_search", pattern="two"))

@@ -1,0 +1,467 @@
+"""Secrets in a home folder: no command in the sandbox reads one, and programs still find their settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import string
+import sys
+import tomllib
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.harness import HANDSHAKE, server_arguments, speaking
+from tests.hostile.sandboxed import Ran, run
+from tests.hostile.secret_files import MIXED, PURE, odd_forms
+from tools.execution.confinement import NetworkAccess
+from tools.execution.environment import command_environment
+from tools.execution.sandbox.blanking import blanked
+from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.execution.sandbox.hidden import COPIES, READ_BYTES, secret_places
+from tools.execution.sandbox.view import Site
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform != "linux":
+    pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
+
+SECRET = "hush-"
+"""What every secret of these tests begins with: a word like others."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "home"
+    folder.mkdir()
+    return folder
+
+
+def put(home: Path, name: str, content: str | bytes) -> Path:
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def put_all(home: Path) -> dict[Path, bytes]:
+    """A home with everything in it, and what each file holds."""
+    for number, name in enumerate(PURE):
+        put(home, name, f"{SECRET}{number}-word\n")
+    for name, content in MIXED.items():
+        put(home, name, with_secrets(name, content))
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def with_secrets(name: str, content: str) -> str:
+    return content.replace("CANARY", f"{SECRET}{name.strip('.').replace('/', '-').lower()}-word")
+
+
+@asynccontextmanager
+async def sandbox(
+    home: Path, readable: Sequence[str] = (), network: NetworkAccess = NetworkAccess.NONE
+) -> AsyncGenerator[BubblewrapConfinement]:
+    site = Site(home=str(home), readable=tuple(readable))
+    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, linger_seconds=0)
+    try:
+        if (await made.status([])).failure is not None:
+            pytest.skip("not run: bubblewrap does not run here")
+        yield made
+    finally:
+        made.close()
+
+
+async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> Ran:
+    async with sandbox(home, readable) as confinement:
+        return await run(confinement, command, [str(root) for root in roots], environment_of(home))
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "npm_", "NPM_"))}
+    return command_environment({"HOME": str(home)}, environment)
+
+
+EVERYTHING = 'cd; grep -rs --binary-files=text "" . ; find -L . -type f -exec cat {} + 2>&1'
+"""Reads all that can be read of a home, each line with the name of its file."""
+
+
+@pytest.mark.requirement("sandbox.secrets")
+async def test_no_known_place_of_a_secret_can_be_read_and_nothing_of_it_is_changed(root: Path, home: Path) -> None:
+    before = put_all(home)
+    result = await ran(home, EVERYTHING, root)
+    assert {line for line in result.output.splitlines() if SECRET in line} == set()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+async def test_what_is_no_secret_in_settings_is_still_read(root: Path, home: Path) -> None:
+    put_all(home)
+    result = await ran(home, f"cd; tail -vn +1 {' '.join(MIXED)}", root)
+    for name, content in MIXED.items():
+        for kept in re.findall(r"[^\s\"'=/:@]*STAYS[^\s\"'<>}?]*", content):
+            assert kept in result.output, name
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize("name", [name for name in MIXED if name != ".aws/config"])
+async def test_settings_without_a_secret_are_the_file_itself(home: Path, name: str) -> None:
+    clean = (
+        re.sub(r".*CANARY.*|.*: \|\n", "", MIXED[name])
+        if "<" not in MIXED[name]
+        else "<settings><url>STAYS</url></settings>"
+    )
+    clean = "{}" if name.endswith(".json") else clean
+    path = put(home, name, "# a comment\n" + clean if clean[:1] not in "<{" else clean)
+    assert str(path) not in secret_places(str(home), environ={}).copies
+
+
+TOOLS: Mapping[str, tuple[str, str]] = {
+    "git config --get-all user.name; git config -l >/dev/null && echo whole": ("git", "STAYS\nBob STAYS\nwhole"),
+    "npm config get registry": ("npm", "https://registry.example/STAYS"),
+    "npm config list && echo whole": ("npm", "whole"),
+    "python3 -m pip config get global.timeout": ("pip", "60"),
+    "curl -V >/dev/null && curl --noproxy '*' -s http://127.0.0.1:1/ ; echo $?": ("curl", "7"),
+}
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize("command", TOOLS)
+async def test_real_programs_read_the_copies(root: Path, home: Path, command: str) -> None:
+    program, expected = TOOLS[command]
+    if shutil.which(program) is None:
+        pytest.skip(f"not run: there is no {program} here")
+    put_all(home)
+    result = await ran(home, command, root)
+    assert expected in result.output, result.output
+    assert SECRET not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets_readable")
+@pytest.mark.parametrize(
+    ("readable", "name"),
+    [
+        (".npmrc", ".npmrc"),
+        (".netrc", ".netrc"),
+        (".ssh/config", ".ssh/config"),
+        (".kaggle", ".kaggle/kaggle.json"),
+        (".config", ".config/gh/hosts.yml"),
+        (".aws/config", ".aws/config"),
+    ],
+)
+async def test_what_the_operator_names_is_seen_whole_and_nothing_beside_it(
+    root: Path, home: Path, readable: str, name: str
+) -> None:
+    before = put_all(home)
+    async with sandbox(home, [str(home / readable)]) as confinement:
+        whole = await run(confinement, f"cat ~/{name}", [str(root)], environment_of(home))
+        rest = await run(confinement, EVERYTHING, [str(root)], environment_of(home))
+    assert whole.output.encode() == before[home / name]
+    shown = {line.partition(":")[0] for line in rest.output.splitlines() if SECRET in line and line.startswith("./")}
+    assert shown
+    assert all(f"{path[2:]}/".startswith(f"{readable}/") for path in shown)
+
+
+UNCLEAR: Mapping[str, bytes] = {
+    "binary": b"_authToken=hush-word\n\0\1\2",
+    "not text": b"_authToken=hush-word\xff\xfe\n",
+    "too long": b"registry=x\n" * (READ_BYTES // 11 + 1) + b"_authToken=hush-word\n",
+    "a text of several lines": b'token = """\nhush-word\n"""\n',
+    "a list of several lines": b'tokens = [\n "hush-word"\n]\n',
+    "an open quote": b'token = "one\nhush-word"\n',
+    "half of JSON": b'{"token": "hush-word"',
+    "JSON with a key twice": b'{"token": "hush-word", "token": ""}',
+    "XML with entities": b'<!DOCTYPE x [<!ENTITY e "hush-word">]><settings>&e;</settings>',
+    "a private key": b"[x]\ny = -----BEGIN RSA PRIVATE KEY-----\nhush-word\n-----END RSA PRIVATE KEY-----\n",
+}
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize("kind", UNCLEAR)
+async def test_settings_that_are_not_understood_are_not_shown_at_all(root: Path, home: Path, kind: str) -> None:
+    put(home, ".npmrc", UNCLEAR[kind])
+    result = await ran(home, "grep -c . ~/.npmrc; cat ~/.npmrc", root)
+    assert "hush" not in result.output
+    assert result.code != 0
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+async def test_a_pipe_and_a_folder_in_place_of_settings_hold_nothing_up(root: Path, home: Path) -> None:
+    os.mkfifo(home / ".npmrc")
+    put(home, ".gitconfig/x", "hush-word")
+    assert "hush" not in (await ran(home, "cat ~/.npmrc ~/.gitconfig/*; true", root)).output
+
+
+@pytest.mark.requirement("sandbox.secrets_links")
+async def test_a_link_leads_to_the_same_copy_wherever_it_points(root: Path, home: Path, tmp_path: Path) -> None:
+    dotfiles = tmp_path.resolve() / "dotfiles"
+    target = put(dotfiles, "npmrc", with_secrets(".npmrc", MIXED[".npmrc"]))
+    (home / ".npmrc").symlink_to(target)
+    stored = put(dotfiles, "ssh/id", "hush-word")
+    (home / ".ssh").symlink_to(stored.parent)
+    result = await ran(home, f"cat ~/.npmrc {target}; cat ~/.ssh/* {stored}", root)
+    assert result.output.count("registry.example/STAYS") == 2
+    assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets_workspace")
+async def test_files_of_a_workspace_are_themselves_or_refused_and_never_a_copy(home: Path) -> None:
+    root = home / "project"
+    own = put(root, ".npmrc", "//own.example/:_authToken=hush-of-the-project\n")
+    linked = put(root, "dot/npmrc", "//home.example/:_authToken=hush-of-the-home\n")
+    (home / ".npmrc").symlink_to(linked)
+    result = await ran(home, "cat .npmrc; cat dot/npmrc ~/.npmrc; echo more >> .npmrc", root)
+    assert "hush-of-the-project" in result.output
+    assert "hush-of-the-home" not in result.output
+    assert "home.example" not in result.output
+    assert own.read_text().endswith("more\n")
+
+
+@pytest.mark.requirement("sandbox.secrets_workspace")
+async def test_a_home_that_is_the_workspace_shows_copies_and_keeps_its_files(home: Path) -> None:
+    before = put_all(home)
+    result = await ran(home, f"{EVERYTHING}; echo x >> ~/.npmrc; mv ~/.netrc ~/n; cat ~/n; echo mine > ~/note", home)
+    assert SECRET not in result.output
+    assert "https://registry.example/STAYS" in result.output
+    assert {path: path.read_bytes() for path in before} == before
+    assert (home / "note").read_text() == "mine\n"
+
+
+@pytest.mark.requirement("sandbox.secrets_moved")
+@pytest.mark.parametrize(
+    "moved",
+    [
+        ("XDG_CONFIG_HOME", "conf", "conf/gh/hosts.yml"),
+        ("XDG_DATA_HOME", "data", "data/keyrings/login.keyring"),
+        ("XDG_CACHE_HOME", "cache", "cache/huggingface/token"),
+        ("XDG_STATE_HOME", "state", "state/bash/history"),
+        ("GNUPGHOME", "gpg", "gpg/secring.gpg"),
+        ("CARGO_HOME", "cargo", "cargo/credentials.toml"),
+        ("KUBECONFIG", "a.yaml:b.yaml", "b.yaml"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "keys/aws", "keys/aws"),
+        ("NETRC", "net", "net"),
+        ("HISTFILE", "hist", "hist"),
+        ("CODEX_HOME", "codex", "codex/auth.json"),
+        ("NPM_CONFIG_USERCONFIG", "npm-settings", "npm-settings"),
+        ("GIT_CONFIG_GLOBAL", "git-settings", "git-settings"),
+    ],
+)
+async def test_places_that_variables_of_the_server_move_are_known(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch, moved: tuple[str, str, str]
+) -> None:
+    variable, place, name = moved
+    put(home, name, "[x]\n//r.example/:_authToken = hush-word\n")
+    monkeypatch.setenv(variable, ":".join(str(home / each) for each in place.split(":")))
+    result = await ran(home, f"cat ~/{name}; grep -rs hush ~; true", root)
+    assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets_moved")
+async def test_a_variable_that_names_the_home_or_what_holds_it_hides_neither(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(home, "notes", "plain\n")
+    for variable, value in (("GNUPGHOME", home), ("KAGGLE_CONFIG_DIR", home.parent), ("DOCKER_CONFIG", "relative")):
+        monkeypatch.setenv(variable, str(value))
+    assert (await ran(home, "cat ~/notes", root)).output == "plain\n"
+
+
+@pytest.mark.requirement("sandbox.secrets_costs")
+async def test_a_home_without_secrets_costs_no_mount_and_many_settings_are_bounded(root: Path, home: Path) -> None:
+    for name in (".npmrc", ".gitconfig", ".bashrc", ".config/pip/pip.conf"):
+        put(home, name, "[x]\na = b\n")
+    places = secret_places(str(home), environ={})
+    assert not {path for path in places.paths if path.startswith(str(home))}
+    for number in range(COPIES + 5):
+        put(home, f".gitconfig-{number}", "[x]\n\ttoken = hush-word\n")
+    places = secret_places(str(home), environ={})
+    assert len(places.copies) == COPIES
+    result = await ran(home, "cd; cat .gitconfig-*", root)
+    assert "hush" not in result.output
+    assert result.output.count("token") == COPIES
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+async def test_a_file_that_changes_at_once_and_keeps_its_length_is_looked_at_again(home: Path) -> None:
+    path = put(home, ".npmrc", "registr=hush-word\n")
+    assert str(path) not in secret_places(str(home), environ={}).copies
+    path.write_text("_auth =hush-word\n\n"[:18])
+    assert secret_places(str(home), environ={}).copies == {str(path): b"_auth =\n\n"}
+
+
+NAMES = (
+    *("password", "passwd", "pwd", "token", "api_key", "apikey", "secret", "client_secret", "accessKey", "privateKey"),
+    *("access_token", "refresh-token", "auth", "_authToken", "passphrase", "credentials", "smtppass", "db.password"),
+    *("MY_API_KEY", "GITHUB_TOKEN", "DB_PASS", "x-auth-token", "sessionId", "otp", "jwt", "cookie", "Authorization"),
+)
+FORMS = {
+    ".npmrc": ("{name}={value}", "//h/:{name} = {value}", "; {name}={value}"),
+    ".gitconfig": (
+        *("[s]", "\t{name} = {value}", '[s "t"]', '{name}="{value}"', "# {name} = {value}", '[u "https://{value}@h/"]'),
+        '\tb = "!f() {{ echo {name}={value}; }}; f"',
+    ),
+    ".yarnrc.yml": (
+        *("{name}: {value}", "a:", "  - {name}: '{value}'", "    b: c", "d: {{ {name}: {value}, d: e }}"),
+        *("{name}: >-", "  {value}", "  {value}", "{name}:", "- {value}"),
+    ),
+    ".cargo/config.toml": (
+        *("[a]", '"{name}" = "{value}"', "# {name} = {value}", 'x = {{ "{name}" = "{value}" }}'),
+        *(
+            "[b]",
+            "\"{name}\" = ['{value}', 3]",
+            '[["{name}"]]',
+            'y = "{value}"',
+            '[c."{name}"]',
+            "y = '''",
+            "{value}'''",
+        ),
+    ),
+    ".m2/settings.xml": (
+        *(
+            "<a><{name}>{value}</{name}>",
+            '<b {name}="{value}"/>',
+            "<!-- {name}={value} -->",
+            "<{name}><c>{value}</c></{name}>",
+        ),
+        "<p><name>{name}</name><value>{value}</value></p></a>",
+    ),
+    ".composer/config.json": (
+        *(
+            '{{"{name}": "{value}", "a": {{"{name}": ["{value}"]}},',
+            '"l": [{{"name": "{name}", "value": "{value}"}}]}}',
+        ),
+    ),
+    ".gradle/gradle.properties": ("{name}={value}", "{name} : {value}", "x.{name}={value}", "  {value}"),
+    ".bashrc": ("export {name}={value}", "{name}='{value}'", '  export {name}="{value}"; echo'),
+    ".yarnrc": ('"{name}" "{value}"', "{name} {value}"),
+}
+"""Lines with secrets, by the place whose format they have."""
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize("place", FORMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str, name: str) -> None:
+    chosen = random.Random(f"{place} {name}")  # noqa: S311 - a word that is the same every time
+    value = "".join(chosen.choices(string.ascii_lowercase, k=9))
+    shown = blanked("\n".join(FORMS[place]).format(name=name, value=value), place)
+    assert shown is not None
+    assert value not in shown
+    if place.endswith(".json"):
+        json.loads(shown)
+    if place.endswith(".toml"):
+        tomllib.loads(shown)
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize(("place", "content"), odd_forms())
+def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, content: str) -> None:
+    for value in ("hushword", "Hush-9-word"):
+        shown = blanked(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
+        assert shown is None or value not in shown
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize(
+    "text", ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
+)
+@pytest.mark.parametrize("place", [".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"])
+def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:
+    blanked(text, place)
+    blanked("<x>" + text, place)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A web server that wants a login."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="here"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by the base
+        """Say nothing."""
+
+
+@pytest.fixture
+def refusing() -> Generator[str]:
+    """The address of a server that lets nobody in."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+async def results(home: Path, root: Path, command: str, *readable: str) -> str:
+    """What a client of the real server is told of a command."""
+    settings: dict[str, Any] = {
+        "confirmation": {"whenUnavailable": "client"},
+        "shell": {"sandbox": "required", "readable": list(readable)},
+    }
+    config = root.parent / "settings.json"
+    config.write_text(json.dumps(settings))
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    parameters = StdioServerParameters(command=sys.executable, args=server_arguments(root, config), env=environ)
+    async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
+        result = await client.call_tool("run_shell_command", {"command": command})
+    said = "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+    if "a sandbox is required" in said:
+        pytest.skip("not run: bubblewrap does not run here")
+    return said
+
+
+WANT_OF_LOGIN = "it may have failed for want of a login"
+
+
+@pytest.mark.requirement("sandbox.secrets_told")
+async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
+    root: Path, home: Path, refusing: str
+) -> None:
+    netrc = put(home, ".netrc", "machine 127.0.0.1 login bob password hush-word\n")
+    settings = put(home, ".gitconfig", "[user]\n\tname = x\n[github]\n\ttoken = hush-word\n")
+    put(home, ".kaggle/kaggle.json", "hush-word")
+    said = await results(home, root, f"git ls-remote {refusing}/x.git")
+    note = next(line for line in said.splitlines() if WANT_OF_LOGIN in line)
+    assert f"hides {netrc}" in note
+    assert f"shows {settings} without the secret values" in note
+    assert "shell.readable" in note
+    assert "kaggle" not in note
+    assert "hush" not in said
+
+
+@pytest.mark.requirement("sandbox.secrets_told")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git ls-remote {url}/x.git || true",  # it ended well
+        "git ls-remote ./nowhere",  # a login would not help
+        "kaggle --version; echo 401 Unauthorized; exit 1",  # nothing of that program is withheld
+    ],
+)
+async def test_nothing_is_said_of_logins_where_none_was_missed(
+    root: Path, home: Path, refusing: str, command: str
+) -> None:
+    put(home, ".netrc", "machine 127.0.0.1 login bob password hush-word\n")
+    assert WANT_OF_LOGIN not in await results(home, root, command.format(url=refusing))
+
+
+@pytest.mark.requirement("sandbox.secrets_readable")
+async def test_the_setting_takes_paths_from_the_home_and_beside_the_file(root: Path, home: Path) -> None:
+    put(home, ".npmrc", "//r.example/:_authToken=hush-word\n")
+    put(home, ".netrc", "machine r.example password hush-other\n")
+    assert "hush" not in await results(home, root, "cat ~/.npmrc ~/.netrc")
+    said = await results(home, root, "cat ~/.npmrc ~/.netrc", "~/.npmrc", os.path.relpath(home / ".netrc", root.parent))
+    assert "hush-word" in said
+    assert "hush-other" in said

@@ -1,0 +1,113 @@
+"""The threads for blocking work: how many there are, and what becomes of work that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.waiting import until
+from tools.contract import threads
+from tools.contract.errors import ToolErrorType
+from tools.contract.resources import ExhaustedError
+from tools.contract.threads import Threads
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def gate() -> Generator[threading.Event]:
+    """What work waits for; opened at the end, so that no thread stays."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_more_work_than_threads_is_done_one_after_the_other(gate: threading.Event) -> None:
+    few, begun = Threads(2), list[int]()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        gate.wait()
+        return number
+
+    futures = [few.begin(lambda number=number: work(number)) for number in range(20)]
+    await until(lambda: len(begun) == 2)
+    gate.set()
+    assert [await future for future in futures] == list(range(20))
+    assert begun[:2] == [0, 1]
+    few.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_work_that_nobody_waits_for_takes_no_thread_from_others(gate: threading.Event) -> None:
+    few, begun = Threads(2), list[None]()
+
+    def hang() -> None:
+        begun.append(None)
+        gate.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(few.run, hang)
+        group.start_soon(few.run, hang)
+        await until(lambda: len(begun) == 2)
+        group.cancel_scope.cancel()
+    assert await few.run(lambda: "done") == "done"
+    few.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_work_is_refused_once_all_threads_hang_and_nobody_waits_for_them(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "MOST_STUCK", 0)
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.05)
+    one, begun = Threads(1), list[None]()
+
+    def hang() -> None:
+        begun.append(None)
+        gate.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(one.run, hang)
+        await until(lambda: begun)
+        group.cancel_scope.cancel()
+    with pytest.raises(ExhaustedError) as refusal:
+        await one.run(lambda: None)
+    assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+    gate.set()
+    assert await one.run(lambda: "done") == "done"
+    one.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_work_that_is_cancelled_before_its_turn_is_not_begun(gate: threading.Event) -> None:
+    one, begun = Threads(1), list[str]()
+    first = one.begin(gate.wait)
+    async with anyio.create_task_group() as group:
+        group.start_soon(one.run, lambda: begun.append("never"))
+        await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    gate.set()
+    await first
+    assert await one.run(lambda: "done") == "done"
+    assert begun == []
+    one.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+@pytest.mark.parametrize("failure", [MemoryError(), StopIteration(), ValueError("wrong")])
+async def test_whatever_work_raises_reaches_the_one_who_waits_and_the_thread_stays(failure: BaseException) -> None:
+    one = Threads(1)
+
+    def fail() -> None:
+        raise failure
+
+    with pytest.raises((RuntimeError, type(failure))):
+        await one.run(fail)
+    assert await one.run(lambda: "done") == "done"
+    one.close()

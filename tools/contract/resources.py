@@ -1,0 +1,66 @@
+"""What the machine does not give: memory, threads, processes, descriptors. Told in one way, wherever it is missed."""
+
+from __future__ import annotations
+
+import _thread
+import errno
+from collections.abc import Callable
+
+from tools.contract.errors import ToolError, ToolErrorType
+
+_SCARCE = {
+    errno.EAGAIN: "no more processes or threads can be started",
+    errno.ENOMEM: "there is no more memory",
+    errno.EMFILE: "too many files are open",
+    errno.ENFILE: "too many files are open",
+}
+
+NOTHING_DONE = "Nothing was done."
+
+UNKNOWN_EFFECT = "Whether it had an effect is not known: look before you try again."
+
+
+class ExhaustedError(ToolError):
+    """The machine, or a limit of this process, does not give what the call needs.
+
+    Args:
+        why: What there is too little of, as a sentence without its end.
+        effect: What is known of the effect of the call.
+    """
+
+    def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
+        super().__init__(
+            ToolErrorType.RESOURCES_EXHAUSTED,
+            f"The server is short of resources: {why}. {effect} Make fewer calls at once and try again a little later; "
+            "if it stays so, tell the user to look at the limits of the server (`ulimit -a`, those of its container).",
+        )
+        self.why = why
+
+
+def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
+    """What an exception means, if it means that memory, threads, processes or descriptors are used up."""
+    if isinstance(error, ExhaustedError):
+        return error
+    if isinstance(error, MemoryError):
+        return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
+    if isinstance(error, OSError) and error.errno in _SCARCE:
+        return ExhaustedError(_SCARCE[error.errno], effect)
+    # How Python tells that the system gives no thread, or no lock.
+    if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
+        return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
+    return None
+
+
+def start_thread(work: Callable[[], None]) -> None:
+    """Start a thread that the end of the process does not wait for.
+
+    `threading.Thread.start` waits until the new thread has said that it lives. One that finds no memory for that never
+    does, and whoever started it, be it the event loop, waits for ever. Here nobody is waited for.
+
+    Raises:
+        ExhaustedError: The system gives none.
+    """
+    try:
+        _thread.start_new_thread(work, ())
+    except (RuntimeError, MemoryError):
+        raise ExhaustedError(_SCARCE[errno.EAGAIN]) from None
