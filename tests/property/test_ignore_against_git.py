@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.ignore import Scope, scope_of
+from tools.filesystem.ignore import Scope, agent_ignore_file, scope_of
 from tools.filesystem.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
@@ -91,12 +91,12 @@ def ignored_by_git(root: Path, paths: list[str]) -> set[str]:
     return {os.fsdecode(path) for path in done.stdout.split(b"\0") if path}
 
 
-def ignored_by_us(root: Path) -> set[str]:
+def ignored_by_us(root: Path, *, git: bool = True) -> set[str]:
     ignored: set[str] = set()
 
     def look(folder: Path, scope: Scope, *, inside_hidden: bool) -> None:
         for path in folder.iterdir():
-            if path.name in {".git", ".gitignore"}:
+            if path.name in {".git", ".gitignore", ".qwenignore"}:
                 continue
             hidden = inside_hidden or scope.hides(path.name, is_folder=path.is_dir()) is not None
             if hidden:
@@ -105,7 +105,7 @@ def ignored_by_us(root: Path) -> set[str]:
                 look(path, scope.enter(str(path), os.listdir(path)), inside_hidden=hidden)
 
     workspace = Workspace([str(root)])
-    look(root, scope_of(workspace, workspace.locate("."), git=True, agent=True), inside_hidden=False)
+    look(root, scope_of(workspace, workspace.locate("."), git=git, agent=True), inside_hidden=False)
     return ignored
 
 
@@ -126,6 +126,29 @@ def test_exactly_what_git_ignores_is_ignored(tree: Tree, top: str, exclude: str,
                 (path / ".gitignore").write_bytes(nested.encode())
         paths = [str(path.relative_to(root)) for path in made]
         assert ignored_by_us(root) == ignored_by_git(root, paths)
+
+
+@pytest.mark.requirement("ignore.nested")
+@settings(max_examples=60, deadline=None, database=None)
+@given(tree=TREES, top=RULE_FILES, nested=RULE_FILES)
+def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_mean(
+    tree: Tree, top: str, nested: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for name in ("objects", "refs"):
+            (root / ".git" / name).mkdir(parents=True)
+        (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        made = build(root, tree)
+        for path in (root, *made):
+            if path == root or (path.is_dir() and len(path.name) == 1):
+                for name in (".gitignore", ".qwenignore"):
+                    (path / name).write_bytes((top if path == root else nested).encode())
+        paths = [str(path.relative_to(root)) for path in made]
+        ignored = ignored_by_git(root, paths)
+        assert ignored_by_us(root, git=False) == ignored
+        workspace = Workspace([str(root)])
+        assert {path for path in paths if agent_ignore_file(workspace, workspace.at(str(root / path)))} == ignored
 
 
 @pytest.mark.requirement("ignore.like_git")

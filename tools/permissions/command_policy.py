@@ -9,16 +9,21 @@ from dataclasses import dataclass, field
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
 from tools.contract.subject import Access, CommandSubject
-from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
-from tools.filesystem.workspace import Workspace
+from tools.filesystem.ignore import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
+from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission import Grant, Part, Permission, Verdict, summed
 from tools.permissions.rule import Rule
 from tools.permissions.rules import CORE, Rules
 from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
+from tools.permissions.shell.expansion import NEW_FILE
 from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed
 from tools.permissions.specifiers import ANYTHING, CommandSpecifier, literal_path
+from tools.permissions.steering_files import is_data
 from tools.permissions.surroundings import Surroundings
+
+MAX_REASONS = 4
+"""How many options of one command a question tells about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class CommandPolicy:
         parts = [Part("", self._verdict_on_doubt(), doubt) for doubt in analysis.doubts]
         around = Surroundings(self.workspace, self.home, subject.directory, self.guarded)
         around.note_links(analysis.commands)
+        around.is_read_only = analysis.is_read_only
         parts += [self._part_of_command(command, around) for command in analysis.commands]
         if not parts:
             parts.append(Part("", Verdict.ASK, "nothing in it was recognised as a command"))
@@ -81,6 +87,10 @@ class CommandPolicy:
             return Part(source, Verdict.DENY, f"'{text}' is not among the commands of {CORE}", setting=CORE)
         if command.doubts:
             return Part(source, self._verdict_on_doubt(), "; ".join(command.doubts))
+        if command.options and not any(_names_options(rule, command) for rule in self.rules.allow):
+            return Part(
+                source, self._verdict_on_doubt(), "; ".join(use.reason for use in command.options[:MAX_REASONS])
+            )
         return self._part_of_known(command)
 
     def _part_of_known(self, command: SubCommand) -> Part:
@@ -102,31 +112,65 @@ class CommandPolicy:
 
     def _parts_of_effect(self, effect: Effect, command: SubCommand, around: Surroundings) -> Iterator[Part]:
         """What is said of one thing that a command touches."""
-        source, rules = command.source, self._rules_about(effect.access)
+        source = command.source
         if effect.access is Access.FETCH:
-            yield from self._parts_of_host(effect.target, rules, source)
+            yield from self._parts_of_host(effect.target, command)
             return
         paths = around.paths(effect)
         if not paths:
-            yield from self._parts_of_unknown_path(effect, rules, command)
+            yield from self._parts_of_unknown_path(effect, command)
             if effect.access is Access.WRITE and (why := around.why_unknown_protected(effect)) is not None:
                 yield Part(source, Verdict.ASK, f"it is not known which file it will write: {why}")
             yield from self._parts_of_beginning(effect, source, around)
         elif paths[0] not in HARMLESS_FILES:
-            yield from self._parts_of_path(effect, paths, rules, command, around)
-            yield from self._parts_of_links(effect, paths, rules, command, around)
+            yield from self._parts_of_path(effect, paths, command, around)
+            yield from self._parts_of_links(effect, paths, command, around)
 
     def _rules_about(self, access: Access) -> list[Rule]:
         return [rule for rule in (*self.rules.deny, *self.rules.ask) if rule.governs(access)]
 
-    def _parts_of_host(self, host: str | None, rules: Sequence[Rule], source: str) -> Iterator[Part]:
-        if host is None:
-            yield from self._parts_of_unknown_target(rules, source, "which hosts it will reach")
-        else:
-            yield from (_by_rule(rule, source) for rule in rules if rule.fits_host(host))
+    def _parts_about(self, access: Access, paths: Sequence[str], command: SubCommand) -> Iterator[Part]:
+        """What is said of reading or writing a file that goes by these paths, by rules and by agent-ignore files."""
+        for rule in self._rules_about(access):
+            if rule.fits_path(paths, self.workspace.roots):
+                yield _by_rule(rule, command.source)
+        if access is Access.READ and (why := self._hidden(paths[-1])) is not None:
+            yield Part(command.source, Verdict.ASK, f"it reads {paths[0]}, {why}")
 
-    def _parts_of_unknown_path(self, effect: Effect, rules: Sequence[Rule], command: SubCommand) -> Iterator[Part]:
-        yield from self._parts_of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+    def _parts_of_unknown_target(
+        self, access: Access, what: str, command: SubCommand, folder: str | None = None, *, is_as_now: bool = False
+    ) -> Iterator[Part]:
+        """What cannot be known may be what a rule is about, or hidden from agents.
+
+        Args:
+            access: What it is touched for.
+            what: What is not known.
+            command: What touches it.
+            folder: Where it lies for certain, an absolute path; `None` if that is not known.
+            is_as_now: Whether it is read as it lies in the folder now.
+        """
+        narrow = next((rule for rule in self._rules_about(access) if rule.specifier is not None), None)
+        if narrow is not None:
+            yield Part(command.source, Verdict.ASK, f"it is not known {what}, and there is the {narrow}")
+        if access is Access.READ and not lists_names(command):
+            hidden_by = self._hiding_below(folder or os.sep, is_as_now=is_as_now)
+            if hidden_by is not None:
+                said = f"it is not known {what}, and {hidden_by} hides files from agents"
+                yield Part(command.source, Verdict.ASK, said)
+
+    def _parts_of_host(self, host: str | None, command: SubCommand) -> Iterator[Part]:
+        if host is None:
+            yield from self._parts_of_unknown_target(Access.FETCH, "which hosts it will reach", command)
+        else:
+            rules = self._rules_about(Access.FETCH)
+            yield from (_by_rule(rule, command.source) for rule in rules if rule.fits_host(host))
+
+    def _parts_of_unknown_path(self, effect: Effect, command: SubCommand) -> Iterator[Part]:
+        what = f"which files it will {effect.access}"
+        yield from self._parts_of_unknown_target(effect.access, what, command)
+        if effect.access is Access.WRITE and effect.is_named and not is_data(effect.target or effect.name_end):
+            said = "it is not known which file it will write, and it may be one that makes other programs run something"
+            yield Part(command.source, Verdict.ASK, said)
         if effect.access is Access.WRITE and (effect.is_open or effect.target is not None):
             yield from self._parts_of_writing_outside(effect, command, "what is not known, and may lie", ())
         if effect.is_redirection:
@@ -149,33 +193,36 @@ class CommandPolicy:
         return Verdict.ASK if effect.access is Access.WRITE else self._ask_unless_yolo()
 
     def _parts_of_links(
-        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
+        self, effect: Effect, paths: Sequence[str], command: SubCommand, around: Surroundings
     ) -> Iterator[Part]:
         """What is said of a path through a link that another part of the whole may make."""
         links = around.links_on_the_way(paths[0], command)
         if links is Links.NONE:
             return
         said = f"where {paths[0]} leads is not known, as another part may make a link on the way"
-        yield from self._parts_of_unknown_target(rules, command.source, f"which files it will {effect.access}")
+        yield from self._parts_of_unknown_target(effect.access, f"which files it will {effect.access}", command)
         if effect.access is Access.WRITE:
             yield Part(command.source, Verdict.ASK if links is Links.MADE else self._ask_unless_yolo(), said)
         elif not lists_names(command) and self._allowed_by(command) is None:
             yield Part(command.source, self._ask_unless_yolo(), said)
 
     def _parts_of_path(
-        self, effect: Effect, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
+        self, effect: Effect, paths: Sequence[str], command: SubCommand, around: Surroundings
     ) -> Iterator[Part]:
         source = command.source
-        yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
+        # No rule that allows opens what is hidden from agents, or what steers other programs.
+        yield from self._parts_about(effect.access, paths, command)
         if (
             (not effect.is_source or command.links is Links.MADE)
             and os.path.isdir(paths[-1])
             and not lists_names(command)
         ):
             what = f"which files in {paths[-1]} it will {effect.access}"
-            yield from self._parts_of_unknown_target(rules, source, what)
-        # No rule that allows opens what is hidden from agents, or what steers other programs.
-        yield from self._parts_of_guarded(effect, command, paths, around)
+            # git also shows what was in a folder, and another part of the whole may put something there.
+            is_as_now = around.is_read_only and os.path.basename(command.words[0]) != "git"
+            yield from self._parts_of_unknown_target(effect.access, what, command, paths[-1], is_as_now=is_as_now)
+        if effect.access is Access.WRITE and (why := around.why_protected(paths)) is not None:
+            yield Part(source, Verdict.ASK, f"it writes {paths[0]}: {why}")
         if effect.is_source:
             return
         allowing = (rule for rule in self.rules.allow if rule.governs(effect.access))
@@ -189,63 +236,46 @@ class CommandPolicy:
             grants = _grant_about("Edit", "edits of", paths[-1])
             yield from self._parts_of_writing_outside(effect, command, paths[0], grants)
 
-    def _parts_of_guarded(
-        self, effect: Effect, command: SubCommand, paths: Sequence[str], around: Surroundings
-    ) -> Iterator[Part]:
-        if effect.access is Access.READ and around.is_inside(paths[-1]):
-            if (why := self._hidden(command, paths[-1])) is not None:
-                yield Part(command.source, self._ask_unless_yolo(), f"it reads {paths[0]}, {why}")
-        elif effect.access is Access.WRITE and (why := around.why_protected(paths)) is not None:
-            yield Part(command.source, Verdict.ASK, f"it writes {paths[0]}: {why}")
-
     def _parts_of_possible(self, effect: Effect, command: SubCommand, around: Surroundings) -> Iterator[Part]:
         """What is said of something that a word of a command may name.
 
         A word may as well be none of it. So a file counts that is there, and one that a rule or a list is about.
         """
-        rules, source = self._rules_about(effect.access), command.source
         if effect.access is Access.FETCH:
-            yield from self._parts_of_host(effect.target, rules, source)
+            yield from self._parts_of_host(effect.target, command)
             return
         paths = around.paths(effect)
         is_there = bool(paths) and os.path.lexists(paths[0])
         if effect.access is Access.WRITE:
-            yield from self._parts_of_beginning(effect, source, around)
-            yield from self._parts_of_possible_writing(paths or around.places(effect), rules, command, around)
+            yield from self._parts_of_beginning(effect, command.source, around)
+            yield from self._parts_of_possible_writing(paths or around.places(effect), command, around)
         elif command.is_read_only:
             if is_there or not paths:
                 yield from self._parts_of_effect(effect, command, around)
         elif not paths:
-            yield from self._parts_by_narrow_rules(around.places(effect), rules, command, "read")
+            yield from self._parts_by_narrow_rules(around.places(effect), Access.READ, command)
         elif is_there:
-            yield from (_by_rule(rule, source) for rule in rules if rule.fits_path(paths, self.workspace.roots))
-            if not os.path.isdir(paths[-1]):
-                yield from self._parts_of_guarded(effect, command, paths, around)
+            yield from self._parts_about(effect.access, paths, command)
 
     def _parts_of_possible_writing(
-        self, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, around: Surroundings
+        self, paths: Sequence[str], command: SubCommand, around: Surroundings
     ) -> Iterator[Part]:
-        yield from self._parts_by_narrow_rules(paths, rules, command, "write")
+        yield from self._parts_by_narrow_rules(paths, Access.WRITE, command)
         if paths and (why := around.why_protected(paths, by_name=True)) is not None:
             yield Part(command.source, Verdict.ASK, f"it may write {paths[0]}: {why}")
 
-    def _parts_by_narrow_rules(
-        self, paths: Sequence[str], rules: Sequence[Rule], command: SubCommand, what: str
-    ) -> Iterator[Part]:
-        for rule in rules if paths else ():
+    def _parts_by_narrow_rules(self, paths: Sequence[str], access: Access, command: SubCommand) -> Iterator[Part]:
+        for rule in self._rules_about(access) if paths else ():
             if rule.specifier is not None and rule.fits_path(paths, self.workspace.roots):
-                said = f"it may {what} {paths[0]}, and there is the {rule}"
+                said = f"it may {access} {paths[0]}, and there is the {rule}"
                 yield Part(command.source, Verdict.ASK, said, setting=rule.source)
+        for path in paths if access is Access.READ else ():
+            if (why := self._hidden(path)) is not None:
+                yield Part(command.source, Verdict.ASK, f"it may read {path}, {why}")
 
     def _parts_of_unknown_reading(self, command: SubCommand) -> Iterator[Part]:
         if self._allowed_by(command) is None:
             yield Part(command.source, self._ask_unless_yolo(), "it is not known which files it will read")
-
-    def _parts_of_unknown_target(self, rules: Sequence[Rule], source: str, what: str) -> Iterator[Part]:
-        """What cannot be known may be what a rule is about."""
-        narrow = next((rule for rule in rules if rule.specifier is not None), None)
-        if narrow is not None:
-            yield Part(source, Verdict.ASK, f"it is not known {what}, and there is the {narrow}")
 
     def _parts_of_reading(self, command: SubCommand, paths: Sequence[str], around: Surroundings) -> Iterator[Part]:
         if self._allowed_by(command) is not None:
@@ -254,24 +284,36 @@ class CommandPolicy:
             said = f"it reads {paths[0]}, which lies outside the workspace"
             yield Part(command.source, self._ask_unless_yolo(), said, _grant_about("Read", "reading", paths[-1]))
 
-    def _hidden(self, command: SubCommand, path: str) -> str | None:
-        """Why a file is, or a folder may hold, what agents are not to see."""
+    def _hidden(self, path: str) -> str | None:
+        """Why agents are not to see what lies at an absolute path; in the mode that asks nothing commands show it."""
+        if self.mode is ApprovalMode.YOLO or not any(contains(root, path) for root in self.workspace.roots):
+            return None
         try:
-            location = self.workspace.at(path)
-            hidden_by = agent_ignore_file(self.workspace, location)
+            hidden_by = agent_ignore_file(self.workspace, self.workspace.at(path))
         except ToolError:
             return "of which it is not known whether it is hidden from agents"
-        if hidden_by is not None:
-            return f"which {hidden_by} hides from agents"
-        if lists_names(command) or not self.workspace.respect_agent_ignore or not os.path.isdir(path):
+        return f"which {hidden_by} hides from agents" if hidden_by else None
+
+    def _hiding_below(self, folder: str, *, is_as_now: bool) -> str | None:
+        """The agent-ignore file by which something in a folder is hidden from agents, or may be."""
+        if self.mode is ApprovalMode.YOLO:
             return None
-        names = [name for name in AGENT_IGNORE_FILES if os.path.lexists(os.path.join(location.root, name))]
-        return f"which may hold files that {names[0]} hides from agents" if names else None
+        roots = self.workspace.roots
+        below = [root for root in roots if contains(folder, root)]
+        inside = [folder] if any(contains(root, folder) for root in roots) else []
+        try:
+            look = agent_ignore_file_hiding if is_as_now else agent_ignore_file_below
+            found = (look(self.workspace, self.workspace.at(path)) for path in (*inside, *below))
+            return next((name for name in found if name is not None), None)
+        except ToolError:
+            return "an agent-ignore file that cannot be read"
 
     def _parts_of_writing(self, source: str, paths: Sequence[str], around: Surroundings) -> Iterator[Part]:
         """What is said of a file that the shell itself writes, and that no rule speaks of."""
         grants = _grant_about("Edit", "edits of", paths[-1])
-        if not around.is_inside(paths[-1]) and self.mode is not ApprovalMode.YOLO:
+        if paths[0].startswith(NEW_FILE):
+            yield Part(source, self._ask_unless_yolo(), "it writes a new file, which lies outside the workspace")
+        elif not around.is_inside(paths[-1]) and self.mode is not ApprovalMode.YOLO:
             said = f"its output would be written to {paths[0]}, outside the workspace"
             yield Part(source, Verdict.DENY, said, grants)
         elif self.mode is not ApprovalMode.AUTO_EDIT:
@@ -297,6 +339,14 @@ class CommandPolicy:
         rules = (*self.rules.deny, *self.rules.ask)
         is_open = self.mode is ApprovalMode.YOLO and all(rule.specifier is None for rule in rules)
         return Verdict.ALLOW if is_open else Verdict.ASK
+
+
+def _names_options(rule: Rule, command: SubCommand) -> bool:
+    """Whether a rule that is about a command names those of its options that are asked about."""
+    if not isinstance(rule.specifier, CommandSpecifier) or not rule.fits_command(command.text):
+        return False
+    pattern = rule.specifier.pattern
+    return all(use.is_named_in(pattern) for use in command.options)
 
 
 def _may_fit(rule: Rule, beginnings: Sequence[str]) -> bool:

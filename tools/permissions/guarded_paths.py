@@ -96,7 +96,7 @@ class GuardedPaths:
     def _is_other_name(self, path: str) -> bool:
         """Whether a file is one of the guarded ones by a hard link."""
         info = _status(path)
-        if info is None or info.st_nlink < 2 or not stat.S_ISREG(info.st_mode):  # noqa: PLR2004 - it has one name
+        if info is None or info.st_nlink < 2 or not stat.S_ISREG(info.st_mode):
             return False
         return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in self._present())
 

@@ -22,6 +22,7 @@ from tools.contract.subject import Access, AgentSubject, CommandSubject, HostSub
 from tools.filesystem.workspace import Workspace
 from tools.permissions.command_policy import CommandPolicy
 from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.names_on_disk import NamesOnDisk
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.rule import SESSION, Rule, parse_rule
 from tools.permissions.rules import CORE, INCLUDE, Rules
@@ -232,7 +233,7 @@ class PermissionPolicy:
     ) -> Permission:
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415 - tables load at the first command
 
-        analysis = analyse(command.command)
+        analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
         permission = CommandPolicy(rules, mode, workspace, self.home, self.guarded).judge(command, analysis)
         if mode is ApprovalMode.PLAN and permission.verdict is not Verdict.DENY and not analysis.is_read_only:
             return replace(_PLAN_MODE, parts=permission.parts)

@@ -12,6 +12,7 @@ Not in the lists: what is run only when a person names it (`Makefile`, `package.
 from __future__ import annotations
 
 import unicodedata
+from fnmatch import fnmatchcase
 
 from tools.filesystem.ignore import AGENT_IGNORE_FILES
 
@@ -191,6 +192,34 @@ _HOME_REASON = "what is in it starts by itself"
 _SYSTEM_REASON = "the whole system runs what is in it"
 _SHORT_NAMES = {"git~1": REPOSITORY}
 """How Windows also calls it."""
+
+
+_NAMES = sorted({
+    REPOSITORY, *_FOLDER_REASONS, *_FILE_REASONS, *ASKED_FOLDERS, *ASKED_FILES,
+    *(first for first, _ in (*ASKED_PAIRS, *HOME_FOLDERS)),
+})  # fmt: skip
+_DOTTED = [name for name in _NAMES if name.startswith(".")]
+_DATA_ENDINGS = (
+    ".log", ".txt", ".csv", ".tsv", ".html", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".o", ".a", ".bak",
+    ".tmp", ".out", ".err", ".diff", ".patch", ".gz", ".xz", ".zst", ".zip", ".tar", ".tgz", ".whl",
+)  # fmt: skip
+
+
+def steering_names(pattern: str) -> list[str]:
+    """The names of these files, and of folders that lead to them, that a pattern stands for which begins with a dot."""
+    return [name for name in _DOTTED if fnmatchcase(name, pattern.casefold())] if pattern.startswith(".") else []
+
+
+def names_between(begin: str, end: str) -> list[str]:
+    """The names of these files that begin and end so, and have letters in between."""
+    begin, end = begin.casefold(), end.casefold()
+    fitting = (name for name in _NAMES if name.startswith(begin) and name.endswith(end))
+    return [name for name in fitting if len(name) > len(begin) + len(end)]
+
+
+def is_data(ending: str) -> bool:
+    """Whether no program takes what it runs from a file whose name ends so, in whatever folder it lies."""
+    return ending.casefold().endswith(_DATA_ENDINGS)
 
 
 def folded(name: str) -> str:

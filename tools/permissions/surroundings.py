@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tools.filesystem.link_free import real_path
 from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.names_on_disk import with_home
 from tools.permissions.shell.analysis import Effect, Links, SubCommand
 from tools.permissions.shell.knowledge.files.operands import TOP_OF_REPOSITORY
 from tools.permissions.steering_files import HOLDING_FOLDERS, REPOSITORY, why_protected, why_system_protected
@@ -18,8 +19,6 @@ _OF_A_PROCESS = re.compile(
     r"//?(?:proc/[^/]+/(?:cwd|root|exe|fd|map_files|task)|proc/(?:self|thread-self)\Z|dev/fd(?!/[012]\Z))(?:/|\Z)"
 )
 """What these lead to depends on who looks."""
-
-_HOMES = ("~", "$HOME", "${HOME}")
 
 
 @dataclass(slots=True)
@@ -31,6 +30,7 @@ class Surroundings:
         home: The user's home folder.
         directory: Where the command starts, absolute.
         guarded: The server's own settings.
+        is_read_only: Whether no part of the whole changes anything.
         made: By its path, the commands of the whole that may put a link there; `None` for a place that is not known.
     """
 
@@ -38,6 +38,7 @@ class Surroundings:
     home: str
     directory: str
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    is_read_only: bool = False
     made: dict[str | None, list[SubCommand]] = field(default_factory=dict[str | None, list[SubCommand]])
 
     def note_links(self, commands: Sequence[SubCommand]) -> None:
@@ -50,7 +51,7 @@ class Surroundings:
                     paths = self.paths(effect)
                     makers = self.made.setdefault(paths[0] if paths else None, [])
                     # Two tell that there is another one than the command that is asked about.
-                    if len(makers) < 2 and command not in makers:  # noqa: PLR2004
+                    if len(makers) < 2 and command not in makers:
                         makers.append(command)
 
     def links_on_the_way(self, path: str, command: SubCommand) -> Links:
@@ -139,16 +140,13 @@ class Surroundings:
         return absolute is not None and _OF_A_PROCESS.match(os.path.normpath(absolute)) is not None
 
     def _absolute(self, target: str, folder: str | None) -> str | None:
-        target = self._with_home(target)
-        if os.path.isabs(target):
-            return target
-        return None if folder is None else os.path.join(self.directory, self._with_home(folder), target)
-
-    def _with_home(self, path: str) -> str:
-        for prefix in _HOMES:
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return self.home + path[len(prefix) :]
-        return path
+        target = with_home(target, self.home)
+        if not os.path.isabs(target):
+            if folder is None:
+                return None
+            target = os.path.join(self.directory, with_home(folder, self.home), target)
+        # POSIX lets exactly two slashes in front mean something else; on the systems that we know they mean one.
+        return target[1:] if target.startswith("//") and not target.startswith("///") else target
 
 
 _BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)

@@ -69,7 +69,7 @@ async def test_no_number_of_options_hides_what_a_rule_denies(context: ToolContex
         ("git push", "git $(echo push) origin", Verdict.ASK),
         ("git push", "git pu*", Verdict.ASK),
         ("git push", "git -P $X", Verdict.ASK),
-        ("git push", "{git,push}", Verdict.ASK),
+        ("git push", "{git,push}", Verdict.DENY),
         ("git push --force", "git push $X", Verdict.ASK),
         ("git * --force", "git push $X", Verdict.ASK),
         ("npm run test*", "npm run te$X", Verdict.ASK),

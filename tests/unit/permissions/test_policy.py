@@ -15,6 +15,7 @@ from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
 from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolErrorType
 from tools.contract.result import FunctionCall, ToolResult
+from tools.filesystem.ignore import AGENT_IGNORE_FILES
 from tools.flow import Flow
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.policy import PermissionPolicy
@@ -115,6 +116,24 @@ async def test_files_that_steer_programs_are_never_written_without_a_question(
     assert outcome.error is not None
     assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
     assert not (Path(context.workspace.first_root) / path).exists()
+
+
+@pytest.mark.requirement("policy.protected")
+@pytest.mark.parametrize("mode", [ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
+@pytest.mark.parametrize("folder", ["sub", "sub/deep/er", ".hidden"])
+@pytest.mark.parametrize("name", AGENT_IGNORE_FILES)
+async def test_an_agent_ignore_file_in_a_folder_is_never_written_without_a_question(
+    context: ToolContext, mode: ApprovalMode, folder: str, name: str
+) -> None:
+    path = f"{folder}/{name}"
+    flow = flow_with(permissions_allow=["Edit", "Bash(tee *)"])
+    for tool, arguments in (
+        ("write_file", {"file_path": path, "content": "!x"}),
+        ("edit", {"file_path": path, "old_string": "", "new_string": "!x"}),
+        ("run_shell_command", {"command": f"echo x > {path}"}),
+        ("run_shell_command", {"command": f"echo x | tee {path}"}),
+    ):
+        assert (await judged(flow, in_mode(context, mode), tool, arguments)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("policy.explicit")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tools.contract.subject import Access
 from tools.permissions.shell.knowledge.links import Links
+from tools.permissions.shell.knowledge.running_options import OptionUse
 
 HARMLESS_FILES = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}
@@ -32,6 +33,8 @@ class Effect:
         ending: What it ends with for certain: `.bashrc` for `$X/.bashrc`.
         is_open: It is not known, and may be anywhere.
         is_source: It is written only in that it gets another name, through which it can be.
+        is_named: A word says which it is, known or not; not what an archive holds, or a word that may be an option.
+        name_end: What its name ends with for certain: `.log` for `$X.log`.
     """
 
     access: Access
@@ -42,6 +45,8 @@ class Effect:
     ending: str = ""
     is_open: bool = False
     is_source: bool = False
+    is_named: bool = True
+    name_end: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,7 @@ class SubCommand:
         possible: What its words and variables may name beyond `effects`, as no table knows all options of all programs.
         links: What it may leave where it writes.
         follows_links: Whether it goes through the links that it finds.
+        options: Its options that run, load or write what its other words do not say.
         open_beginnings: What is known of it before a word that is not; such a word may be what a rule is about.
     """
 
@@ -82,6 +88,7 @@ class SubCommand:
     possible: tuple[Effect, ...] = ()
     links: Links = Links.NONE
     follows_links: bool = False
+    options: tuple[OptionUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

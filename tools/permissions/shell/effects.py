@@ -10,15 +10,20 @@ from tools.contract.subject import Access
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
 from tools.permissions.shell.knowledge.files.archives import ARCHIVES, of_dd, of_tar, of_unzip
 from tools.permissions.shell.knowledge.files.git import of_git
+from tools.permissions.shell.knowledge.files.made_names import names_made
 from tools.permissions.shell.knowledge.files.network import NETWORK, of_curl, of_wget
 from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, targets
+from tools.permissions.shell.knowledge.files.own_settings import settings_written
 from tools.permissions.shell.knowledge.files.readers import READERS
 from tools.permissions.shell.knowledge.files.searches import of_awk, of_cd, of_find, of_jq, of_sed, of_yq
-from tools.permissions.shell.knowledge.files.writers import WRITERS, of_crontab, sources_of_links
+from tools.permissions.shell.knowledge.files.writers import WRITERS, of_crontab, runs_script, sources_of_links
+from tools.permissions.shell.knowledge.git import subcommand
+from tools.permissions.shell.knowledge.interpreters import reads_folders
+from tools.permissions.shell.knowledge.running_options import outputs_of_options
 from tools.permissions.shell.possible_reads import unknown_effects
 from tools.permissions.shell.syntax.folders import Folders, joined
 from tools.permissions.shell.syntax.reading import Redirection
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import FOUND, Word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
 _HOST = re.compile(
@@ -49,6 +54,13 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
 """Programs whose command lines no table can tell."""
 
 
+_WITHOUT_FILES = ("mkdir", "rmdir")
+"""They make and remove folders, and so nothing that a program could run."""
+
+_CHECKING_OUT = ("checkout", "restore", "switch")
+"""What these write is what git has stored; a word of theirs is a branch as well as a file."""
+
+
 def effects_of(name: str, arguments: Sequence[Word], folders: Folders) -> Iterator[Effect]:
     """What a command touches by its arguments.
 
@@ -60,8 +72,21 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders) -> Iterat
     special = _SPECIAL.get(name)
     files = _FILES.get(name)
     touched = special(arguments) if special else targets(files, arguments) if files else ()
+    verb = subcommand(arguments) if name == "git" else None
+    says_names = name not in _WITHOUT_FILES and (verb is None or verb[0] not in _CHECKING_OUT)
+    touched = list(touched)
+    written = [word for access, word in touched if access is W and word is not None]
+    touched += ((W, word) for word in names_made(name, arguments, written))
+    touched += ((W, word) for word in settings_written(name, arguments))
+    if reads_folders(name, arguments):
+        touched.append((R, None))
+    if runs_script(name, arguments):
+        touched.append((W, unknown("$_")))
     for access, word in touched:
-        yield from _effects(access, word, folders)
+        for effect in _effects(access, word, folders):
+            yield effect if says_names or effect.target is not None else replace(effect, is_named=False)
+    for word in outputs_of_options(name, arguments):
+        yield from _effects(W, word, folders)
     for word in sources_of_links(name, arguments):
         yield from (replace(effect, is_source=True) for effect in _effects(W, word, folders))
 
@@ -107,7 +132,7 @@ def _effects(access: Access, word: Word | None, folders: Folders, *, is_redirect
         host = _HOST.fullmatch(word.text) if word is not None and word.is_literal else None
         yield Effect(access, host[1].strip("[]").lower() if host else None)
         return
-    path = None if word is None or "{}" in word.text else word.path
+    path = None if word is None or FOUND in word.text else word.path
     if path is None or "\0" in path:
         yield from unknown_effects(access, word, folders, is_redirection=is_redirection)
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from tools.contract.subject import Access
@@ -15,16 +16,13 @@ from tools.permissions.shell.analysis import Effect, SubCommand
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders
-from tools.permissions.shell.syntax.words import Word, read_word
+from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, read_word
 
 WITHOUT_FILES = names(": [ [[ basename dirname echo expr false printf pwd seq test true")
 """Commands whose words are no files that they show."""
 
 LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
 """Commands that see the names of files in a folder, not what is in them."""
-
-FOUND = "{}"
-"""Where `find` and the like put what they have found into another command."""
 
 MAX_PATH_CHARS = 4_096
 """Linux opens no longer path."""
@@ -33,10 +31,11 @@ MAX_PIECES = 64
 MAX_LETTERS = 16
 """Parts of a word that are looked at, and letters of options that a value may be attached to."""
 
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
+_URL = re.compile(r"[a-z0-9+.-]{1,32}://", re.IGNORECASE | re.ASCII)
 _URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
 _PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"[=:,;@<>]+")
+_MARKS = re.compile(r"\$(?:\w+|\{[^}]*\})|['\"\\]", re.ASCII)
 _BETWEEN_NAMES = re.compile(r"[=:,;@<>'\"()\s]+")
 
 
@@ -72,14 +71,20 @@ def possible_effects(
             continue
         named = [path for word in words for path in _paths_in(word)] if access in accesses else []
         named += [piece for value in values for piece in _pieces(value)]
-        if access is Access.WRITE:
-            # A word of several words may be a program. What it reads is in doubt anyway.
-            named += [piece for word in words for piece in islice(_BETWEEN_NAMES.split(word.text), MAX_PIECES) if piece]
+        # A word of several words may be a program; of one that is not literal, the names in it may be what it becomes.
+        texts = [word.text for word in words if access is Access.WRITE or not word.is_literal]
+        texts += [_MARKS.sub("", word.source) for word in words if not word.is_literal]
+        named += [piece for text in texts for piece in islice(_BETWEEN_NAMES.split(text), MAX_PIECES) if piece]
         for path in dict.fromkeys(named):
             yield from (Effect(access, path, folder) for folder in folders)
         if access in accesses:
             unknown = (word for word in words if word.path is None and (word.beginning or word.ending))
             yield from (effect for word in unknown for effect in unknown_effects(access, word, folders))
+    if Access.WRITE not in accesses:
+        # Programs write logs and state where variables say.
+        yield from (
+            Effect(Access.WRITE, piece, folder) for value in values for piece in _pieces(value) for folder in folders
+        )
     # No table tells the value of an option that is not literal.
     for path in dict.fromkeys(path for word in words if not word.is_literal for path in _values_in(word)):
         yield Effect(Access.WRITE, path, folders[0])
@@ -90,9 +95,14 @@ def unknown_effects(
 ) -> Iterator[Effect]:
     """What a word is touched for that stands for a path which is not known, but for its beginning or its end."""
     beginning, ending = (word.beginning, word.ending) if word is not None else ("", "")
-    for folder in folders if beginning else UNKNOWN:
-        is_open = access is Access.WRITE and word is not None and word.is_open
-        yield Effect(access, None, folder, is_redirection, beginning, ending, is_open)
+    is_open = access is Access.WRITE and word is not None and word.is_open
+    is_named = access is not Access.WRITE or (word is not None and CONTENTS not in word.source)
+    # The shell itself opens one file only.
+    name_end = word.name_end(is_one=is_redirection) if word is not None and access is Access.WRITE else ""
+    effect = Effect(
+        access, None, None, is_redirection, beginning, ending, is_open, is_named=is_named, name_end=name_end
+    )
+    yield from (replace(effect, folder=folder) for folder in (folders if beginning else UNKNOWN))
 
 
 def _hosts_in(word: Word) -> Iterator[str | None]:

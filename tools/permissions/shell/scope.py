@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tools.permissions.shell.knowledge.families import family_of
+from tools.permissions.shell.knowledge.families import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, family_of
 from tools.permissions.shell.knowledge.git import subcommand
 from tools.permissions.shell.knowledge.interpreters import is_interpreter
 from tools.permissions.shell.names import names
-from tools.permissions.shell.spellings import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, bare_name
+from tools.permissions.shell.spellings import bare_name
 from tools.permissions.shell.syntax.words import Word
 
 _GROUPS = names(

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
 
-from tools.permissions.shell.knowledge.families import family_of
+from tools.permissions.shell.knowledge.families import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, family_of
 from tools.permissions.shell.knowledge.git import subcommand
-from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.words import Word
 
 MAX_PLACES = 128
@@ -20,16 +19,6 @@ MAX_CHARS = 8_192
 
 _STANDARD = re.compile(r"/(?:usr/(?:local/)?)?s?bin/(?=[^/]+\Z)|/opt/homebrew/bin/(?=[^/]+\Z)")
 _EMPTY_STEPS = re.compile(r"/(?:\.?/)+")
-
-RUNNERS = names(
-    "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
-    " aws-vault chamber doppler pipx"
-)
-RUN_OTHERS = names("run exec x dlx")
-"""Words behind which a runner is told what to run."""
-
-RUNNERS_ALONE = names("npx uvx bunx pnpx")
-"""Programs that run another one by its name, from a project's own or any other."""
 
 
 def rule_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from tools.permissions.shell.knowledge.evaluation import evaluated_texts, texts_
 from tools.permissions.shell.knowledge.running_options import texts_of_options
 from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
 from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.expanded import braced, spread
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
 from tools.permissions.shell.syntax.lexis import ASSIGNMENT
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import FOUND, Word, literal
 
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""
@@ -42,6 +44,9 @@ class Unwrapped:
         folders: Where they run.
         is_transparent: Whether the wrapper does nothing itself that needs a permission.
         is_unclear: Whether the commands are but candidates: each begins at another word of the same.
+        mark: What stands in the commands for names that it puts there, besides `{}`.
+        appends: Whether it puts names behind them.
+        found: What `{}` stands for in them, in turn; `None` if it is not known.
     """
 
     folders: Folders
@@ -52,6 +57,9 @@ class Unwrapped:
     doubts: list[str] = field(default_factory=list[str])
     is_transparent: bool = False
     is_unclear: bool = False
+    mark: str = ""
+    appends: bool = False
+    found: Sequence[str] | None = None
 
 
 def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:
@@ -62,6 +70,8 @@ def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped 
         arguments: The words behind it.
         folders: Where it runs.
     """
+    if name == "find" or wrapper_called(name) is not None:
+        arguments = spread(arguments)
     result = _unwrap_find(arguments, folders) if name == "find" else _unwrap_wrapper(name, arguments, folders)
     texts = texts_of_options(name, arguments)
     scripts, documents = texts_run(name, arguments), evaluated_texts(name, arguments)
@@ -150,7 +160,7 @@ class _Unwrapping:
     def _cluster(self, text: str) -> bool:
         if text == "-":
             return "-" in self._wrapper.flags
-        if text[1:] in self._wrapper.valued and len(text) > 2:  # noqa: PLR2004 - a dash and a letter
+        if text[1:] in self._wrapper.valued and len(text) > 2:
             return self._option(text[1:], None, is_joined=False)
         for place, letter in enumerate(text[1:], start=2):
             takes_rest = letter in self._wrapper.valued or (letter in self._wrapper.script and self._name not in SHELLS)
@@ -177,13 +187,16 @@ class _Unwrapping:
         if name in wrapper.valued:
             taken = value or self._next()
             self._note_value(name, taken)
-            return True
+            # What becomes several words brings others to the place of the command.
+            return taken is None or not _may_be_several(taken)
         return name in wrapper.flags and (value is None or not is_joined)
 
     def _note_value(self, name: str, value: Word | None) -> None:
         if value is not None and name in ("C", "chdir", "D", "wd", "w") and self._name in ("env", "sudo", "unshare"):
             path = value.path
             self._result.folders = tuple(None if path is None else joined(f, path) for f in self._result.folders)
+        if self._name == "xargs" and name in ("I", "J", "R", "replace") and value is not None:
+            self._result.mark = value.text
         if self._name in SHELLS and name == "O":
             self._result.doubts.append("it sets options of the shell")
 
@@ -228,7 +241,7 @@ class _Unwrapping:
         while wrapper.assigns and self._at < len(words) and ASSIGNMENT.match(words[self._at].source):
             self._result.assignments.append(words[self._at])
             self._at += 1
-        if any(word.may_split for word in words[self._at : self._at + wrapper.operands]):
+        if any(_may_be_several(word) for word in words[self._at : self._at + wrapper.operands]):
             self._unclear()
             return
         rest = words[self._at + wrapper.operands :]
@@ -240,6 +253,7 @@ class _Unwrapping:
             self._join(rest)
         else:
             self._result.commands.append(rest)
+            self._result.appends = self._name == "xargs" and not self._result.mark
 
     def _without_command(self) -> None:
         if self._name in ("sudo", "doas", "unshare", "nsenter", "chroot", "ssh", "busybox", "parallel", "runuser"):
@@ -250,7 +264,11 @@ class _Unwrapping:
             self._result.doubts.append(f"the text that {self._name} runs is not literal")
             self._result.commands.append(words)
             return
-        self._result.scripts.append(" ".join(word.text for word in words))
+        texts = [word.text for word in words]
+        if self._name == "parallel":
+            # It puts names from its input behind the words, or in place of `{}`, `{.}` and the like.
+            texts = [re.sub(r"\{[^{}\s]*\}", FOUND, text) for text in texts] + [FOUND, FOUND]
+        self._result.scripts.append(" ".join(texts))
 
     def _run_shell(self) -> None:
         if not self._has_script:
@@ -310,3 +328,8 @@ def _end_of_run(arguments: Sequence[Word], place: int, *, takes_plus: bool) -> i
         if text == ";" or (takes_plus and text == "+" and end > place and arguments[end - 1].text == "{}"):
             return end
     return len(arguments)
+
+
+def _may_be_several(word: Word) -> bool:
+    """Whether the shell may make several words of one, by blanks in a value or a list in braces."""
+    return word.may_split or (not word.is_literal and braced(word.source) != [word.source])

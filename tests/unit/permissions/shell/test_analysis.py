@@ -49,7 +49,7 @@ def test_words_are_decoded_as_bash_does(command: str, words: tuple[str, ...]) ->
 
 @pytest.mark.requirement("shell.analysis.words")
 @pytest.mark.parametrize(
-    "word", ["$X", '"$X"', "*.py", "a?", "[ab]", "{a,b}", "~/x", "$(ls)", "a$X", "`ls`", "$'\\xff'"]
+    "word", ["$X", '"$X"', "*.py", "a?", "[ab]", "{a..$X}", "~/x", "$(ls)", "a$X", "`ls`", "$'\\xff'"]
 )
 def test_a_word_that_is_not_literal_is_kept_as_it_is_written(word: str) -> None:
     command = analyse(f"a {word}").commands[0 if "ls" not in word or "`" in word else 1]

@@ -199,7 +199,7 @@ def test_what_another_program_runs_is_listed(command: str) -> None:
     ],
 )
 def test_what_may_run_something_is_doubted(command: str) -> None:
-    assert any(found.doubts for found in analyse(command).commands)
+    assert any(found.doubts or found.options for found in analyse(command).commands)
 
 
 @pytest.mark.requirement("shell.analysis.run_by_others")

@@ -1,20 +1,22 @@
 """Programs that run what their words do not tell: interpreters, interactive programs, whatever runs at another time.
 
-What of these runs a command in its own words is a wrapper, and its doubt stands there.
+What of these runs a command in its own words is a wrapper, and its doubt stands there. What single options run
+is told by `running_options`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from tools.permissions.shell.knowledge.evaluation import doubts_of_builtin
-from tools.permissions.shell.knowledge.git import doubts_of_git
 from tools.permissions.shell.knowledge.interpreters import GIVEN_TEXT, doubts_of_interpreter, is_interpreter
 from tools.permissions.shell.knowledge.sed_awk_jq import awk_program, only_prints_awk, only_prints_sed, sed_scripts
 from tools.permissions.shell.knowledge.wrappers import FROM_FILE, INTERACTIVE, LATER
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.words import Word
+
+COMPILERS = names("gcc as ld rustc go javac tcc nasm yasm")
+"""By their families. A text from their input may include any file."""
 
 _RENAMES = "it gives a name another meaning"
 _OWN_PROGRAM = "the program in its arguments may read, write or run something else"
@@ -47,6 +49,8 @@ def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
         doubts.append(_ALWAYS[name])
     if (judge := _JUDGES.get(name)) is not None:
         doubts += judge(arguments)
+    elif name in COMPILERS and any(word.text == "-" for word in arguments):
+        doubts.append(GIVEN_TEXT)
     elif is_interpreter(name):
         doubts += doubts_of_interpreter(name, arguments)
     return doubts
@@ -64,24 +68,7 @@ def _doubts_of_awk(arguments: Sequence[Word]) -> list[str]:
     return [] if is_plain else [_OWN_PROGRAM]
 
 
-def _doubts_of_make(arguments: Sequence[Word]) -> list[str]:
-    """A variable that is set may be a command, and so may what `--eval` says."""
-    evaluates = any(
-        re.match(r"--ev|-[A-Za-z]*E", word.text) or (not word.text.startswith("-") and "$(" in word.text)
-        for word in arguments
-    )
-    sets_shell = any(re.match(r"\.?SHELL(?:FLAGS)?[:+?!]*=|MAKEFLAGS", word.text) for word in arguments)
-    return [GIVEN_TEXT] if evaluates or sets_shell else []
-
-
-def _doubts_of_hg(arguments: Sequence[Word]) -> list[str]:
-    return [_OWN_PROGRAM] if any(word.text.startswith("--conf") for word in arguments) else []
-
-
 _JUDGES: dict[str, Callable[[Sequence[Word]], list[str]]] = {
-    "git": doubts_of_git,
     "sed": _doubts_of_sed,
     "awk": _doubts_of_awk,
-    "make": _doubts_of_make,
-    "hg": _doubts_of_hg,
 }

@@ -25,6 +25,16 @@ _SAME: dict[str, str] = {
     "nodejs": "node",
 }
 
+RUNNERS = names(
+    "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
+    " aws-vault chamber doppler pipx"
+)
+RUN_OTHERS = names("run exec x dlx")
+"""Words behind which a runner is told what to run."""
+
+RUNNERS_ALONE = names("npx uvx bunx pnpx")
+"""Programs that run another one by its name, from a project's own or any other."""
+
 
 def family_of(name: str) -> str:
     """The name under which the tables know a program; any other name as it is.

@@ -1,10 +1,11 @@
-"""Which uses of git only look, and which make it run something else."""
+"""Which uses of git only look."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
+from tools.permissions.shell.knowledge.git_settings import is_harmless_setting
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.words import Word
 
@@ -12,16 +13,6 @@ _GLOBAL_FLAGS = names("--no-pager -P --no-optional-locks --literal-pathspecs --n
 GLOBAL_VALUED = names(
     "-C -c --git-dir --work-tree --namespace --config-env --exec-path --super-prefix --attr-source --shallow-file"
 )
-_LOADED = re.compile(r"-c|--config-env|--exec-path=|--git-dir|--work-tree")
-_RUNNING = (
-    "--upload-pack", "--receive-pack", "--exec", "--ext-diff", "--extcmd", "--open-files-in-pager", "--template",
-    "--upload-archive",
-)  # fmt: skip
-"""Options that name a program, or where hooks are copied from."""
-
-_MIN_ABBREVIATED = len("--exe")
-_TRANSPORT = re.compile(r"(?:ext|fd)::")
-
 _LOOKING = names(
     "annotate blame cat-file check-attr check-ignore cherry count-objects describe diff diff-files"
     " diff-index diff-tree for-each-ref log ls-files ls-tree merge-base name-rev range-diff rev-list"
@@ -57,49 +48,30 @@ def subcommand(arguments: Sequence[Word]) -> tuple[str, Sequence[Word]] | None:
     return None
 
 
-def doubts_of_git(arguments: Sequence[Word]) -> list[str]:
-    """What makes git run something that its sub-command does not tell."""
-    doubts: list[str] = []
-    for word in arguments:
-        if word.is_literal and not word.text.startswith("-"):
-            break
-        if _LOADED.match(word.text) or (word.text.startswith("-c") and word.text != "-C"):
-            doubts.append(f"git with {word.text} takes its configuration from elsewhere")
-    doubts += [f"git runs what {word.text} names" for word in arguments if _names_program(word)]
-    found = subcommand(arguments)
-    if found is not None and (found[0] in ("filter-branch", "for-each-repo", "hook") or _runs_each(*found)):
-        doubts.append(f"git {found[0]} runs what its arguments say")
-    return doubts
-
-
-def _names_program(word: Word) -> bool:
-    name = word.text.partition("=")[0]
-    is_option = len(name) >= _MIN_ABBREVIATED and any(option.startswith(name) for option in _RUNNING)
-    return is_option or _TRANSPORT.search(word.text) is not None
-
-
-def _runs_each(name: str, rest: Sequence[Word]) -> bool:
-    texts = [word.text for word in rest]
-    return (name == "submodule" and "foreach" in texts) or (name == "bisect" and "run" in texts)
-
-
 def without_harmless_options(name: str, arguments: Sequence[Word]) -> Sequence[Word]:
     """The arguments without the options of git itself that change nothing; those of other programs as they are."""
     place = 0
-    while name == "git" and place < len(arguments) and arguments[place].text in _GLOBAL_FLAGS:
-        place += 1
+    while name == "git" and (length := _harmless_length(arguments, place)):
+        place += length
     return arguments[place:]
+
+
+def _harmless_length(arguments: Sequence[Word], place: int) -> int:
+    """How many words an option of git itself has that changes nothing; none if it is another one."""
+    texts = [word.text for word in arguments[place : place + 2] if word.is_literal]
+    if texts and texts[0] in _GLOBAL_FLAGS:
+        return 1
+    return 2 if len(texts) == 2 and texts[0] == "-c" and is_harmless_setting(texts[1]) else 0
 
 
 def is_read_only_git(arguments: Sequence[Word]) -> bool:
     """Whether a call of git changes nothing: a known sub-command, and no option that writes or runs something."""
     place = 0
     while place < len(arguments) and arguments[place].text.startswith("-"):
-        if arguments[place].text == "-C":
-            place += 1
-        elif arguments[place].text not in _GLOBAL_FLAGS:
+        length = 2 if arguments[place].text == "-C" else _harmless_length(arguments, place)
+        if not length:
             return arguments[place].text == "--version" and len(arguments) == 1
-        place += 1
+        place += length
     found = subcommand(arguments)
     if found is None:
         return False
@@ -140,10 +112,11 @@ def _lists_tags(rest: Sequence[Word]) -> bool:
 
 
 def _reads_configuration(rest: Sequence[Word]) -> bool:
-    """`git config name` reads, `git config name value` writes: only the explicit forms count."""
+    """`git config name` reads, `git config name value` writes."""
+    names_one = [word.is_literal and "." in word.text for word in rest if not word.text.startswith("-")] == [True]
     if rest and rest[0].text in ("get", "list"):
         return all(not word.may_be_option or _CONFIG_FLAGS.fullmatch(word.text) for word in rest)
-    reads = any(_CONFIG_READS.fullmatch(word.text) for word in rest)
+    reads = names_one or any(_CONFIG_READS.fullmatch(word.text) for word in rest)
     return reads and all(not word.may_be_option or _CONFIG_FLAGS.fullmatch(word.text) for word in rest)
 
 

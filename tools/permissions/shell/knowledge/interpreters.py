@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.words import Word
@@ -22,7 +23,11 @@ _OTHER_TEXT = re.compile(
     r"-[A-Za-z0-9]*[eEprR].*|--(?:ev|pr|exec|ru|comm|code|requ|imp|loader).*|-[BFM]?|eval|repl", re.DOTALL
 )
 _VALUED = names("-W -X -I -C -S")
-_HARMLESS_USES = names("-m --version -V --help -h -v")
+_HARMLESS_USES = names("--version -V --help -h -v")
+_GIVEN_MODULES = names("timeit pdb bdb code codeop asyncio idlelib IPython ptpython bpython xonsh runpy")
+"""Modules of Python that run a text from their arguments or their input."""
+_FOLDER_MODULES = names("tarfile zipfile zipapp http.server ftpserver pyftpdlib compileall")
+"""Modules of Python that read, or hand out, all that is in a folder."""
 
 
 def is_interpreter(name: str) -> bool:
@@ -38,12 +43,26 @@ def doubts_of_interpreter(name: str, arguments: Sequence[Word]) -> list[str]:
     given = _PYTHON_TEXT if name.startswith(("python", "pypy")) else _OTHER_TEXT
     is_value = False
     for word in arguments:
-        if word.text in _HARMLESS_USES or (not is_value and _is_program_file(word)):
+        if word.text in _HARMLESS_USES or (word.text == "-m" and not _module(name, arguments) & _GIVEN_MODULES):
+            return []
+        if not is_value and _is_program_file(word):
             return []
         if not is_value and (not word.is_literal or given.fullmatch(word.text)):
             break
         is_value = not is_value and word.text in _VALUED
     return [GIVEN_TEXT]
+
+
+def reads_folders(name: str, arguments: Sequence[Word]) -> bool:
+    """Whether an interpreter is told to read folders of which its words do not tell what is in them."""
+    return bool(_module(name, arguments) & _FOLDER_MODULES)
+
+
+def _module(name: str, arguments: Sequence[Word]) -> frozenset[str]:
+    """The module that Python is told to run; none for other interpreters."""
+    if not name.startswith(("python", "pypy")):
+        return frozenset()
+    return frozenset(after.text for word, after in pairwise(arguments) if word.text == "-m")
 
 
 def _is_program_file(word: Word) -> bool:

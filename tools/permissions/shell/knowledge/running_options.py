@@ -1,140 +1,374 @@
-"""Options and operands with which a program that is no wrapper runs a command."""
+"""Which options of a command make its program do what its other words do not say: run, load or write something."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 
+from tools.permissions.shell.knowledge.expansions import may_be_options
 from tools.permissions.shell.knowledge.git import subcommand
+from tools.permissions.shell.knowledge.option_tables import Options, tables
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
-from tools.permissions.shell.syntax.words import Word, literal, unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """Which options of a program name a command.
-
-    Args:
-        options: Their value is a command line.
-        valued: Other options with a value.
-        settings: Beginnings of the values that count, such as `ProxyCommand=`; every value if there are none.
-    """
-
-    options: frozenset[str]
-    valued: frozenset[str] = frozenset()
-    settings: tuple[str, ...] = ()
-
-
-_SSH = Running(
-    names("o"),
-    names("b c D e F i J l L m O p P Q R S w W B E I X"),
-    ("proxycommand", "localcommand", "knownhostscommand", "remotecommand", "match", "include", "pkcs11provider"),
-)
-
-_RUNNING: dict[str, tuple[Running, ...]] = {
-    "tar": (
-        Running(
-            names("I F use-compress-program to-command rsh-command rmt-command info-script new-volume-script"),
-            names("f C T X b g H K L N V file directory checkpoint-action exclude"),
-        ),
-        Running(names("checkpoint-action"), names("f C T X b g H K L N V F I file directory"), ("exec=",)),
-    ),
-    "rsync": (Running(names("e rsh rsync-path"), names("f B M T")),),
-    "split": (Running(names("filter"), names("b l n a C t")),),
-    "sort": (Running(names("compress-program"), names("k t S T o")),),
-    "rg": (Running(names("pre hostname-bin"), names("e A B C m g t T d j r E M f")),),
-    **dict.fromkeys(("man", "apropos", "whatis"), (Running(names("P pager"), names("C L m M S s e p r")),)),
-    **dict.fromkeys(("bat", "ack", "ag"), (Running(names("pager"), names("l r H m")),)),
-    **dict.fromkeys(("ssh", "sftp"), (_SSH, Running(names("S"), names("o i p l F")))),
-    "scp": (_SSH, Running(names("S"), names("o i P l F c"))),
-    "wget": (
-        Running(names("use-askpass"), names("O o a i P t T U e")),
-        Running(names("e execute"), names("O o a i P t T U"), ("use_askpass", "useaskpass", "use-askpass")),
-    ),
-    "zip": (Running(names("unzip-command"), names("n x i t b P")),),
-    **dict.fromkeys(("nc", "ncat"), (Running(names("e c exec sh-exec lua-exec"), names("p s w i g")),)),
-    "install": (Running(names("strip-program"), names("m o g S t")),),
-    **dict.fromkeys(("svn", "svnadmin"), (Running(names("diff-cmd diff3-cmd editor-cmd merge-cmd"), names("m r F")),)),
-    "tcpdump": (Running(names("z"), names("i w r c C G W s F")),),
-    **dict.fromkeys(("npm", "pnpm", "yarn"), (Running(names("call script-shell")),)),
-    "expect": (Running(names("c"), names("f")),),
-    "fzf": (Running(names("preview execute bind"), names("q f n d m")),),
-    "cpio": (Running(names("rsh-command"), names("F D E H I O R")),),
-}
-
-_GIT: dict[str, tuple[str, ...]] = {
-    "rebase": ("x", "exec"),
-    "difftool": ("x", "extcmd"),
-    "grep": ("O", "open-files-in-pager"),
-    "fetch": ("upload-pack",),
-    "pull": ("upload-pack",),
-    "ls-remote": ("upload-pack", "exec"),
-    "clone": ("u", "upload-pack"),
-    "push": ("receive-pack", "exec"),
-    "archive": ("exec",),
-    "filter-branch": (
-        "tree-filter", "index-filter", "msg-filter", "env-filter", "parent-filter", "commit-filter", "tag-name-filter",
-        "setup",
-    ),
-    "send-email": ("smtp-server", "to-cmd", "cc-cmd", "sendmail-cmd"),
-}  # fmt: skip
-"""Options of sub-commands of git that name a command."""
+from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 _GIT_REST = {"submodule": "foreach", "bisect": "run", "for-each-repo": ""}
 """Sub-commands of git that run what stands behind this word."""
 
+MAX_NESTED = 8
+"""Programs that are named in each other's words; what is behind more counts as not known."""
+
+MAX_NAME_CHARS = 64
+MAX_VALUE_CHARS = 512
+"""What is longer is no name or value that anything is known of."""
+
+_GIT_RUNNING = names(
+    "filter-branch for-each-repo hook daemon instaweb shell remote-ext remote-fd merge-index web--browse cvsserver p4"
+    " http-backend upload-archive upload-pack receive-pack"
+)
+"""Sub-commands of git that run what their operands, or those who call, say."""
+
+_PASSED_ON = {
+    ("cargo", "rustc"): "rustc", ("cargo", "rustdoc"): "rustdoc", ("cargo", "clippy"): "rustc",
+    ("gh", "clone"): "git clone",
+}  # fmt: skip
+"""What these are given behind `--` is for another program."""
+
+_COMPOSE = {"docker-compose": "docker", "podman-compose": "podman"}
+_COMPILER = re.compile(
+    r"(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|c[89]9|cpp|clang|clang\+\+|clang-cpp|clang-cl|gfortran|gdc|gnat|icx?|icpx|tcc|nvcc"
+    r"|emcc|em\+\+|xgcc|xg\+\+)(?:-[\d.]+)?"
+)
+_LINKER = re.compile(r"(?:[\w.]+-)*(?:ld|ld\.(?:bfd|gold|lld|mold)|ld64|lld|gold|mold)(?:-[\d.]+)?")
+_VERSIONED = re.compile(r"(?:(?:[\w.]+-)*(?=(?:as|ar|nm|ranlib|strip|objdump|objcopy)\Z))?([a-z][a-z._-]*?)-?[\d.]*")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?")
+_ALONE = names("npx uvx bunx pnpx")
+_BEHIND_VERB = names("uv poetry pipenv pdm hatch rye bundle bun mise direnv conda")
+_HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
+_PLAIN_DATE = re.compile(r"\$\(date \+(?:%[FYmdHMSsj]|[\w-])+\)")
+_TRANSPORT = re.compile(r"[^:]*\b(?:ext|fd)::")
+
+
+_DOES = {
+    "runs": "{} makes {} run a program",
+    "sets": "{} can make {} run a program",
+    "loads": "{} makes {} take code or settings from elsewhere",
+    "writes": "{} makes {} write or remove files that its other words do not name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OptionUse:
+    """An option that does what the other words of its command do not say.
+
+    Args:
+        name: How it is named in the command: `--exec`, `core.sshCommand`.
+        word: The whole word that names it.
+        reason: What it does, as a phrase.
+    """
+
+    name: str
+    word: str
+    reason: str
+
+    def is_named_in(self, pattern: str) -> bool:
+        """Whether the words of a rule name it: by the whole word, or by a beginning with a star behind it."""
+        if f" {self.word} " in f" {pattern} ":
+            return True
+        beginnings = (word.rstrip("*") for word in pattern.split() if word.endswith("*"))
+        return any(beginning.startswith(self.name) and self.word.startswith(beginning) for beginning in beginnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A listed option in a command: what it is called in the table, how it is written, and with which value."""
+
+    option: str
+    written: str
+    word: Word
+    value: Word | None
+    is_attached: bool
+
+
+def options_used(name: str, arguments: Sequence[Word], text: str) -> list[OptionUse]:
+    """The options that are to be asked about.
+
+    Args:
+        name: The family of a program.
+        arguments: The words behind it.
+        text: All that is known to be read by the same shell, for what its variables hold.
+    """
+    uses = [use for label, table, words in _tables(name, arguments) for use in _uses(label, table, words, text)]
+    if name == "git":
+        uses += _of_git(arguments)
+    if name in ("tar", "cpio", "mt"):
+        uses += _of_archives(name, dashed(arguments, TAR_VALUED) if name == "tar" else arguments, text)
+    return list(dict.fromkeys(uses))
+
 
 def texts_of_options(name: str, arguments: Sequence[Word]) -> list[Word]:
     """The command lines that options of a program name."""
-    found = list(_of_git(arguments)) if name == "git" else []
-    if name == "tar":
-        arguments = dashed(arguments, TAR_VALUED)
-    for running in _RUNNING.get(name, ()):
-        found.extend(_values(running, arguments))
-    if name == "zip":
-        found.extend(after for word, after in pairwise(arguments) if word.text == "-TT")
-    return found
+    texts = [text for _, table, words in _tables(name, arguments) for text in _texts(table, words)]
+    found = subcommand(arguments) if name == "git" else None
+    if found is not None:
+        verb, rest = found
+        if verb in _GIT_REST:
+            place = next((at for at, word in enumerate(rest) if word.text == _GIT_REST[verb]), None)
+            texts += _joined(rest[place + 1 :] if place is not None else ())
+        if verb == "config":
+            texts += (literal(word.text[1:]) for word in rest if word.text.startswith("!"))
+    return list(dict.fromkeys(texts))
 
 
-def _values(running: Running, arguments: Sequence[Word]) -> Iterator[Word]:
-    parsed = parse(arguments, running.options | running.valued)
-    for option, value in parsed.options:
-        if value is None or option.lstrip("-") not in running.options:
-            continue
-        if not running.settings or not value.is_literal:
-            yield value
-        elif value.text.lower().lstrip().startswith(running.settings):
-            yield literal(value.text.replace("=", " ", 1).lstrip().partition(" ")[2])
+def outputs_of_options(name: str, arguments: Sequence[Word]) -> Iterator[Word | None]:
+    """The files that options of a program say it is there to write."""
+    for _, table, words in _tables(name, arguments):
+        yield from (given.value for given in _given(table, words) if table.kinds[given.option] == "output")
 
 
-def _of_git(arguments: Sequence[Word]) -> Iterator[Word]:
-    yield from _of_git_settings(arguments)
-    found = subcommand(arguments)
-    if found is None:
+def _tables(name: str, arguments: Sequence[Word], depth: int = 0) -> Iterator[tuple[str, Options, Sequence[Word]]]:
+    """Each program that a command line is for, by name, with its table and its words."""
+    if depth > MAX_NESTED:
+        yield name, tables()["..."], arguments[:1]
         return
-    name, rest = found
-    options = _GIT.get(name, ())
-    for option, value in parse(rest, options).options if options else ():
-        if value is not None and option.lstrip("-") in options:
-            yield value
-    if name in _GIT_REST:
-        behind = _GIT_REST[name]
-        place = next((at for at, word in enumerate(rest) if word.text == behind), None)
-        words = rest[place + 1 :] if place is not None else ()
-        yield from _joined(words)
-    if name == "config":
-        yield from (literal(word.text[1:]) for word in rest if word.text.startswith("!"))
+    if name == "git":
+        yield from _tables_of_git(arguments)
+        return
+    if name in _COMPOSE:
+        yield from _tables(_COMPOSE[name], [literal("compose"), *arguments], depth + 1)
+        return
+    family = _family(name)
+    table = tables().get(family)
+    place = _place_of_inner(family, table, arguments)
+    if place < len(arguments) and arguments[place].is_literal:
+        inner = arguments[place].text.rpartition("/")[2].partition("@")[0]
+        yield from _tables(inner, arguments[place + 1 :], depth + 1)
+    if table is not None:
+        words = _own_words(table, arguments[:place])
+        yield name, table, dashed(arguments, TAR_VALUED) if family == "tar" else words
+    texts = [word.text for word in arguments]
+    if f"{family}-run" in tables():
+        yield from _tables_of_verbs(name, family, arguments)
+    for verb in dict.fromkeys(texts):
+        if (to := _PASSED_ON.get((family, verb))) is not None and "--" in texts:
+            inner, *first = to.split()
+            yield from _tables(inner, [*map(literal, first), *arguments[texts.index("--") + 1 :]], depth + 1)
 
 
-def _of_git_settings(arguments: Sequence[Word]) -> Iterator[Word]:
-    """`-c core.pager=less`: a value that a program may be."""
-    for place, word in enumerate(arguments):
-        if not word.text.startswith("-") and (not place or arguments[place - 1].text not in ("-c", "-C")):
+def _tables_of_verbs(
+    name: str, family: str, arguments: Sequence[Word]
+) -> Iterator[tuple[str, Options, Sequence[Word]]]:
+    """What each word that may say what is done makes of the words behind it."""
+    verbs = [
+        (at, word) for at, word in enumerate(arguments) if not word.is_literal or f"{family}-{word.text}" in tables()
+    ]
+    for at, word in verbs[:MAX_NESTED]:
+        verb = word.text if word.is_literal else "run"
+        table = tables()[f"{family}-{verb}"]
+        yield f"{name} {verb}", table, _own_words(table, arguments[at + 1 :])
+        if not word.is_literal:
             return
-        if place and arguments[place - 1].text == "-c":
-            yield literal(word.text.partition("=")[2].removeprefix("!"))
+    if len(verbs) > MAX_NESTED:
+        yield name, tables()["..."], arguments[:1]
+
+
+def _own_words(table: Options, arguments: Sequence[Word]) -> Sequence[Word]:
+    """The words up to the first that is an operand for certain, where all behind that are for another program."""
+    is_after_option = False
+    for at, word in enumerate(arguments) if table.ends_at_operand else ():
+        is_operand = not word.text.startswith(("-", "@") if table.has_response else "-")
+        if word.is_literal and is_operand and not is_after_option:
+            return arguments[:at]
+        is_flag = "=" in word.text or word.text.lstrip("-") in table.flags
+        is_after_option = word.may_be_option and not (word.is_literal and is_flag)
+    return arguments
+
+
+def _tables_of_git(arguments: Sequence[Word]) -> Iterator[tuple[str, Options, Sequence[Word]]]:
+    verb, rest = subcommand(arguments) or ("", ())
+    yield "git", tables()["git"], arguments[: len(arguments) - len(rest) - bool(verb)]
+    if (table := tables().get(f"git-{verb}")) is not None:
+        yield f"git {verb}", table, rest
+    # What is not literal counts by the table of the sub-command alone.
+    yield f"git {verb}", tables()["git-*"], [word for word in rest if word.is_literal or word.prefix.startswith("--")]
+
+
+@lru_cache(maxsize=512)
+def _family(name: str) -> str:
+    """The name in the tables of a program that may be called by a version, or by what it builds for."""
+    if name in tables() or len(name) > MAX_NAME_CHARS:
+        return name
+    if _COMPILER.fullmatch(name):
+        return "gcc"
+    if _LINKER.fullmatch(name):
+        return "ld"
+    versioned = _VERSIONED.fullmatch(name.removesuffix(".exe"))
+    return versioned[1] if versioned else name
+
+
+def _place_of_inner(family: str, table: Options | None, arguments: Sequence[Word]) -> int:
+    """Where another program is named that has all words behind it; the end if there is none."""
+    end = len(arguments)
+    if _PYTHON.fullmatch(family):
+        return next((at + 1 for at, word in enumerate(arguments) if word.text == "-m"), end)
+    if family in _BEHIND_VERB:
+        place = next((at + 1 for at, word in enumerate(arguments) if word.text in ("run", "exec", "x")), end)
+    elif family in _ALONE:
+        place = 0
+    else:
+        return end
+    while place < end and arguments[place].text.startswith("-"):
+        place += 2 if table is not None and arguments[place].text.lstrip("-") in _valued(table) else 1
+    return min(place, end)
+
+
+def _valued(table: Options) -> frozenset[str]:
+    return (table.valued | table.kinds.keys()) - table.bare - table.joined
+
+
+def _given(table: Options, arguments: Sequence[Word]) -> Iterator[_Given]:
+    """The listed options, wherever they stand; also where a word may be the value of another: better one too many."""
+    for at, word in enumerate(arguments):
+        if word.text == "--" and not (at and arguments[at - 1].text.startswith("-")):
+            return
+        text = word.text if word.is_literal else word.prefix
+        if text.startswith("-") and text not in ("-", "--"):
+            yield from _in_word(table, word, text, arguments[at + 1] if at + 1 < len(arguments) else None)
+
+
+def _in_word(table: Options, word: Word, text: str, following: Word | None) -> Iterator[_Given]:
+    written, equals, value = text.partition("=")
+    bare = written.lstrip("-")
+    found = [bare] if len(bare) > 1 and bare in table.kinds else []
+    if not found and text.startswith("--") and bare and bare not in table.flags and bare not in table.valued:
+        found = [option for option in table.kinds if len(option) > 1 and option.startswith(bare)]
+    for option in found:
+        takes_next = not equals and option not in table.bare | table.joined
+        given = following if takes_next else _attached(word, value) if equals else None
+        yield _Given(option, written, word, given, bool(equals))
+    if found:
+        return
+    stem = text.lstrip("-")
+    for option in table.kinds:
+        if option.endswith("*") and stem.startswith(option[:-1]):
+            head = text[: len(text) - len(stem) + len(option) - 1]
+            attached = text[len(head) :].removeprefix("=")
+            yield _Given(option, head, word, _attached(word, attached) if attached else following, bool(attached))
+            return
+    if not text.startswith("--"):
+        yield from _in_cluster(table, word, text, following)
+
+
+def _in_cluster(table: Options, word: Word, text: str, following: Word | None) -> Iterator[_Given]:
+    """The listed short options in a word, each with what is behind it in the word, or with the next word."""
+    for place, letter in enumerate(text[1:], start=1):
+        rest = text[place + 1 :].removeprefix("=")
+        if letter in table.kinds and not (table.style == "words" and (rest or place > 1)):
+            is_attached = bool(rest) or not word.is_literal
+            takes_next = not is_attached and letter not in table.bare | table.joined
+            value = _attached(word, rest) if is_attached else following if takes_next else None
+            yield _Given(letter, text[: place + 1], word, value, is_attached)
+            if letter not in table.bare:
+                return
+        if letter in table.valued or table.style != "getopt":
+            return
+
+
+def _attached(word: Word, value: str) -> Word:
+    """The value in a word; not a literal one if the word is not."""
+    return literal(value) if word.is_literal else unknown(word.source.partition("=")[2] or word.source)
+
+
+def _uses(label: str, table: Options, arguments: Sequence[Word], text: str) -> Iterator[OptionUse]:
+    for given in _given(table, arguments):
+        kind, value, written = table.kinds[given.option], given.value, given.written
+        if kind == "output" or _is_harmless(table, given):
+            continue
+        if kind != "sets" or value is None:
+            does = f"{written} {table.does}" if kind == "loads" and table.does else _DOES[kind].format(written, label)
+            yield OptionUse(written, given.word.text, does)
+            continue
+        key = re.split(r"[=\s]", value.text, maxsplit=1)[0]
+        does = _DOES[kind].format(f"{written} {key[:80]}", label)
+        if given.is_attached:
+            yield OptionUse(given.word.text.partition(key)[0] + key, given.word.text, does)
+        else:
+            yield OptionUse(key, value.text, does)
+    for word in arguments:
+        if word.text in table.verbs:
+            yield OptionUse(word.text, word.text, f"{label} {word.text} runs or writes what the words behind it say")
+        elif table.assigns and not word.text.startswith("-") and re.fullmatch(table.assigns, word.text, re.DOTALL):
+            name = re.split(r"[:+?!]*[=:]", word.text, maxsplit=1)[0]
+            yield OptionUse(name, word.text, f"{name[:80]} can make {label} run a program")
+        elif table.has_response and word.text.startswith("@"):
+            yield OptionUse(word.text, word.text, f"{word.text[:80]} gives {label} the options in a file")
+    if any(kind != "output" for kind in table.kinds.values()):
+        yield from _unknown(label, table, arguments, text)
+
+
+def _is_harmless(table: Options, given: _Given) -> bool:
+    harmless = table.harmless.get(given.option)
+    if harmless is None:
+        return False
+    value = given.value
+    if value is None:
+        return harmless.fullmatch("") is not None
+    if not value.is_literal:
+        # The folder that a command is in is inside the workspace, whatever it is called.
+        value = read_word(_HERE.sub(".", value.source).strip('"'))
+    key = re.split(r"[=\s]", value.text, maxsplit=1)[0] if table.kinds[given.option] == "sets" else value.text
+    if not value.is_literal or len(value.text) > MAX_VALUE_CHARS:
+        return False
+    return (harmless.fullmatch(key) or harmless.fullmatch(value.text)) is not None
+
+
+def _unknown(label: str, table: Options, arguments: Sequence[Word], text: str) -> Iterator[OptionUse]:
+    """The words that may turn out to be listed options."""
+    valued, previous = _valued(table), ""
+    verb = next((word for word in arguments if not word.text.startswith("-")), None) if table.verbs else None
+    for word in arguments:
+        if word.text == "--" and not previous.startswith("-"):
+            return
+        is_value = previous.startswith("-") and previous.lstrip("-") in valued and not word.may_split
+        if not word.is_literal and (word is verb or (not is_value and may_be_options(word, valued, text))):
+            source = word.source
+            yield OptionUse(source, source, f"it is not known which options {source[:80]} gives {label}")
+        previous = word.text
+
+
+def _texts(table: Options, arguments: Sequence[Word]) -> Iterator[Word]:
+    for given in _given(table, arguments):
+        kind, value = table.kinds[given.option], given.value
+        if value is None:
+            continue
+        if kind == "runs" or (kind == "sets" and not value.is_literal):
+            yield value
+        elif kind == "sets" and not _is_harmless(table, given):
+            yield literal(re.split(r"[=\s]", value.text, maxsplit=1)[-1].lstrip().removeprefix("!"))
+
+
+def _of_archives(name: str, arguments: Sequence[Word], text: str) -> Iterator[OptionUse]:
+    """An archive on another host is reached by `rsh`; a colon behind a slash is a part of a name."""
+    for option, value in parse(arguments, (*TAR_VALUED, *"FOI", "file")).options:
+        if (option not in ("-f", "--file") and not (name == "cpio" and option in ("-F", "-O", "-I"))) or value is None:
+            continue
+        known = _PLAIN_DATE.sub("x", value.source)
+        is_open = not value.is_literal and (":" in text or "$(" in known or "`" in known)
+        if is_open or (value.is_literal and ":" in value.text.partition("/")[0]):
+            yield OptionUse(option, value.text, f"{name} reaches another host by a program for {value.source[:80]}")
+
+
+def _of_git(arguments: Sequence[Word]) -> Iterator[OptionUse]:
+    for word in arguments:
+        if found := _TRANSPORT.match(word.text):
+            yield OptionUse(found[0], word.text, f"{found[0][:80]} makes git run what the address names")
+    found = subcommand(arguments)
+    if found is None and (word := next((word for word in arguments if not word.is_literal), None)) is not None:
+        yield OptionUse(word.source, word.source, f"it is not known what {word.source[:80]} tells git to do")
+    elif found is not None and found[0] in _GIT_RUNNING:
+        yield OptionUse(found[0], found[0], f"git {found[0]} runs what it is told to")
 
 
 def _joined(words: Sequence[Word]) -> Iterator[Word]:

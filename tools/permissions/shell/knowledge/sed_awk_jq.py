@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
+from tools.permissions.steering_files import is_data
+
+MAX_NAMES = 64
+"""Names in one script that are looked at."""
 
 _BRACKET = r"\[\^?\]?[^\]\\\n/|,\#:@!]*\]"
 _PART = rf"(?:(?!\1)[^\\\n\[]|\\.|{_BRACKET})*+"
@@ -22,6 +27,13 @@ _SED_FLAGS = re.compile(
 _SED_EDITS = re.compile(r"-[nErsuz]*i.*|--in-p.*|-[nErsuz]+|-l\d+|-b", re.DOTALL)
 _AWK_ACTION = re.compile(r"system|getline|fflush|close|[|@`]|/inet|ARGV|ARGC|ENVIRON\s*\[[^\]]*\]\s*=")
 _AWK_OPERAND = re.compile(r"/inet")
+_SED_FILE = re.compile(r"(?=[rRwW][ \t]*([^\n]+))")
+_SED_UNKNOWN = re.compile(r"""(?:\A["']?|[\s;{}!\d$/|,\#:@][gpiIMme\d]*)[wW](?:[ \t]+[\w./~-]*|[./~]*)[$`]""")
+_AWK_UNKNOWN = re.compile(r"\bprintf?\b[^;}\n]*>")
+_AWK_TOKEN = re.compile(
+    r"""\#[^\n]*|"(?P<text>(?:\\.|[^"\\])*)"|(?:\A|(?<=[(,{;!~&|\n}]))[ \t]*/(?:\\.|[^/\\\n])+/""", re.DOTALL
+)
+_AWK_PRINT = re.compile(r"\bprintf?\b[^;}\n>|]*>+([^;}\n]*)")
 _JQ_READS = re.compile(r"import|include|modulemeta|get_search_list|input_filename|\$__prog|\$__loc__")
 _YQ_READS = re.compile(r"load|system|eval|env|from_file|read")
 
@@ -96,6 +108,41 @@ def only_prints_awk(program: str) -> bool:
     """Whether a program of awk opens no file of its own and runs nothing. `>` compares where nothing is printed."""
     plain = program.replace("||", "")
     return not _AWK_ACTION.search(plain) and not (">" in plain and "print" in plain)
+
+
+def names_in_scripts(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
+    """What scripts of sed may name: the rest of a line behind each letter that may read or write a file."""
+    for word in arguments if name == "sed" else ():
+        if word.is_literal and not word.text.startswith("--"):
+            yield from (literal(found[1]) for found in islice(_SED_FILE.finditer(word.text), MAX_NAMES))
+
+
+def sed_writes_unknown(script: Word) -> bool:
+    """Whether a script that is not literal may write a file whose name is not known."""
+    return not script.is_literal and _SED_UNKNOWN.search(script.source) is not None
+
+
+def awk_outputs(program: Word) -> Iterator[Word]:
+    """The files that a program of awk prints to; a text with more before it is known by its end."""
+    if not program.is_literal:
+        if _AWK_UNKNOWN.search(program.source):
+            yield unknown(program.source)
+        return
+    texts: list[str] = []
+
+    def note(found: re.Match[str]) -> str:
+        texts.append(found["text"] or "")
+        return f'"{len(texts) - 1}"' if found["text"] is not None else " "
+
+    plain = _AWK_TOKEN.sub(note, program.text)
+    while (shorter := re.sub(r"\([^()]*\)", " ", plain)) != plain:
+        plain = shorter
+    for statement in _AWK_PRINT.finditer(plain):
+        target = re.fullmatch(r'\s*([^"]*)"(\d+)"\s*', statement[1])
+        text = texts[int(target[2])] if target else ""
+        is_whole = target is not None and not target[1] and "\\" not in text
+        # Of what is put together, only the end is known.
+        yield literal(text) if is_whole else read_word(f'"$_{text if is_data(text) else ""}"')
 
 
 def is_harmless_jq(arguments: Sequence[Word]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tools.permissions.shell.names import names
@@ -19,6 +19,9 @@ MAX_FOLDERS = 4
 """More possible folders than these are as good as none known."""
 
 CHANGING = names("cd pushd")
+
+Readings = Callable[[Sequence[Word], Folders], Sequence[Sequence[Word]]]
+
 LOSING = names("popd eval source .")
 """What may change the folder in a way that is not followed."""
 
@@ -49,17 +52,22 @@ class Whereabouts:
     seen: Folders = START
     is_sure: bool = True
 
-    def after(self, words: Sequence[Word], *, is_conditional: bool) -> Whereabouts:
-        """What holds when a command has run."""
+    def after(self, words: Sequence[Word], readings: Readings | None = None, *, is_conditional: bool) -> Whereabouts:
+        """What holds when a command has run; its words may be read in several ways."""
         name = words[0].text if words else ""
         if name in ("command", "builtin") and len(words) > 1:
-            return self.after(words[1:], is_conditional=is_conditional)
+            inner = next((at for at, word in enumerate(words) if at and not word.text.startswith("-")), len(words))
+            return self.after(words[inner:], readings, is_conditional=is_conditional)
         if name in LOSING or (name in CHANGING and is_conditional):
             return Whereabouts(UNKNOWN, UNKNOWN, is_sure=False)
         if name not in CHANGING:
             return self
-        target = changed_to(words)
-        moved = _union(tuple(None if target is None else joined(folder, target) for folder in self.now))
+        if [word.text for word in words[1:]] == ["-"] and len(self.seen) > 1:
+            return replace(self, now=self.seen)
+        targets = [changed_to(each) for each in (readings(words, self.now) if readings else [words])]
+        moved = _union(
+            tuple(None if target is None else joined(folder, target) for folder in self.now for target in targets)
+        )
         return replace(self, now=moved, seen=_union(self.seen + moved))
 
     def and_then(self) -> Whereabouts:

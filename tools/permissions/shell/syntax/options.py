@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 TAR_VALUED = "bfgCFHIKLNTVX"
 """The letters of tar that take a word."""
@@ -78,6 +78,7 @@ class _Reading:
             text = word.text
             if not word.is_literal:
                 self.has_open = self.has_open or word.may_be_option
+                self._take_open(word)
                 self.operands.append(word)
             elif text == "--":
                 self.operands.extend(self._words[self._at :])
@@ -105,6 +106,20 @@ class _Reading:
         for known in self._valued:
             if len(known) > 1 and name != "--" and known.startswith(name[2:]):
                 self.options.append((f"--{known}", value_word))
+
+    def _take_open(self, word: Word) -> None:
+        """An option of which only the beginning is known: `-o$X`, `--output=$X`."""
+        known, source = word.prefix, word.source
+        if known.startswith("--") and "=" in known:
+            name, value = known[2:].partition("=")[0], read_word(source.partition("=")[2])
+            found = [each for each in self._valued if len(each) > 1 and each.startswith(name)]
+            self.options += [(f"--{each}", value) for each in found or [name]]
+        elif known.startswith("-") and not known.startswith("--"):
+            for place, letter in enumerate(known[1:], start=2):
+                if letter in self._valued:
+                    is_plain = source.startswith(known[:place])
+                    self.options.append((f"-{letter}", read_word(source[place:]) if is_plain else unknown(source)))
+                    return
 
     def _take_short(self, text: str) -> None:
         """The options of one word; one with a value takes what is left of the word, or the next word."""

@@ -9,11 +9,14 @@ whatever it does not expect is a doubt, and it goes on as well as it can.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from tools.permissions.shell.syntax import lexis
 from tools.permissions.shell.syntax.documents import Document, read_documents, take_target
-from tools.permissions.shell.syntax.folders import START, Folders
+from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders
 from tools.permissions.shell.syntax.reading import (
     ARITHMETIC,
     DOCUMENT,
@@ -36,22 +39,35 @@ MAX_DEPTH = 50
 _TOKENS = {"quoted": lexis.QUOTED_TOKEN, "document": lexis.QUOTED_TOKEN, "parameter": lexis.PARAMETER_TOKEN}
 
 
-def read(text: str, folders: Folders = START, *, is_document: bool = False) -> Reading:
+def read(
+    text: str, folders: Folders = START, *, is_document: bool = False, readings: LoopReadings | None = None
+) -> Reading:
     """Find the commands of a text.
 
     Args:
         text: A command, or the text of a here-document.
         folders: Where it starts.
         is_document: Whether only the substitutions in it run.
+        readings: What is known of words that are not literal.
     """
-    return _Reader(text, new_frame("document" if is_document else "list", folders)).read()
+    return _Reader(text, new_frame("document" if is_document else "list", folders), readings).read()
+
+
+class LoopReadings(Protocol):
+    """Tells every reading of words that are not literal."""
+
+    def __call__(self, words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
+        """The words of a command that runs in these folders, in loops with these variables."""
+        ...
 
 
 class _Reader:
     """One reading of one text."""
 
-    def __init__(self, text: str, frame: Frame) -> None:
+    def __init__(self, text: str, frame: Frame, readings: LoopReadings | None) -> None:
         self._text = text
+        self._readings = readings
+        self._moves_in_loop = False
         self._at = 0
         self._stack = [frame]
         self._documents: list[Document] = []
@@ -103,6 +119,9 @@ class _Reader:
             if frame.kind == "list":
                 self._end_word(frame, self._at)
                 self._end_list(frame, self._at)
+        if self._moves_in_loop:
+            self._result.commands = [replace(found, folders=UNKNOWN) for found in self._result.commands]
+            self._result.inner = [replace(inner, folders=UNKNOWN) for inner in self._result.inner]
 
     def _end_list(self, frame: Frame, end: int) -> None:
         self._end_command(frame, end)
@@ -235,10 +254,17 @@ class _Reader:
         source = self._text[frame.begin : end].rstrip()
         start = frame.start if frame.words else -1
         where = frame.where
+        is_conditional = frame.open > 0 or frame.is_piped
+        loops = frozenset(name for each in (*self._stack, frame) for name in each.loops if name)
+        is_certain = len(self._stack) <= 1 and not is_conditional and not frame.is_joined
         self._result.commands.append(
-            Found(start, source, frame.words, frame.assignments, frame.redirections, where.now)
+            Found(start, source, frame.words, frame.assignments, frame.redirections, where.now, is_certain, loops)
         )
-        frame.where = where.after(frame.words, is_conditional=frame.open > 0 or frame.is_piped)
+        if frame.loops and any(word.text in CHANGING for word in frame.words):
+            # The next round begins where this one ends.
+            self._moves_in_loop = True
+        readings = partial(self._readings, loops=loops) if self._readings else None
+        frame.where = where.after(frame.words, readings, is_conditional=is_conditional)
         frame.needs_more = False
         frame.clear()
 
@@ -253,6 +279,7 @@ class _Reader:
             self._end_command(frame, token.start())
             if not frame.needs_more:
                 frame.where, frame.is_closed, frame.is_piped = frame.where.ended(), False, False
+                frame.is_joined = False
         elif frame.mode == "function":
             self._result.lose(UNEXPECTED)
         if self._documents:
@@ -277,6 +304,8 @@ class _Reader:
             frame.needs_more = True
             return
         frame.is_piped, frame.needs_more = False, operator in ("&&", "||")
+        frame.is_joined = frame.needs_more
+        self._result.has_background = self._result.has_background or operator == "&"
         match operator:
             case "&&":
                 frame.where = frame.where.and_then()

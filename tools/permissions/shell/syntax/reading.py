@@ -33,6 +33,8 @@ class Found:
         start: Where its first word stands, behind assignments and redirections; -1 if it has no words.
         source: It, as it is written.
         folders: Where it runs.
+        is_certain: Whether it runs, in the shell that reads the text, before all that stands behind it.
+        loops: The variables of the loops that it stands in.
     """
 
     start: int
@@ -40,6 +42,23 @@ class Found:
     words: list[Word]
     assignments: list[Word]
     redirections: list[Redirection]
+    folders: Folders
+    is_certain: bool = False
+    loops: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The head of a loop.
+
+    Args:
+        variable: Its name.
+        head: All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
+        folders: Where it runs.
+    """
+
+    variable: str
+    head: list[Word] | None
     folders: Folders
 
 
@@ -69,14 +88,16 @@ class Reading:
         inner: What is to be read further.
         doubts: What was not understood, in the order in which it was met; the values mean nothing.
         is_lost: Whether the text could not be followed, so that commands may have been missed.
-        variables: Names of variables that loops set.
+        loops: Heads of loops.
+        has_background: Whether anything runs beside what follows it, in a shell of its own.
     """
 
     commands: list[Found] = field(default_factory=list[Found])
     inner: list[InnerText] = field(default_factory=list[InnerText])
     doubts: dict[str, None] = field(default_factory=dict[str, None])
     is_lost: bool = False
-    variables: set[str] = field(default_factory=set[str])
+    loops: list[Loop] = field(default_factory=list[Loop])
+    has_background: bool = False
 
     def doubt(self, doubt: str) -> None:
         """Note what is not understood."""
@@ -106,6 +127,8 @@ class Frame:
         operator: A redirection that waits for its word.
         is_closed: Whether the last thing was a closed compound command.
         is_piped: Whether the command stands in a pipeline, or behind `!`.
+        is_joined: Whether it stands behind `&&` or `||`.
+        loops: The variables of open loops; `None` for one to come, empty for a loop without one.
         needs_more: Whether the last thing was an operator that wants a command behind it.
         is_defining: Whether the last thing was the name of a function.
     """
@@ -122,6 +145,8 @@ class Frame:
     operator: str = ""
     is_closed: bool = False
     is_piped: bool = False
+    is_joined: bool = False
+    loops: list[str | None] = field(default_factory=list[str | None])
     needs_more: bool = False
     is_defining: bool = False
     words: list[Word] = field(default_factory=list[Word])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax import lexis
 from tools.permissions.shell.syntax.folders import UNKNOWN, Whereabouts
-from tools.permissions.shell.syntax.reading import COPROCESS, FUNCTION, UNEXPECTED, Frame, Reading
+from tools.permissions.shell.syntax.reading import COPROCESS, FUNCTION, UNEXPECTED, Frame, Loop, Reading
 from tools.permissions.shell.syntax.words import Word
 
 _BEFORE_COMMAND = names("if then elif else while until do { ! time coproc")
 _OPENING = names("if while until { for select case")
 _CLOSING = frozenset({"fi", "done", "esac", "}"})
+_LOOPS = names("for while until select")
 _HEADS = {"for": "for", "select": "for", "case": "case", "function": "function"}
 
 
@@ -22,6 +23,8 @@ def take(frame: Frame, word: str, result: Reading) -> bool:
     """
     if word in _OPENING:
         frame.open += 1
+    if word in _LOOPS:
+        frame.loops.append(None if word == "for" else "")
     if word in _HEADS:
         frame.mode = _HEADS[word]
     elif word in _CLOSING:
@@ -54,9 +57,13 @@ def add_to_head(frame: Frame, word: Word, result: Reading) -> None:
     frame.words.append(word)
     match frame.mode, len(frame.words):
         case "for", 1:
-            result.variables.add(word.text)
+            result.loops.append(Loop(word.text, None, frame.where.now))
+            if frame.loops and frame.loops[-1] is None:
+                frame.loops[-1] = word.text
         case "for", 2 if word.source == "do":
             frame.begin_body()
+        case "for", 2 if word.source == "in":
+            result.loops[-1] = Loop(frame.words[0].text, frame.words, frame.where.now)
         case "case", 2:
             if word.source != "in":
                 result.lose(UNEXPECTED)
@@ -91,6 +98,8 @@ def take_operator(frame: Frame, operator: str, result: Reading) -> None:
 def _close(frame: Frame, word: str, result: Reading) -> None:
     frame.open -= 1
     frame.cases -= word == "esac"
+    if word == "done" and frame.loops:
+        frame.loops.pop()
     if frame.open < 0 or frame.cases < 0:
         result.lose(UNEXPECTED)
         frame.open, frame.cases = max(0, frame.open), max(0, frame.cases)

@@ -11,19 +11,28 @@ _HOME = re.compile(r"~(?=/|\Z)|\"?\$(?:HOME\b|\{HOME\})\"?(?=/|\"|\Z)")
 _HOME_BEGINNING = re.compile(r"\"?(~(?=/)|\$(?:HOME\b|\{HOME\}))\"?(/[\w./@%+,-]*)", re.ASCII)
 _ONLY_STARS = re.compile(r"[^$`~<>()\"'\\]*")
 _ENDING = re.compile(r"(?<![\w./@%+,-])[\w.@%+,-]*/([\w./@%+,-]+)\"?\Z", re.ASCII)
-_BRACES = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
+_NAME_END = re.compile(r"[\w.-]*\Z", re.ASCII)
+_SUBSTITUTION = re.compile(r"\$\([^()]*\)")
 _EXPANSION = re.compile(r"\$(?=[A-Za-z0-9_{(\[@*#?$!-])|`")
 _TILDE_VALUE = re.compile(r"[=:]~")
 _ANSI_ESCAPE = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL
 )
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_PIECE = re.compile(
+PIECE = re.compile(
     r"(?P<single>'[^']*')|(?P<ansi>\$'(?:\\.|[^'\\])*')|(?P<double>\$?\"(?:\\.|[^\"\\])*\")|(?P<escape>\\.)"
-    r"|(?P<bare>(?:\$(?![\"'])|[^'\"\\$])+)",
+    r"|(?P<bare>(?:\$\$|\$(?![\"'])|[^'\"\\$])+)",
     re.DOTALL,
 )
+"""A part of a word that is quoted in one way, or not at all."""
+
 _DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
+
+FOUND = "{}"
+"""Where `find` and the like put what they have found into another command."""
+
+CONTENTS = "\0"
+"""A name that no word says: what an archive holds, or a folder that is copied."""
 
 _LAST_ASCII = 0x7F
 _MAX_CACHED = 4_096
@@ -73,6 +82,17 @@ class Word:
         """What it ends with for certain, if it is a path, from behind a slash on; empty if that is not known."""
         found = _ENDING.search(self.source)
         return found[1] if found and not self.is_literal else ""
+
+    def name_end(self, *, is_one: bool = False) -> str:
+        """What it ends with for certain; empty if it may become several words, of which that is the end of the last.
+
+        Args:
+            is_one: Whether it is one word in any case.
+        """
+        is_plain = "'" not in self.source and "\\" not in self.source
+        source = _SUBSTITUTION.sub("$_", self.source) if is_plain else self.source
+        found = _NAME_END.search(source.removesuffix('"'))
+        return found[0] if found and (is_one or not read_word(source).may_split) else ""
 
     @property
     def may_be_option(self) -> bool:
@@ -150,7 +170,7 @@ class _Decoder:
         self._pieces: list[str] = []
         position = 0
         while position < len(source):
-            if not (piece := _PIECE.match(source, position)):
+            if not (piece := PIECE.match(source, position)):
                 self._unknown(split=True)
                 break
             self._read(piece.lastgroup or "", piece[0], is_first=position == 0)
@@ -199,7 +219,7 @@ class _Decoder:
             self._unknown(split=True)
         elif (is_first and piece.startswith("~")) or _TILDE_VALUE.search(piece):
             self._unknown(split=False)
-        elif any(mark in piece for mark in "*?[") or _BRACES.search(piece):
+        elif any(mark in piece for mark in "*?[") or _has_braces(piece):
             self._pieces.append(re.split(r"[*?\[{]", piece, maxsplit=1)[0])
             self._unknown(split=False)
         elif "{" in piece:
@@ -214,6 +234,11 @@ class _Decoder:
             self.prefix = "".join(self._pieces)
         self.is_literal = False
         self.may_split = self.may_split or split
+
+
+def _has_braces(piece: str) -> bool:
+    behind = piece.partition("{")[2]
+    return "," in behind or ".." in behind
 
 
 def _ansi_character(escape: re.Match[str]) -> str | None:

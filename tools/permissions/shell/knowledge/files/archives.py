@@ -8,10 +8,10 @@ from dataclasses import replace
 from tools.permissions.shell.knowledge.files.operands import Files, R, Targets, W, for_each, something_in, targets
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
-from tools.permissions.shell.syntax.words import Word, literal, read_word
+from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 ARCHIVES: dict[str, Files] = {
-    "zip": Files((R, W), always=(W,), valued=names("n x i t tt b P TT unzip-command")),
+    "zip": Files((R, W), always=(W,), valued=names("n x i t tt b P TT unzip-command"), lists=names("@")),
     "unzip": Files((R,), options={"d": W}, always=(W,), valued=names("P x")),
     **for_each("7z 7za 7zr unrar rar cpio pax ar jar", Files((R, W), always=(R, W))),
 }
@@ -40,6 +40,11 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
             folder = value
     for word in parsed.operands:
         yield (R if creates else W), word
+    if creates and parsed.has("-C", "--directory"):
+        # What follows starts in another folder, which may be named in between.
+        yield R, unknown("-C")
+    if any(name.startswith(("--transf", "--xf")) for name, _ in parsed.options):
+        yield W, unknown("$_")
     if not creates and not any(name in ("-t", "--list") for name, _ in parsed.options):
         yield W, something_in(folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tools.permissions.shell.knowledge.files.operands import REMOTE_PATH, TOP_OF_REPOSITORY, F, R, Targets, W, host
 from tools.permissions.shell.knowledge.git import GLOBAL_VALUED, is_read_only_git, subcommand
@@ -16,10 +17,14 @@ from tools.permissions.shell.syntax.words import Word, literal, read_word
 _REACHING = names("fetch pull push ls-remote submodule send-email request-pull fetch-pack send-pack remote-http")
 _SHOWING = names(
     "annotate archive blame bundle cat-file diff diff-files diff-index diff-tree difftool fast-export format-patch grep"
-    " range-diff show whatchanged notes"
+    " range-diff show whatchanged notes unpack-file checkout-index"
 )
+_COMPARING = names("diff diff-files diff-index diff-tree show whatchanged")
 _SHOWING_WITH_PATCH = names("log reflog stash rev-list shortlog show-branch")
 _SHOWING_VERBOSE = names("commit status")
+_STATISTICS = re.compile(r"--(?:stat|shortstat|numstat|dirstat|summary|name-only|name-status|no-patch)(?:=.*)?|-s")
+_LISTS = names("--stdin-paths --pathspec-from-file --files-from --index-info")
+_MESSAGE = re.compile(r"-[A-Za-z]*m|--message")
 _VERBOSE = re.compile(r"-[A-Za-z]*v|--v")
 _IN_FOLDER = names("grep")
 """They look at the folder they are in, where no other is named."""
@@ -96,7 +101,18 @@ def _reached(name: str, rest: Sequence[Word]) -> Targets:
 
 def _shown(name: str, rest: Sequence[Word], folder: str | None) -> Targets:
     """What shows contents of files may show those of any file of the repository, unless paths are named behind `--`."""
-    shows = (
+    if any(word.text.partition("=")[0] in _LISTS for word in rest):
+        yield R, None
+    if name == "commit":
+        # What stands behind `-m` is a text whatever it becomes.
+        rest = [word for before, word in pairwise((literal(""), *rest)) if not _MESSAGE.fullmatch(before.text)]
+    tells_names = (
+        any(_STATISTICS.fullmatch(word.text) for word in rest)
+        and not any(_may_be(word, _WITHOUT_PATCH) and not _STATISTICS.fullmatch(word.text) for word in rest)
+        and not any(":" in word.text for word in rest)
+        and name in _COMPARING
+    )
+    shows = not tells_names and (
         name in _SHOWING
         or (name in _SHOWING_WITH_PATCH and any(_may_be(word, _WITHOUT_PATCH) for word in rest))
         or (name == "stash" and any(word.text == "show" for word in rest))
@@ -148,6 +164,8 @@ def _written(name: str, rest: Sequence[Word]) -> Targets:
             yield W, value
         elif bare in ("contents", "file", "template"):
             yield R, value
+    if name in ("mailinfo", "mailsplit"):
+        yield from ((W, word) for word in parsed.operands)
     if name == "bundle" and parsed.operands[:1] and parsed.operands[0].text == "create":
         yield W, parsed.operands[1] if len(parsed.operands) > 1 else None
     if name == "format-patch" and not parsed.has("-o", "--output-directory", "--stdout"):

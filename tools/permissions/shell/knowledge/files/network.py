@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, for_each, something_in, targets
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import parse
 from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.steering_files import names_between
 
 NETWORK: dict[str, Files] = {
     "curl": Files(
@@ -71,6 +72,9 @@ NETWORK: dict[str, Files] = {
 }  # fmt: skip
 
 
+_LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
+
+
 def of_curl(arguments: Sequence[Word]) -> Targets:
     """`-d @file` sends a file, `file://` reads one, `-O` writes one that the address names.
 
@@ -80,12 +84,26 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
     if any(re.match(r"--(?:reso|connect-to)", word.text) for word in arguments):
         # A rule about a name says nothing of the address that the name is given here.
         yield F, None
+    if any(word.text.startswith("--proto-d") for word in arguments):
+        # An address without a scheme may be a file then.
+        yield R, None
+    curl = NETWORK["curl"]
+    for option, value in parse(arguments, curl.valued | curl.options.keys()).options:
+        text = value.text if value is not None else ""
+        is_list = option in ("-T", "--upload-file") and re.search(r"[\[{]", text)
+        if is_list or (option in ("-F", "--form") and re.search(r"[@<].*[\"\\]", text)):
+            # curl has lists, ranges, quotes and escapes of its own.
+            yield R, None
+        if option in ("-o", "--output") and (found := re.fullmatch(r"(.*?)#\d(?:.*#\d)?(.*)", text, re.DOTALL)):
+            yield from ((W, literal(each)) for each in _between(found[1], found[2]))
     for word in arguments:
         _, mark, path = word.text.partition("@")
         if (mark and word.text[:1] in ("@", "-")) or (mark and word.text.partition("=")[2].startswith("@")):
             yield R, literal(path) if word.is_literal else None
-        elif word.text.startswith("file:"):
-            yield R, literal(word.text.removeprefix("file://")) if word.is_literal else None
+        elif word.text.lower().startswith("file:"):
+            # curl has lists and ranges of its own, and decodes what is written with `%`.
+            is_plain = word.is_literal and not re.search(r"[%\[{]", word.text)
+            yield R, literal(word.text[len("file://") :]) if is_plain else None
         elif re.match(r"--remote-n|-[a-zA-Z]*O", word.text):
             yield from _named_by_address(arguments, literal("."))
         elif re.match(r"--conf|-[a-zA-Z]*K", word.text):
@@ -103,10 +121,20 @@ def of_wget(arguments: Sequence[Word]) -> Targets:
         yield from _named_by_address(arguments, prefixes[-1] if prefixes else literal("."))
 
 
+def _between(begin: str, end: str) -> Iterator[str]:
+    """Files that steer programs whose paths begin and end so."""
+    folder, first = posixpath.split(begin)
+    yield from (posixpath.join(folder, each) for each in names_between(first, posixpath.basename(end)))
+
+
 def _named_by_address(arguments: Sequence[Word], folder: Word | None) -> Targets:
     """A file by the last name of an address, or by another one, as the other host says."""
     yield W, something_in(folder)
     for word in arguments:
         name = posixpath.basename(word.text.partition("?")[0])
+        if folder is not None and folder.path is not None and (found := _LIST.search(word.text)):
+            begin = posixpath.basename(word.text[: found.start()])
+            made = _between(posixpath.join(folder.path, begin), word.text[found.end() :])
+            yield from ((W, literal(each)) for each in made)
         if "/" in word.text and name and folder is not None and folder.path is not None:
             yield W, literal(posixpath.join(folder.path, name)) if word.is_literal else None

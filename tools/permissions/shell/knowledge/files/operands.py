@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tools.contract.subject import Access
 from tools.permissions.shell.syntax.options import Arguments, parse
-from tools.permissions.shell.syntax.words import Word, literal, unknown
+from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, unknown
 
 R, W, F = Access.READ, Access.WRITE, Access.FETCH
 
@@ -110,7 +110,10 @@ def _copies(parsed: Arguments, operands: Sequence[Word]) -> Targets:
             name = posixpath.basename(source.text.rstrip("/"))
             if folder.path is None:
                 yield W, None
-            elif not source.is_literal or name in ("", ".", ".."):
+            elif not source.is_literal or FOUND in name:
+                place = f"{folder.path}/"
+                yield W, replace(unknown(place + source.source), prefix=place)
+            elif name in ("", ".", ".."):
                 yield W, something_in(folder)
             else:
                 yield W, literal(posixpath.join(folder.path, name))
@@ -120,10 +123,10 @@ def _copies(parsed: Arguments, operands: Sequence[Word]) -> Targets:
 
 
 def something_in(folder: Word | None) -> Word | None:
-    """What lies in a folder by a name that is not known."""
+    """What lies in a folder by a name that no word of the command says."""
     if folder is None or folder.path is None:
         return folder
-    return replace(unknown(f"{folder.path}/*"), prefix=f"{folder.path}/")
+    return replace(unknown(f"{folder.path}/{CONTENTS}"), prefix=f"{folder.path}/")
 
 
 def host(name: str, word: Word) -> Word:

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 from tools.permissions.shell.knowledge.files.operands import R, Targets, W
 from tools.permissions.shell.knowledge.sed_awk_jq import (
+    awk_outputs,
     awk_program,
     is_harmless_jq,
     is_harmless_yq,
     only_prints_awk,
     only_prints_sed,
     sed_scripts,
+    sed_writes_unknown,
 )
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.folders import changed_to
 from tools.permissions.shell.syntax.options import Arguments, parse
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import Word, literal, unknown
 
 _FIND_WRITES = names("-fprint -fls -fprint0 -fprintf")
 _FIND_READS = names("-newer -anewer -cnewer -samefile")
@@ -49,8 +51,6 @@ def of_find(arguments: Sequence[Word]) -> Targets:
         elif word.text == "-files0-from":
             yield R, arguments[place + 1]
             yield R, None
-    if any(word.text == "-delete" for word in arguments):
-        yield W, None
 
 
 def of_sed(arguments: Sequence[Word]) -> Targets:
@@ -70,6 +70,7 @@ def of_sed(arguments: Sequence[Word]) -> Targets:
     scripts = sed_scripts(arguments)
     if scripts is None or not all(word.is_literal and only_prints_sed(word.text) for word in scripts):
         yield from ((R, None), (W, None))
+        yield from ((W, unknown("$_")) for word in scripts or arguments if sed_writes_unknown(word))
 
 
 def of_awk(arguments: Sequence[Word]) -> Targets:
@@ -84,6 +85,7 @@ def of_awk(arguments: Sequence[Word]) -> Targets:
     program = awk_program(arguments)
     if program is None or not program.is_literal or not only_prints_awk(program.text):
         yield from ((R, None), (W, None))
+    yield from ((W, each) for word in ([program] if program else arguments) for each in awk_outputs(word))
 
 
 _AWK_LONG = ("field-separator", "assign", "file", "include", "load", "source", "exec")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tools.permissions.shell.knowledge.files.operands import Files, R, Targets, W, for_each
 from tools.permissions.shell.knowledge.links import copies_links
@@ -11,6 +13,15 @@ from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import parse
 from tools.permissions.shell.syntax.words import Word, literal
 
+_SCRIPTED = {
+    **dict.fromkeys(names("ed ex"), re.compile("")),
+    **dict.fromkeys(
+        names("vi vim nvim gvim view vimdiff"),
+        re.compile(r"-(?!c\Z|[RnbdoOpmMZ]+\d*\Z|-(?!cmd)).+|\+(?!\d*\Z|/[^|]*\Z).*", re.DOTALL),
+    ),
+    "emacs": re.compile(r"--?(?:e[vx]|l|f|script|batch|insert).*"),
+}
+_PLAIN_EDIT = re.compile(r"\d+|\$|/[^|\n]*|(?:q|w|wq|x|qa|wa|wqa|xa)!?|set? \w+")
 _INTO = {"t": W, "target-directory": W}
 
 WRITERS: dict[str, Files] = {
@@ -37,7 +48,7 @@ WRITERS: dict[str, Files] = {
     "parallel": Files(valued=names("j d N I"), options={"a": R, "arg-file": R, "joblog": W, "results": W}),
     **for_each("time strace ltrace", Files(valued=names("e f p s"), options={"o": W, "output": W})),
     "script": Files((W,), valued=names("c command")),
-    "rename": Files((W,), skip=1),
+    **for_each("rename rename.ul prename file-rename perl-rename", Files((W,), skip=1)),
     "split": Files(
         (R,), last=(W,), always=(W,), valued=names("b l n a C t bytes lines number suffix-length filter line-bytes")
     ),
@@ -58,6 +69,21 @@ def of_crontab(arguments: Sequence[Word]) -> Targets:
     yield from ((R, word) for word in parsed.operands)
     if not parsed.has("-l"):
         yield W, literal("/var/spool/cron/crontabs")
+
+
+def runs_script(name: str, arguments: Sequence[Word]) -> bool:
+    """Whether an editor is told to do what may write any file, by its options or from its input.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+    """
+    scripted = _SCRIPTED.get(name)
+    return scripted is not None and (
+        not scripted.pattern
+        or any(scripted.fullmatch(word.text) for word in arguments)
+        or any(word.text == "-c" and not _PLAIN_EDIT.fullmatch(after.text) for word, after in pairwise(arguments))
+    )
 
 
 def sources_of_links(name: str, arguments: Sequence[Word]) -> Iterator[Word | None]:

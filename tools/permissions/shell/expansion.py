@@ -1,0 +1,365 @@
+"""What words stand for that are not literal, as far as a text and the disk tell: variables, braces, names with stars.
+
+A variable counts with every value that the text gives it anywhere, and with none at all, unless it is given one before
+all else. Where something may set variables, or change what words mean, in a way that is not followed, nothing is known;
+nor is what would take too long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise, product
+from typing import Protocol
+
+from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.expanded import MAX_VARIANTS, VARIABLE, WILD, braced, pieces_of, value_of
+from tools.permissions.shell.syntax.folders import Folders, joined
+from tools.permissions.shell.syntax.lexis import ASSIGNMENT
+from tools.permissions.shell.syntax.words import FOUND, Word, read_word, unknown
+
+NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
+"""Stands for a file of a name that is new."""
+
+MAX_WORK = 4_096
+"""Readings of all commands of a text together."""
+
+MAX_NESTED = 8
+"""Variables in the values of variables."""
+
+MAX_CHARS = 4_096
+"""Characters of a word: Linux opens no longer path."""
+
+_SETTING = names(
+    "read mapfile readarray getopts let eval source . unset vared setenv shopt enable compgen alias hash local declare"
+    " typeset"
+)
+"""What may set variables, or change what words mean, in ways that are not followed."""
+
+_EXPORTING = names("export readonly")
+_SET_OPTION = re.compile(r"[-+][a-zA-Z]+|pipefail|errexit|nounset|xtrace")
+_DECIDING = re.compile(
+    r"_|IFS|GLOBIGNORE|BASH\w*|SHELLOPTS|POSIXLY_CORRECT|PATH|TMPDIR|HOME|CDPATH|PWD|OLDPWD|DIRSTACK|REPLY|OPTARG"
+    r"|PIPESTATUS|MAPFILE|FUNCNAME|GROUPS|SECONDS|LINENO|EPOCH\w*|COMP_\w+|S?RANDOM|E?UID|PPID|HISTCMD"
+)
+"""Variables that change what other words mean, or that shells set themselves."""
+
+_UPSETTING = re.compile(r"HOME|CDPATH|OLDPWD|DIRSTACK")
+"""Those with which `~` and `cd` lead elsewhere."""
+
+_HOME = re.compile(r"(\A|[=:])~|\$HOME\b|\$\{HOME\}", re.ASCII)
+_PLAIN = re.compile(
+    r"\$\((?:(?P<new>mktemp(?: -d)?)|pwd)\)|\$PWD\b|\$\{PWD\}",
+    re.ASCII,
+)
+"""Substitutions whose result nobody chooses: a new file in `/tmp`, the folder."""
+
+_PLAIN_PATH = re.compile(r"[\w./@%+-]+", re.ASCII)
+_NOT_KNOWN = re.compile(r"\$\(|`|[<>]\(")
+_BRACKET = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]/])*\]")
+_SIMPLE_BRACKET = re.compile(r"\[[!^]?[^\]\[/:.=!^]+\]")
+_NOT_PLAIN_FIND = re.compile(r"-or?|,|!|-not|\(|-prune|-[HLPDO].*|-follow|-files0-from")
+_FIND_FLAGS = names(
+    "-a -and -true -xdev -mount -depth -d -noleaf -daystart -empty -readable -writable -executable -print -print0"
+    " -nouser -nogroup -ls -delete"
+)
+"""Words of `find` that take no value."""
+
+_FIND_RUNS = names("-exec -execdir -ok -okdir")
+
+
+class Disk(Protocol):
+    """What is there, for patterns of `*`, `?` and `[x]`."""
+
+    @property
+    def home(self) -> str:
+        """The home folder."""
+        ...
+
+    @property
+    def directory(self) -> str:
+        """The folder that the text starts in."""
+        ...
+
+    def matches(self, pattern: str, folder: str) -> Sequence[str] | None:
+        """The paths that a pattern stands for, as a shell would put them; `None` if that is not known."""
+        ...
+
+    def below(self, start: str, name: str, depth: int, folder: str) -> Sequence[str] | None:
+        """What `find` finds in a folder by a pattern of names; `None` if that is not known."""
+        ...
+
+
+@dataclass(slots=True)
+class Expansion:
+    """What is known of the words of one text. It is told first what the text says, and asked then.
+
+    Args:
+        disk: What is there; without it stars stay what they are.
+        is_needed: Whether there is a word that is not literal.
+        is_lost: Whether nothing is known of such words.
+        is_upset: Whether `~` and `cd` may lead elsewhere than they seem to.
+        certain: Variables that the text itself gives a value before it uses them.
+    """
+
+    disk: Disk | None = None
+    is_needed: bool = False
+    is_lost: bool = False
+    is_upset: bool = False
+    certain: set[str] = field(default_factory=set[str])
+    _given: dict[str, list[tuple[Word, Folders, bool]]] = field(
+        default_factory=dict[str, list[tuple[Word, Folders, bool]]]
+    )
+    _used: set[str] = field(default_factory=set[str])
+    _work: int = MAX_WORK
+    _is_folded: bool = False
+
+    def note_command(
+        self, words: Sequence[Word], assignments: Sequence[Word], folders: Folders, *, is_certain: bool = False
+    ) -> None:
+        """Take in what a command sets.
+
+        Args:
+            words: Its name and arguments.
+            assignments: Those before it, or all there is.
+            folders: Where it runs.
+            is_certain: Whether it runs before all that stands behind it, and in the same shell.
+        """
+        name = words[0].text if words else ""
+        for word in assignments:
+            self._note_assignment(word, folders, is_certain=is_certain and not words)
+        for word in words[1:] if name in _EXPORTING else ():
+            self._note_assignment(word, folders, is_exported=True)
+        sets_options = name == "set" and not all(_SET_OPTION.fullmatch(word.text) for word in words[1:])
+        prints_into = name in ("printf", "wait") and any(
+            word.may_be_option for word in words[1:2] if word.source != "$!"
+        )
+        runs_later = name == "trap" and not all(word.is_literal for word in words)
+        if name in _SETTING or sets_options or prints_into or runs_later or (words and not words[0].is_literal):
+            self.lose(words)
+        for word in (*words, *assignments):
+            self.note_use(word)
+
+    def note_use(self, word: Word) -> None:
+        """Take in a word that is used."""
+        if not word.is_literal or FOUND in word.source or word.text == "-delete":
+            self.is_needed = True
+            self._used.update(re.findall(r"\w+", word.source))
+
+    def note_loop(self, name: str, head: Sequence[Word] | None, folders: Folders) -> None:
+        """Take in the head of a loop, `f in a b`; `None` for one of which not all is known."""
+        if head is None or _DECIDING.fullmatch(name):
+            self.lose([unknown(name)])
+            return
+        for word in head[2:]:
+            self.note_use(word)
+        self._given.setdefault(name, []).extend((word, folders, False) for word in head[2:])
+
+    def lose(self, words: Sequence[Word]) -> None:
+        """Take in that some words set what is not known."""
+        self.is_lost = True
+        heads = [(word.is_literal, word.text.partition("=")[0]) for word in words]
+        self.is_upset = self.is_upset or any(
+            not is_literal or _UPSETTING.search(head) or head == "shopt" for is_literal, head in heads
+        )
+
+    def _note_assignment(
+        self, word: Word, folders: Folders, *, is_certain: bool = False, is_exported: bool = False
+    ) -> None:
+        name = word.source.partition("=")[0]
+        found = ASSIGNMENT.match(word.source)
+        is_list = is_exported and braced(word.source) != [word.source]
+        is_plain = found is not None and found.end() == len(name) + 1 and found[1] == name and not is_list
+        if found is None or not is_plain or _DECIDING.fullmatch(name):
+            # A list (`a=(x)`), a part of one, what is added; or only a name, behind `export`.
+            if "=" in word.source or word.may_be_option:
+                self.lose([word])
+            return
+        value = read_word(word.source[found.end() :])
+        if is_certain and name not in self._used and name not in self._given:
+            self.certain.add(name)
+        self._given.setdefault(name, []).append((value, folders, True))
+
+    def variants(
+        self,
+        words: Sequence[Word],
+        folder: str | None,
+        found: Sequence[str] | None = None,
+        certain: frozenset[str] = frozenset(),
+    ) -> Iterator[list[Word]]:
+        """Some words of a command in every reading that there may be. What is not known stays as it is.
+
+        Args:
+            words: The words.
+            folder: Where the command runs.
+            found: What `{}` stands for, in turn; `None` if it is not known.
+            certain: Variables that are given a value before.
+        """
+        if self.is_upset:
+            words = [word if word.is_literal else read_word(_HOME.sub(r"\1$_", word.source)) for word in words]
+        if self.is_lost:
+            yield list(words)
+            return
+        sources = [word.source for word in words if not word.is_literal]
+        bindings: list[dict[str, str]] = self._bindings(sources, certain)
+        marked = [word for word in words if FOUND in word.source]
+        # Where nothing is found yet, a name with more around it may still lead to what the text makes.
+        if marked and found is not None and (found or all(word.source.strip("'\"") == FOUND for word in marked)):
+            bindings = [{**binding, FOUND: each} for binding in bindings for each in found]
+        self._work -= len(bindings)
+        if len(bindings) > MAX_VARIANTS or self._work < 0:
+            bindings = [{}]
+        for binding in bindings:
+            variant = self._variant(words, folder, binding)
+            yield variant
+            if any(WILD.search(source) for source in sources):
+                # Names are sorted as some language has it, and the last one may be where something is copied to.
+                self._is_folded = True
+                other = self._variant(words, folder, binding)
+                self._is_folded = False
+                if other != variant:
+                    yield other
+
+    def _variant(self, words: Sequence[Word], folder: str | None, binding: Mapping[str, str]) -> list[Word]:
+        variant: list[Word] = []
+        for word in words:
+            is_home = word.path is not None and not word.is_literal
+            texts = None if is_home else self._texts(word, folder, binding)
+            variant += [word] if texts is None else [_known(text) for text in texts]
+        return variant
+
+    def found_by(self, arguments: Sequence[Word], folder: str | None) -> Sequence[str] | None:
+        """What `find` may find, or more; `None` if it is not known."""
+        texts = [word.text for word in arguments]
+        texts = texts[: next((at for at, text in enumerate(texts) if text in _FIND_RUNS), len(texts))]
+        depths = _behind("-maxdepth", texts)
+        if self.disk is None or folder is None or self.is_lost or not all(depth.isdigit() for depth in depths):
+            return None
+        # What another folder calls `./x` is not followed.
+        if any(word.text in ("-execdir", "-okdir") for word in arguments):
+            return None
+        begin = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), len(texts))
+        if any(_NOT_PLAIN_FIND.fullmatch(text) for text in texts) or not all(
+            word.is_literal for word in arguments[:begin]
+        ):
+            return None
+        before = [text for text, after in pairwise(texts) if after == "-name"]
+        if any(text.startswith("-") and text not in _FIND_FLAGS for text in before):
+            # What looks like `-name` is a value of that.
+            return None
+        patterns = [word for word, after in zip(arguments[1:], texts, strict=False) if after == "-name"]
+        is_plain = len(patterns) == 1 and patterns[0].is_literal and "\\" not in patterns[0].text
+        name = _BRACKET.sub("?", patterns[0].text) if is_plain else "*"
+        found: list[str] = []
+        for start in texts[:begin] or ["."]:
+            some = self.disk.below(start, name, int(depths[0]) if depths else MAX_VARIANTS, folder)
+            if some is None or len(found) + len(some) > MAX_VARIANTS:
+                return None
+            found += some
+        return found
+
+    def _bindings(
+        self, sources: Sequence[str], certain: frozenset[str], within: frozenset[str] = frozenset()
+    ) -> list[dict[str, str]]:
+        """What the variables of some words may be, in every combination; one that is not known is missing."""
+        uses = [(source, found) for source in sources for found in VARIABLE.finditer(source)]
+        used = dict.fromkeys(found[1] or found[2] for _, found in uses)
+        parts = {found[1] or found[2] for source, found in uses if found[3] or source.strip('"') != found[0]}
+        known = {
+            name: values
+            for name in used
+            # Of a name that a star stands for, a part is not known: the text may make another such name before.
+            if not (name in parts and any(WILD.search(word.source) for word, _, _ in self._given.get(name, ())))
+            and (values := self._values(name, certain, within)) is not None
+        }
+        combinations = islice(product(*known.values()), MAX_VARIANTS + 1)
+        return [dict(zip(known, values, strict=True)) for values in combinations]
+
+    def _values(self, name: str, certain: frozenset[str], within: frozenset[str]) -> Sequence[str] | None:
+        if self.is_lost or name in within or len(within) > MAX_NESTED or name not in self._given:
+            return None
+        values: dict[str, None] = {}
+        for word, folders, is_value in self._given[name]:
+            folder = folders[0] if len(folders) == 1 else None
+            for binding in self._bindings([word.source], certain & self.certain, within | {name}):
+                texts = [word.text] if word.is_literal else self._texts(word, folder, binding, is_value=is_value)
+                self._work -= 1
+                if texts is None or self._work < 0 or len(values) > MAX_VARIANTS:
+                    return None
+                values.update(dict.fromkeys(texts))
+        if name not in certain:
+            values[""] = None
+        return tuple(values)
+
+    def _texts(
+        self, word: Word, folder: str | None, binding: Mapping[str, str], *, is_value: bool = False
+    ) -> list[str] | None:
+        """The words that a word becomes where variables have these values; `None` if that is not known."""
+        is_found = FOUND in binding and FOUND in word.source
+        if is_found and word.source.strip("'\"") != FOUND:
+            # What stands for a name now may stand for another one once the text has begun to make files.
+            return None
+        if self.is_lost or len(word.source) > MAX_CHARS or (word.is_literal and not is_found):
+            return None
+        if word.is_literal:
+            return [word.text.replace(FOUND, binding[FOUND])]
+        # Lists in braces come before all else: `$X{a,b}` is `$Xa $Xb`.
+        sources = [word.source] if is_value else braced(word.source)
+        if sources is None or _NOT_KNOWN.search(_PLAIN.sub("", word.source)):
+            return None
+        texts: list[str] = []
+        for source in sources:
+            if "'" not in source and "\\" not in source:
+                source = _PLAIN.sub(lambda found: self._plain(found, folder), source)  # noqa: PLW2901
+            some = None if _NOT_KNOWN.search(source) else self._text(source, folder, binding, is_value=is_value)
+            if some is None:
+                return None
+            texts += some
+        return texts
+
+    def _text(self, source: str, folder: str | None, binding: Mapping[str, str], *, is_value: bool) -> list[str] | None:
+        if (variable := VARIABLE.fullmatch(source)) and not is_value:
+            # What stands without quotes is split, and vanishes where there is nothing.
+            text = value_of(variable, binding)
+            return None if text is None or WILD.search(text) or "\\" in text else text.split()
+        home = None if self.disk is None or self.is_upset else self.disk.home
+        pieces = pieces_of(source, binding, home, is_value=is_value)
+        text = "".join(text for text, _ in pieces or ())
+        if pieces is None or len(text) > MAX_CHARS:
+            return None
+        if not is_value and any(is_bare and WILD.search(text) for text, is_bare in pieces):
+            return self._matches(pieces, text, folder)
+        return [text] if text or is_value or "'" in source or '"' in source else []
+
+    def _matches(self, pieces: Sequence[tuple[str, bool]], text: str, folder: str | None) -> list[str] | None:
+        """What the stars in a word stand for; the word itself where that is nothing."""
+        is_simple = not any(is_bare and "[" in _SIMPLE_BRACKET.sub("", piece) for piece, is_bare in pieces)
+        if self.disk is None or folder is None or not is_simple:
+            return None
+        pattern = "".join(
+            piece.replace("[^", "[!") if is_bare else re.sub(r"[*?\[]", r"[\g<0>]", piece) for piece, is_bare in pieces
+        )
+        found = self.disk.matches(pattern, folder)
+        if found is not None and self._is_folded:
+            found = sorted(found, key=lambda path: re.sub(r"\W|_", "", path).casefold())
+        return None if found is None else list(found) or [text]
+
+    def _plain(self, found: re.Match[str], folder: str | None) -> str:
+        if found["new"]:
+            return NEW_FILE
+        is_known = self.disk is not None and folder is not None and not self.is_upset and "PWD" not in self._given
+        path = (
+            joined(self.disk.directory, folder) if self.disk is not None and is_known and folder is not None else None
+        )
+        return path if path is not None and _PLAIN_PATH.fullmatch(path) else found[0]
+
+
+def _known(text: str) -> Word:
+    """A word that stands for a text, whatever is in it."""
+    path = f"./{text}" if text[:1] in ("~", "$") else text
+    return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=path)
+
+
+def _behind(option: str, texts: Sequence[str]) -> list[str]:
+    return [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == option]
