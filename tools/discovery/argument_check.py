@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from functools import cache, cached_property
+from importlib import import_module
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from tools.contract.names import brief, one_line
 from tools.contract.parameters import coerce
-from tools.discovery.counted_check import LongCheckError, counting_validator, first_errors
-from tools.discovery.keywords import with_children
+from tools.discovery.schema import REFERENCES, with_children
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
-QUICK_STEPS = 10_000
-"""Steps of a check in the event loop; they take 10 to 30 milliseconds."""
+MAX_REFERENCES = 2_000
+"""References that one check follows: a small schema may have two ways to each of many levels, and so no end."""
 
-MOST_STEPS = 300_000
-"""Steps of a check in a thread, about a second. What takes longer is left to the tool."""
+QUICK_VALUES = 1_000
+"""Arguments of more values than this are checked in a thread."""
 
 MAX_PROBLEMS = 5
 """Wrong values that one sentence names."""
@@ -44,9 +46,47 @@ def _quickly_checked(node: Any) -> Any:
     return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
 
 
+class LongCheckError(Exception):
+    """The check has come to no end within its bounds."""
+
+
+_references: ContextVar[Iterable[int]] = ContextVar("references that a check has followed")
+
+
+@cache
+def _validator_class() -> type[Validator]:
+    """The library's validator, which follows a bounded number of references. The import takes some 70 milliseconds."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+
+    library: Any = import_module("jsonschema.validators")  # its types are not all told
+    keywords: Mapping[str, Any] = Draft202012Validator.VALIDATORS
+
+    def counted(follow: Any) -> Any:
+        def apply(validator: Any, target: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
+            if next(iter(_references.get())) > MAX_REFERENCES:
+                raise LongCheckError
+            return follow(validator, target, value, schema) or ()
+
+        return apply
+
+    return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
+
+
+def _values_in(value: Any) -> int:
+    """How many values there are, as far as more than `QUICK_VALUES` of them."""
+    waiting, found = [value], 0
+    while waiting and found <= QUICK_VALUES:
+        each = waiting.pop()
+        found += 1
+        if isinstance(each, dict | list):
+            children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
+            waiting += children[: QUICK_VALUES + 1]
+    return found + len(waiting)
+
+
 def load() -> None:
-    """Import what checks, which takes some 70 milliseconds: for a thread, before the first call."""
-    counting_validator()
+    """Import what checks, for a thread, before the first call."""
+    _validator_class()
 
 
 class ArgumentCheck:
@@ -63,7 +103,7 @@ class ArgumentCheck:
     def _validator(self) -> Validator:
         from referencing import Registry  # noqa: PLC0415 - see `load`
 
-        return counting_validator()(_quickly_checked(self._schema), registry=Registry())
+        return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
     @property
     def _properties(self) -> Mapping[str, Any]:
@@ -73,40 +113,43 @@ class ArgumentCheck:
         """The arguments. If that helps, text is read as the type that is wanted, and nulls are left out.
 
         Raises:
-            LongCheckError: They cannot be checked in the event loop.
+            LongCheckError: They are too many for the event loop.
         """
-        if self.problem_of(arguments) is None:
+        if self.quick_problem_of(arguments) is None:
             return arguments
         read = {
             name: self._read(value, self._properties.get(name))
             for name, value in arguments.items()
             if value is not None
         }
-        return read if read != arguments and self.problem_of(read) is None else arguments
+        return read if read != arguments and self.quick_problem_of(read) is None else arguments
 
-    def problem_of(self, arguments: Mapping[str, Any], most_steps: int = QUICK_STEPS) -> str | None:
-        """What is wrong with the arguments, as sentences, or `None`.
+    def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """The same as `problem_of`, for the event loop.
 
         Raises:
-            LongCheckError: That is not known after so many steps.
+            LongCheckError: They are too many for it.
         """
+        if _values_in(arguments) > QUICK_VALUES:
+            raise LongCheckError
+        return self.problem_of(arguments)
+
+    def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments, as sentences, or `None`. What takes too long is left to the tool."""
+        token = _references.set(count())
         try:
-            problems = [
-                _sentence(error) for error in first_errors(self._validator, arguments, MAX_PROBLEMS, most_steps)
-            ]
+            errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
+            problems = [_sentence(error) for error in errors]
+        except LongCheckError:
+            return None
         except RecursionError:
             return "they are nested too deeply."
+        finally:
+            _references.reset(token)
         if not problems:
             return None
         accepted = ", ".join(self._properties)
         return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(accepted) or 'nothing'}."])
-
-    def patient_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """The same with many more steps; what is not known then is left to the tool. Blocking: for a thread."""
-        try:
-            return self.problem_of(arguments, MOST_STEPS)
-        except LongCheckError:
-            return None
 
     def _read(self, value: Any, schema: Any) -> Any:
         wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None

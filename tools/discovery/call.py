@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import anyio.to_thread
-
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import one_line, shown_whole_path
 from tools.contract.result import ToolResult
+from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand
 from tools.discovery.declared_tool import DeclaredTool
 from tools.discovery.tool_output import result_of
@@ -56,7 +55,7 @@ async def run_tool(
         raise _failure(declared, outcome, FAILED)
     if command.strict and outcome.errors:
         raise _failure(declared, outcome, "it wrote to standard error, which counts as a failure here (tools.strict)")
-    return await anyio.to_thread.run_sync(result_of, outcome, abandon_on_cancel=True)
+    return await THREADS.run(lambda: result_of(outcome))
 
 
 def _as_json(arguments: Mapping[str, Any]) -> bytes:

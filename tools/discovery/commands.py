@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
-
-import anyio.to_thread
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import one_line
+from tools.contract.threads import THREADS
 
 if TYPE_CHECKING:
     from tools.execution.program_runner import ProgramRequest, ProgramRunner
@@ -80,9 +80,7 @@ class CommandSite:
 
         name, *arguments = command
         search_path = self.environment.get("PATH", "")
-        program = await anyio.to_thread.run_sync(
-            find_configured, name, search_path, self.folder, self.roots, abandon_on_cancel=True
-        )
+        program = await THREADS.run(partial(find_configured, name, search_path, self.folder, self.roots))
         if program is None:
             where = "there" if os.path.basename(name) != name else "on the PATH outside the workspace"
             raise ToolError(

@@ -74,11 +74,11 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Hold the arguments against the schema. What takes long is checked in `execute` only, in a thread."""
-        from tools.discovery.counted_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         try:
             read = self._check.gently_read(arguments)
-            self._require_fitting(self._check.problem_of(read))
+            self._require_fitting(self._check.quick_problem_of(read))
         except LongCheckError:
             return arguments
         return read
@@ -105,14 +105,14 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         """Give the call command the name and the arguments, and tell what it prints."""
+        from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
         from tools.discovery.call import run_tool  # noqa: PLC0415 - with the first call
-        from tools.discovery.counted_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         context.signal.raise_if_aborted()
         try:
-            problem = self._check.problem_of(params)
+            problem = self._check.quick_problem_of(params)
         except LongCheckError:
-            problem = await run_blocking(context.signal, lambda: self._check.patient_problem_of(params))
+            problem = await run_blocking(context.signal, lambda: self._check.problem_of(params))
         self._require_fitting(problem)
         return await run_tool(self._declared, self._command, params, context)
 

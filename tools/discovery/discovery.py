@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.to_thread
 
 from tools.contract.errors import ToolError
 from tools.contract.names import one_line
+from tools.contract.threads import THREADS
 from tools.discovery.commands import (
     DISCOVERY_COMMAND,
     MOST_BYTES,
@@ -156,8 +157,7 @@ class Discovery:
             problem = _problem_of(outcome, settings)
             if problem:
                 return None, problem
-            read = read_declarations
-            return await anyio.to_thread.run_sync(read, outcome.tail, self._reserved, abandon_on_cancel=True), ""
+            return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:

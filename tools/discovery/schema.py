@@ -7,13 +7,41 @@ says `nullable`, and its Python library writes all keys with underscores and nul
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from tools.contract.names import brief
-from tools.discovery.keywords import COUNTS, IDENTITY, OUTDATED, REFERENCES, TEXTS, with_children, wrong_keyword
 from tools.display import visible
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords that hold an object of schemas."""
+
+IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+"""Keywords that hold an array of schemas."""
+
+SINGLE = frozenset(
+    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames"}
+    | {"contentSchema", "not", "if", "then", "else"}
+)
+"""Keywords that hold one schema."""
+
+COUNTS = frozenset(
+    {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
+)
+REFERENCES = frozenset({"$ref", "$dynamicRef"})
+IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
+"""What a schema is called. References here are paths from its root, so no other name is needed."""
+
+OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
+"""What older drafts have; leaving it out allows more, and the tool decides."""
+
+TEXTS = frozenset({"title", "description"})
+"""What people and models read."""
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The schema of a tool that declares none."""
@@ -44,6 +72,10 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")
     schema.setdefault("properties", {})
+    wrong = next(_metaschema().iter_errors(schema), None)
+    if wrong is not None:
+        where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
+        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not have")
     for reference in _references(schema):
         if not reference.startswith("#") or not _leads_to_schema(schema, reference[1:]):
             raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
@@ -56,12 +88,30 @@ def _normal(node: Any) -> Any:
     if not isinstance(node, dict):
         raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
     fields = _respelled(cast("dict[str, Any]", node))
-    wrong = wrong_keyword(fields)
-    if wrong is not None:
-        raise SchemaError(f"its {wrong} is {brief(json.dumps(fields[wrong]))}, which JSON Schema does not have")
     for key in TEXTS & fields.keys():
-        fields[key] = visible(fields[key])
+        if isinstance(fields[key], str):
+            fields[key] = visible(fields[key])
     return with_children(fields, _normal)
+
+
+@cache
+def _metaschema() -> Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - takes some 70 milliseconds
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+
+def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema with each schema in it changed; what only looks like one, such as a default, stays."""
+    changed = dict(fields)
+    for key, value in fields.items():
+        if key in BY_NAME and isinstance(value, dict):
+            changed[key] = {name: change(child) for name, child in cast("dict[str, Any]", value).items()}
+        elif key in IN_LIST and isinstance(value, list):
+            changed[key] = [change(child) for child in cast("list[Any]", value)]
+        elif key in SINGLE:
+            changed[key] = change(value)
+    return changed
 
 
 def _respelled(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
+from tools.contract.resources import ExhaustedError, start_thread
 from tools.filesystem.finding.deadline import Deadline
 
 WATCH_SECONDS = 0.05
@@ -66,7 +67,7 @@ class Child:
         self._said: IO[bytes] | None = None
         self._most_said = most_said
         try:
-            self._said = _unnamed_file() if errors is None else None
+            self._said = unnamed_file() if errors is None else None
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
@@ -80,7 +81,7 @@ class Child:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             if self._said is not None:
                 self._said.close()
-            raise ChildFailedError(f"the process does not start: {type(error).__name__}") from None
+            raise ChildFailedError(f"the process does not start: {type(error).__name__}") from error
         self._lock = threading.Lock()
         self._is_reaped = False
         self.was_killed = False
@@ -220,13 +221,70 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
     return bool(waiting.poll(seconds * 1_000))
 
 
-def _unnamed_file() -> IO[bytes]:
-    """A file for what a process says: a pipe that nobody reads would hold it up.
+def unnamed_file() -> IO[bytes]:
+    """A file for what a process is given or says, in memory where that is possible.
 
-    In memory where that is possible: each word may be written by itself, which a disk makes dear.
+    A pipe that nobody reads would hold it up, and a disk makes it dear that each word may be written by itself.
     """
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
-    return open(make("said"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
+    return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
+
+
+class Watcher:
+    """Looks at what is watched, from one thread for all of it."""
+
+    def __init__(self) -> None:
+        self._due: dict[Callable[[], float | None], float] = {}
+        self._changed = threading.Condition()
+        self._is_started = False
+
+    def add(self, look: Callable[[], float | None], seconds: float) -> None:
+        """Look after so many seconds, and again after as many as the look gives; it gives `None` for no more.
+
+        Raises:
+            ExhaustedError: The system gives no thread.
+        """
+        with self._changed:
+            if not self._is_started:
+                start_thread(self._run)
+                self._is_started = True
+            self._due[look] = time.monotonic() + seconds
+            self._changed.notify()
+
+    def discard(self, look: Callable[[], float | None]) -> None:
+        """Look no more; one look may be at work still."""
+        with self._changed:
+            self._due.pop(look, None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._look_at_due()
+            except Exception:  # noqa: BLE001 - above all, that there is no memory; the thread has to stay
+                time.sleep(WATCH_SECONDS)
+
+    def _look_at_due(self) -> None:
+        with self._changed:
+            first = min(self._due.values(), default=None)
+            self._changed.wait(None if first is None else max(0.0, first - time.monotonic()))
+            now = time.monotonic()
+            due = [look for look, moment in self._due.items() if moment <= now]
+        for look in due:
+            self._look(look)
+
+    def _look(self, look: Callable[[], float | None]) -> None:
+        seconds = look()
+        with self._changed:
+            if look not in self._due:
+                return
+            if seconds is None:
+                del self._due[look]
+            else:
+                self._due[look] = time.monotonic() + seconds
+
+
+WATCHER = Watcher()
+"""That of this process."""
 
 
 class Watch:
@@ -242,8 +300,8 @@ class Watch:
         self._child = child
         self._is_too_much = is_too_much
         self._deadline = deadline
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="child-watcher", daemon=True)
+        self._lock = threading.Lock()
+        self._is_over = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -261,19 +319,22 @@ class Watch:
             ChildFailedError: The system gives no thread.
         """
         try:
-            self._thread.start()
-        except RuntimeError:
-            raise ChildFailedError("no thread can be started to watch it") from None
+            WATCHER.add(self._look, WATCH_SECONDS)
+        except ExhaustedError as error:
+            raise ChildFailedError("no thread can be started to watch it") from error
 
     def end(self) -> None:
         """Watch no more."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        WATCHER.discard(self._look)
+        with self._lock:
+            self._is_over = True
 
-    def _watch(self) -> None:
-        while not self._ended.wait(WATCH_SECONDS):
-            is_over = self._deadline.signal.aborted or self._deadline.is_over
-            if is_over or self._child.says_too_much or self._is_too_much():
+    def _look(self) -> float | None:
+        with self._lock:
+            if self._is_over:
+                return None
+            is_late = self._deadline.signal.aborted or self._deadline.is_over
+            if is_late or self._child.says_too_much or self._is_too_much():
                 self._child.kill()
-                return
+                return None
+        return WATCH_SECONDS

@@ -64,6 +64,7 @@ class EditTool(ChangingTool[EditParams]):
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams
+    unused_parameters = frozenset({"instruction"})
     parameter_aliases = {**FILE_ALIASES, "allow_multiple": "replace_all"}  # noqa: RUF012 - declared as a Mapping
     output_schema = output_schema(
         {

@@ -1,9 +1,10 @@
 """Which files discovery leaves out: `.gitignore`, `.git/info/exclude` and the agent-ignore files, as one rule list.
 
 Ignore files are read anew for every call, so a change counts at once. Rules of git apply from the top of the
-repository that a folder lies in, also where that is above the root; an inner repository starts afresh. The
-agent-ignore files stand in the root and come last, so a `!name` there brings back what git hides. As in git, nothing
-below a hidden folder can be brought back. What permission rules forbid to read is left out as well, always.
+repository that a folder lies in, also where that is above the root; an inner repository starts afresh. Agent-ignore
+files stand in the root and in any folder below it. As with git's, the deeper one overrules the higher one; all of them
+come after all of git's, so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be
+brought back. What permission rules forbid to read is left out as well, always.
 """
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.ignore_files import beginning_of, rules_for_agents, rules_of_git
+from tools.contract.names import shown_path
+from tools.filesystem.finding.ignore_files import (
+    GIT_FOLDER,
+    PresentNames,
+    exclude_file,
+    not_known,
+    repository_above,
+    rules_for_agents,
+    rules_of_git,
+)
 from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text
+from tools.filesystem.workspace import contains
 
 if TYPE_CHECKING:
     from tools.filesystem.workspace import Location, Workspace
@@ -26,14 +39,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
-"""In the root of a workspace; a later one overrules an earlier one."""
+"""In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one."""
 
-GIT_FOLDER = ".git"
 GIT_IGNORE_FILE = ".gitignore"
 
 MAX_COST_IN_FORCE = 200_000
 """Rules of git, and characters of those with wildcards, that one folder comes under: more than two of the longest files
-that count. Files below those do not count."""
+that count. Files below those do not count. The same for agents, where a file below those hides all of its folder."""
+
+LOOK_SECONDS = 1.0
+"""How long agent-ignore files are looked for below one folder; a shell command waits for it."""
+
+_ENTRIES_LOOKED_AT = 10_000
+"""So many are compared with the rules before a command reads a folder; it takes some 50 ms."""
+
+_ENTRIES_AT_ONCE = 500
+"""Looked at between two looks at the clock."""
+
+_SOME_FILE = "an agent-ignore file"
+"""What one is called where it is not known whether there is any."""
 
 
 class HiddenBy(StrEnum):
@@ -62,7 +86,7 @@ class _Layer:
     Args:
         rules: What it says.
         base: Length of the path, from the top on, of the folder it stands in.
-        source: Its base name.
+        source: Its path.
         hidden_by: Whose rule it is.
     """
 
@@ -85,14 +109,14 @@ class Scope:
     Args:
         prefix: The folder below the top, as bytes text with a slash at its end; empty for the top.
         git: Files of git, weakest first, or `None` where git's rules are not asked for.
-        agent: Agent-ignore files, weakest first.
+        agent: Agent-ignore files, weakest first, or `None` where they are not asked for.
         forbidden: What permission rules forbid, if there are such rules.
         folder: The folder's real path.
     """
 
     prefix: str
     git: tuple[_Layer, ...] | None
-    agent: tuple[_Layer, ...]
+    agent: tuple[_Layer, ...] | None
     forbidden: Forbidden | None
     folder: str
 
@@ -127,7 +151,7 @@ class Scope:
 
     def _ignored_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
         hidden: dict[str, HiddenBy] = {}
-        layers = (*reversed(self.agent), *reversed(self.git or ())) if names else ()
+        layers = (*reversed(self.agent or ()), *reversed(self.git or ())) if names else ()
         spelled = None if "".join(names).isascii() else {as_bytes_text(name): name for name in names}
         undecided: Sequence[str] = names if spelled is None else list(spelled)
         for layer in layers:
@@ -144,7 +168,7 @@ class Scope:
         """The ignore file that hides an entry of this folder, or `None` if it is not hidden."""
         plain = as_bytes_text(name)
         path = self.prefix + plain
-        for layers in (self.agent, self.git or ()):
+        for layers in (self.agent or (), self.git or ()):
             for layer in reversed(layers):
                 hidden = layer.verdict(plain, path, is_folder=is_folder)
                 if hidden is not None:
@@ -157,6 +181,9 @@ class Scope:
         Args:
             folder: Its real path; its parent is the folder of this scope.
             names: Base names of what is in it; tells without a look at the disk whether it has rules of its own.
+
+        Raises:
+            ToolError: As for `with_own_rules`.
         """
         prefix = f"{self.prefix}{as_bytes_text(os.path.basename(folder))}/"
         return Scope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
@@ -166,19 +193,40 @@ class Scope:
 
         Args:
             names: As for `enter`.
+
+        Raises:
+            ToolError: `path_ignored`: an agent-ignore file is among them, and it is not known what it hides.
         """
+        git, agent = self._git_with_own(names), self._agent_with_own(names)
+        if git is self.git and agent is self.agent:
+            return self
+        return Scope(self.prefix, git, agent, self.forbidden, self.folder)
+
+    def _git_with_own(self, names: Container[str]) -> tuple[_Layer, ...] | None:
         git, folder = self.git, self.folder
         if git is None:
-            return self
-        if GIT_FOLDER in names and (exclude := _exclude_file(os.path.join(folder, GIT_FOLDER))) is not None:
-            git = (_layer(exclude, len(self.prefix), HiddenBy.GIT, through_links=True),)
+            return None
+        if GIT_FOLDER in names and (exclude := exclude_file(os.path.join(folder, GIT_FOLDER))) is not None:
+            git = (self._of_git(exclude, through_links=True),)
         if git and GIT_IGNORE_FILE in names:
-            if sum(layer.rules.cost for layer in git) < MAX_COST_IN_FORCE:
-                own = _layer(os.path.join(folder, GIT_IGNORE_FILE), len(self.prefix), HiddenBy.GIT)
-                git = (*git, own)
-            else:
-                logger.warning("an ignore file does not count, since those above it hold too many rules")
-        return self if git is self.git else Scope(self.prefix, git, self.agent, self.forbidden, folder)
+            if _cost(git) < MAX_COST_IN_FORCE:
+                return (*git, self._of_git(os.path.join(folder, GIT_IGNORE_FILE)))
+            logger.warning("an ignore file does not count, since those above it hold too many rules")
+        return git
+
+    def _of_git(self, path: str, *, through_links: bool = False) -> _Layer:
+        return _Layer(rules_of_git(path, through_links=through_links), len(self.prefix), path, HiddenBy.GIT)
+
+    def _agent_with_own(self, names: Container[str]) -> tuple[_Layer, ...] | None:
+        agent, folder = self.agent, self.folder
+        if agent is None:
+            return None
+        for name in AGENT_IGNORE_FILES:
+            if name in names and (rules := rules_for_agents(folder, name)):
+                if _cost(self.agent or ()) >= MAX_COST_IN_FORCE:
+                    raise not_known(folder, name, "stands below others that hold too many rules")
+                agent = (*agent, _Layer(rules, len(self.prefix), os.path.join(folder, name), HiddenBy.AGENT))
+        return agent
 
 
 def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool) -> Scope:
@@ -189,14 +237,18 @@ def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool
         location: The folder.
         git: Whether the rules of git apply.
         agent: Whether those of the agent-ignore files apply.
+
+    Raises:
+        ToolError: `path_ignored`: one of those is there, in the folder or above it, and it is not known what it hides.
     """
-    top = (_repository_above(location.root) if git else None) or location.root
-    base = len(_below(top, location.root))
-    layers = tuple(_agent_layers(location.root, base)) if agent else ()
-    scope = Scope("", () if git else None, layers, workspace.forbidden, top).with_own_rules(PresentNames(top))
-    folder = top
+    root = location.root
+    folder = top = (repository_above(root) if git else None) or root
+    scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden, top)
+    scope = scope.with_own_rules(PresentNames(top))
     for name in _names_below(top, location.path):
         folder = os.path.join(folder, name)
+        if agent and folder == root:
+            scope = replace(scope, agent=())
         scope = scope.enter(folder, PresentNames(folder))
     return scope
 
@@ -205,22 +257,122 @@ def agent_ignore_file(workspace: Workspace, location: Location) -> str | None:
     """The agent-ignore file whose rules hide a path or a folder above it.
 
     Returns:
-        Its base name, or `None` if the path is not hidden or the workspace does not respect these files.
+        Its path below the root, as it is shown; `None` if the path is not hidden or the workspace does not respect
+        these files.
+
+    Raises:
+        ToolError: `path_ignored`: such a file is there, in a folder above the path or, if this is a folder, in it, and
+            it is not known what it hides.
     """
     if not workspace.respect_agent_ignore:
         return None
-    layers = tuple(_agent_layers(location.root, 0))
-    if not layers:
+    names = _names_below(location.root, location.path)
+    folders = list(accumulate(names, os.path.join, initial=location.root))
+    own = [[name for name in AGENT_IGNORE_FILES if name in present] for present in map(PresentNames, folders)]
+    if not any(own):
         return None
-    scope = Scope("", None, layers, None, location.root)
-    folder = location.root
-    for name in _names_below(location.root, location.path):
-        folder = os.path.join(folder, name)
+    scope = Scope("", None, (), None, location.root).with_own_rules(own[0])
+    for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
         layer = scope.deciding(name, is_folder=_is_folder(folder))
         if layer is not None:
-            return layer.source
-        scope = scope.enter(folder, ())
+            return _shown_below(location.root, layer.source)
+        scope = scope.enter(folder, files)
     return None
+
+
+def agent_ignore_file_below(workspace: Workspace, location: Location) -> str | None:
+    """An agent-ignore file that may hide something in a folder or beneath it, or where links in it lead. Blocking.
+
+    Returns:
+        Its path below the root, as it is shown, or what to call it where it is not known whether there is one; `None`
+        if nothing there can be hidden or the workspace does not respect these files.
+    """
+    if not workspace.respect_agent_ignore:
+        return None
+    try:
+        return _file_in_force(workspace, location) or _file_beneath(workspace, location)
+    except (OSError, ToolError):
+        return _SOME_FILE
+
+
+def agent_ignore_file_hiding(workspace: Workspace, location: Location) -> str | None:
+    """An agent-ignore file that hides something that is in a folder or beneath it now. Blocking.
+
+    Returns:
+        As `agent_ignore_file_below`; also where there are links, or more entries than are looked at.
+    """
+    if (below := agent_ignore_file_below(workspace, location)) is None:
+        return None
+    looked = 0
+    try:
+        waiting = [scope_of(workspace, location, git=False, agent=True)]
+        while waiting:
+            scope = waiting.pop()
+            entries = list(_entries(scope.folder))
+            looked += len(entries)
+            if looked > _ENTRIES_LOOKED_AT or any(entry.is_symlink() for entry in entries):
+                return below
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if (layer := scope.deciding(entry.name, is_folder=is_folder)) is not None:
+                    return _shown_below(location.root, layer.source)
+                if is_folder and entry.name != GIT_FOLDER:
+                    waiting.append(scope.enter(entry.path, PresentNames(entry.path)))
+    except (OSError, ToolError):
+        return below
+    return None
+
+
+def _file_in_force(workspace: Workspace, location: Location) -> str | None:
+    """An agent-ignore file that a folder comes under.
+
+    Raises:
+        ToolError: `path_ignored`: it is not known what it hides.
+    """
+    layers = scope_of(workspace, location, git=False, agent=True).agent
+    return _shown_below(location.root, layers[-1].source) if layers else None
+
+
+def _file_beneath(workspace: Workspace, start: Location) -> str | None:
+    """An agent-ignore file beneath a folder, or that counts where a link beneath it leads.
+
+    Raises:
+        OSError: Not all could be looked at.
+        ToolError: `path_ignored`: it is not known what it hides.
+    """
+    until = time.monotonic() + LOOK_SECONDS
+    waiting, led_to = [start.path], {start.path}
+    while waiting:
+        folder = waiting.pop()
+        for number, entry in enumerate(_entries(folder)):
+            if number % _ENTRIES_AT_ONCE == 0 and time.monotonic() > until:
+                return _SOME_FILE
+            if entry.name in AGENT_IGNORE_FILES and rules_for_agents(folder, entry.name):
+                return _shown_below(start.root, entry.path)
+            if entry.is_symlink():
+                path = os.path.realpath(entry.path)
+                if path in led_to or contains(start.path, path) or not workspace.holds(path):
+                    continue
+                led_to.add(path)
+                if (hidden_by := _file_in_force(workspace, workspace.at(path))) is not None:
+                    return hidden_by
+                waiting.append(path)
+            elif entry.name != GIT_FOLDER and entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+    return None
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder; nothing where there is none, or where commands cannot look into it either.
+
+    Raises:
+        OSError: It cannot be read for another reason.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
@@ -233,7 +385,10 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     """
     if workspace.forbidden is not None and workspace.forbidden.hides(location.path) is not None:
         return True
-    return agent and agent_ignore_file(workspace, location) is not None
+    try:
+        return agent and agent_ignore_file(workspace, location) is not None
+    except ToolError:
+        return True  # it is not known, and whoever names it is told why
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str) -> None:
@@ -256,25 +411,8 @@ def refuse_hidden(workspace: Workspace, location: Location, done: str) -> None:
         )
 
 
-class PresentNames:
-    """The names in a folder, each looked up when asked for."""
-
-    __slots__ = ("_folder",)
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and os.path.lexists(os.path.join(self._folder, name))
-
-
 def _names_below(top: str, path: str) -> list[str]:
     return [] if path == top else os.path.relpath(path, top).split(os.sep)
-
-
-def _below(top: str, path: str) -> str:
-    """A path below the top as a scope's prefix."""
-    return "".join(f"{as_bytes_text(name)}/" for name in _names_below(top, path))
 
 
 def _is_folder(path: str) -> bool:
@@ -284,48 +422,10 @@ def _is_folder(path: str) -> bool:
         return False
 
 
-def _repository_above(root: str) -> str | None:
-    """The nearest folder from the root upwards that is the top of a repository."""
-    folder = root
-    while True:
-        if _exclude_file(os.path.join(folder, GIT_FOLDER)) is not None:
-            return folder
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
+def _cost(layers: Sequence[_Layer]) -> int:
+    return sum(layer.rules.cost for layer in layers)
 
 
-def _exclude_file(git_folder: str) -> str | None:
-    """Where a repository keeps its own excludes (the file need not exist), or `None` if this is no repository."""
-    try:
-        mode = os.lstat(git_folder).st_mode
-    except OSError:
-        return None
-    if stat.S_ISREG(mode):
-        return _exclude_of_worktree(git_folder)
-    return os.path.join(git_folder, "info", "exclude")
-
-
-def _exclude_of_worktree(git_file: str) -> str:
-    """The excludes of a linked worktree or submodule, whose `.git` is a file that names the real folder."""
-    named = beginning_of(git_file).decode("utf-8", "surrogateescape").partition("\n")[0]
-    folder = os.path.join(os.path.dirname(git_file), named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
-    common = (
-        beginning_of(os.path.join(folder, "commondir"), through_links=True)
-        .decode("utf-8", "surrogateescape")
-        .strip()
-        .replace("\0", "")
-    )
-    return os.path.join(folder, common, "info", "exclude")
-
-
-def _agent_layers(root: str, base: int) -> Iterator[_Layer]:
-    for name in AGENT_IGNORE_FILES:
-        rules = rules_for_agents(root, name)
-        if rules:
-            yield _Layer(rules, base, name, HiddenBy.AGENT)
-
-
-def _layer(path: str, base: int, hidden_by: HiddenBy, *, through_links: bool = False) -> _Layer:
-    return _Layer(rules_of_git(path, through_links=through_links), base, os.path.basename(path), hidden_by)
+def _shown_below(root: str, path: str) -> str:
+    """A path below a root as messages show it."""
+    return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))

@@ -90,7 +90,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
         """The first entries."""
         del context
-        named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")  # noqa: PLR2004 - a few
+        named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
         return f"Read files: {named}"
 
     def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.names import shown_path
+from tools.contract.resources import exhaustion_of
 from tools.filesystem.descriptors import (
     Folder,
     NotRegularError,
@@ -388,6 +389,9 @@ def explain(
     error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
     """Turn an error of the operating system into one for the model; only the error's symbol is taken over."""
+    exhaustion = exhaustion_of(error)
+    if exhaustion is not None:
+        return exhaustion
     number = error.errno if isinstance(error, OSError) else None
     code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
     symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tools.discovery.argument_check import ArgumentCheck
-from tools.discovery.keywords import BY_NAME, COUNTS, IDENTITY, IN_LIST, OUTDATED, REFERENCES, SINGLE, TEXTS
-from tools.discovery.schema import SchemaError, readable_schema
+from tools.discovery.schema import (
+    BY_NAME,
+    COUNTS,
+    IDENTITY,
+    IN_LIST,
+    OUTDATED,
+    REFERENCES,
+    SINGLE,
+    TEXTS,
+    SchemaError,
+    readable_schema,
+)
 
 SIMPLE: list[Any] = [None, True, 0, 2, -1, 1.5, "", "2", "string", "OBJECT", "#", [], ["a"], ["a", "a"], {}]
 OTHERS = ("type", "enum", "const", "required", "nullable", "default", "minimum", "multipleOf", "uniqueItems", "any_of")

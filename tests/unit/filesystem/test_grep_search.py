@@ -17,6 +17,7 @@ from tools.filesystem.grep_search import GrepTool
 from tools.filesystem.search import run as search
 from tools.filesystem.search.engines.ripgrep import find_ripgrep
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES
+from tools.filesystem.search.narrowing import LARGE_TREE
 from tools.filesystem.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +58,39 @@ def real_ripgrep() -> str:
     beside = os.path.join(sys.prefix, "bin", "rg")
     assert program or os.path.isfile(beside), "the tests need ripgrep: the development environment installs it"
     return program or beside
+
+
+@pytest.mark.requirement("ignore.nested_search")
+@pytest.mark.parametrize("files", [3, search.SMALL_TREE + 50, LARGE_TREE + 200])
+@pytest.mark.parametrize(
+    ("with_ripgrep", "pattern"),
+    [(with_it, text) for with_it in (True, False) for text in ("pin-4711", "(p|pi|.)*-4711")],
+)
+async def test_no_engine_searches_what_an_agent_ignore_file_in_a_folder_hides(
+    context: ToolContext, no_ripgrep: pytest.MonkeyPatch, files: int, with_ripgrep: bool, pattern: str
+) -> None:
+    root = Path(context.workspace.first_root)
+    if with_ripgrep:
+        no_ripgrep.setenv("PATH", os.path.join(sys.prefix, "bin"))
+    folders = [f"{letter}/deep" for letter in "abcde"]
+    texts: dict[str, str | bytes] = {
+        f"{folders[number % 5]}/{number}.txt": "pin-4711\n" * (files - number < 20) for number in range(files)
+    }
+    make(root, texts)
+    for folder in folders[1:]:
+        make(root, {f"{folder}/secret.key": "pin-4711\n"})
+    make(root, {"b/.geminiignore": "deep/secret.*\n", "c/deep/.qwenignore": "*.key\n", "d/.coretoolsignore": "deep\n"})
+    make(root, {"e/deep/.qwenignore/broken": "pin-4711\n"})
+    searched = [path for path in texts if path[0] in "abc"]
+    shown = sorted(path for path in searched if texts[path])
+    tool = GrepTool()
+    for _ in range(2):  # what was learned of a folder does not open it
+        params = tool.validate_tool_params({"pattern": pattern, "names_only": True, "limit": 10_000})
+        result = await tool.execute(params, context)
+        found = [line for line in str(result.llm_content).splitlines() if "/deep/" in line]
+        assert found == shown
+        assert result.facts["searched"] == len(searched) + 3
+        assert result.facts["hidden"] == {"agent": 4}
 
 
 @pytest.mark.requirement("grep.text")

@@ -13,7 +13,7 @@ import pytest
 from tools.contract.context import AbortSignal
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import HiddenBy
+from tools.filesystem.ignore import AGENT_IGNORE_FILES, HiddenBy
 from tools.filesystem.search.dialect import parse_pattern
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import tells_what_it_leaves_out
@@ -125,6 +125,31 @@ def test_agent_ignore_files_and_inner_roots_are_left_to_our_own_walk(root: Path)
     (root / ".coretoolsignore").write_text("a.txt\n")
     assert narrowed(walk(root)) is None
     assert narrowed(walk(root, filters=Filters(agent=False))) is not None
+
+
+@pytest.mark.requirement("ignore.nested_search")
+@pytest.mark.parametrize("name", AGENT_IGNORE_FILES)
+@pytest.mark.parametrize("folder", ["b", "b/deep", ".c"])
+@pytest.mark.parametrize("kind", ["file", "link", "ignored by git", "folder"])
+def test_an_agent_ignore_file_anywhere_below_is_left_to_our_own_walk(
+    root: Path, name: str, folder: str, kind: str
+) -> None:
+    make(root, ".git/HEAD", "a.txt", "b/deep/secret.txt", ".c/secret.txt")
+    assert narrowed(walk(root)) is not None
+    match kind:
+        case "link":
+            (root / "rules").write_text("secret.txt\n")
+            (root / folder / name).symlink_to(root / "rules")
+        case "folder":
+            (root / folder / name).mkdir()
+            (root / folder / name / "x").write_text("foo\n")
+        case _:
+            (root / folder / name).write_text("secret.txt\n")
+            (root / ".gitignore").write_text(".*ignore\n" if kind == "ignored by git" else "")
+    assert narrowed(walk(root)) is None
+    result = narrowed(walk(root, filters=Filters(agent=False)))
+    assert result is not None
+    assert {"b/deep/secret.txt", ".c/secret.txt"} <= set(result.paths)
 
 
 @pytest.mark.requirement("grep.narrowed")

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from tools.contract.names import shown_name
 from tools.filesystem.text import count_lines
@@ -39,6 +40,15 @@ MAX_GAP_WORK = 2_000_000
 MAX_GAP = 40_000
 """Line comparisons for a single gap."""
 
+MAX_LINE_CHARS = 2_000
+"""Of a longer line the diff shows parts: its beginning, where it differs from what it replaces, and its end."""
+
+_HEAD, _AROUND, _TAIL = 300, 200, 100
+"""Characters of these parts; a difference is shown where it begins and where it ends."""
+
+_IN_PART = " characters, shown in part]"
+"""Ends such a line."""
+
 _COMPARED_CHARS = 1 << 16
 _RULE = "=" * 67
 
@@ -51,7 +61,7 @@ class Diff:
         hunks: The unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed.
         added: Lines added.
         removed: Lines removed.
-        truncated: Whether the hunks were cut.
+        truncated: Whether the hunks were cut, or a line in them.
     """
 
     hunks: str
@@ -305,9 +315,10 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
     yield f"@@ -{old_range} +{_range(first.new_start - before + base, last.new_end + after + base)} @@\n"
     position = first.old_start - before
     for change in group:
+        removed, added = old[change.old_start : change.old_end], new[change.new_start : change.new_end]
         yield from _marked(" ", old[position : change.old_start], separator)
-        yield from _marked("-", old[change.old_start : change.old_end], separator)
-        yield from _marked("+", new[change.new_start : change.new_end], separator)
+        yield from _marked("-", removed, separator, added)
+        yield from _marked("+", added, separator, removed)
         position = change.old_end
     yield from _marked(" ", old[position : position + after], separator)
 
@@ -319,10 +330,32 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str], separator: str) -> Iterator[str]:
+def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None = None) -> Iterator[str]:
+    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
-    for line in lines:
-        yield f"{mark}{line}\n" if line.endswith(_NO_ENDING) else f"{mark}{line}{ending}"
+    for line, other in zip_longest(lines, (others or [])[: len(lines)]):
+        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, other)
+        yield f"{mark}{shown}\n" if shown.endswith(_NO_ENDING) else f"{mark}{shown}{ending}"
+
+
+def _shortened(line: str, other: str | None) -> str:
+    """The parts of a long line that tell what it is and what became of it."""
+    text = line.removesuffix(_NO_ENDING)
+    parts = [(0, _HEAD)]
+    if other is not None:
+        compared = other.removesuffix(_NO_ENDING)
+        start = _common_prefix(text, compared)
+        end = len(text) - _common_suffix(text, compared, min(len(text), len(compared)) - start)
+        parts += [(start - _AROUND, start + _AROUND), (end - _AROUND, end + _AROUND)]
+    shown: list[str] = []
+    done = 0
+    for first, last in sorted([*parts, (len(text) - _TAIL, len(text))]):
+        if first > done:
+            shown.append(f"[... {first - done:,} characters ...]")
+            done = first
+        shown.append(text[done : max(done, last)])
+        done = max(done, min(last, len(text)))
+    return f"{''.join(shown)} [a line of {len(text):,}{_IN_PART}{line[len(text) :]}"
 
 
 def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
@@ -332,8 +365,8 @@ def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int
 
     def pieces() -> Iterator[str]:
         yield f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
-        yield from _marked("-", heads[0], separator)
-        yield from _marked("+", heads[1], separator)
+        yield from _marked("-", heads[0], separator, heads[1])
+        yield from _marked("+", heads[1], separator, heads[0])
 
     return _cut(pieces(), added, removed)
 
@@ -347,4 +380,4 @@ def _cut(pieces: Iterator[str], added: int, removed: int) -> Diff:
             return Diff("".join(kept), added, removed, truncated=True)
         kept.append(piece)
         room -= len(piece)
-    return Diff("".join(kept), added, removed)
+    return Diff("".join(kept), added, removed, truncated=any(_IN_PART in piece for piece in kept))

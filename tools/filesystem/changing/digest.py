@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
+
+from tools.contract.resources import ExhaustedError, start_thread
 
 BESIDE_BYTES = 1 << 18
 """A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other."""
@@ -19,18 +22,16 @@ class Digest:
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._found = ""
-        self._thread: threading.Thread | None = None
+        self._turn = threading.Lock()
         if len(content) > BESIDE_BYTES:
-            self._thread = threading.Thread(target=self._hash, name="digest", daemon=True)
-            self._thread.start()
+            with suppress(ExhaustedError):  # without a thread it is done when it is asked for
+                start_thread(self._hash)
 
     def hex(self) -> str:
         """The hex digest, as soon as it is known."""
-        if self._thread is None:
-            self._hash()
-        else:
-            self._thread.join()
+        self._hash()
         return self._found
 
     def _hash(self) -> None:
-        self._found = hashlib.sha256(self._content).hexdigest()
+        with self._turn:
+            self._found = self._found or hashlib.sha256(self._content).hexdigest()

@@ -87,9 +87,14 @@ def _lock_until(end: float, descriptor: int) -> bool:
 def _keeps_a_name_free(descriptor: int) -> bool:
     """Whether a folder only stands for a name while commands run in the sandbox: an empty one, with a mark."""
     try:
-        return bool(os.fstat(descriptor).st_mode & stat.S_ISVTX) and not os.listdir(descriptor)
+        return is_marked(os.fstat(descriptor).st_mode) and not os.listdir(descriptor)
     except OSError:
         return False
+
+
+def is_marked(mode: int) -> bool:
+    """Whether a folder has the sticky bit where it means nothing: only its owner writes there."""
+    return mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH) == stat.S_ISVTX
 
 
 def _share(descriptor: int) -> bool:

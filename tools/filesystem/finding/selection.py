@@ -193,7 +193,11 @@ class FileSelection:
         kind = self._workspace.kind_of(location)
         if kind is None:
             return location
-        hidden_by = agent_ignore_file(self._workspace, location) if kind is PathKind.FOLDER else None
+        try:
+            hidden_by = agent_ignore_file(self._workspace, location) if kind is PathKind.FOLDER else None
+        except ToolError as error:
+            chosen.skip(entry, error.message)
+            return None
         if hidden_by is not None:
             chosen.skip(entry, f"hidden from agents by {hidden_by}")
         elif kind is PathKind.FOLDER:

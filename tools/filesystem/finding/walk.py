@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from tools.contract.errors import PathNotInWorkspaceError
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.filesystem.descriptors import Entry, Folder, PathKind
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.ignore import HiddenBy, Scope, scope_of
@@ -289,7 +289,14 @@ class Walk:
         entries = opened.entries()
         path, prefix, scope, wanted = place
         if prefix:
-            scope = self._scope(place, entries, roots)
+            try:
+                scope = self._scope(place, entries, roots)
+            except ToolError as error:
+                if error.code is not ToolErrorType.PATH_IGNORED:
+                    raise
+                # It is not known what of this folder is hidden; whoever names it is told why.
+                self.hidden[HiddenBy.AGENT] += 1
+                return _Listed([], [], [])
         files: list[str] = []
         folders: list[str] = []
         links: list[str] = []
@@ -321,12 +328,16 @@ class Walk:
         return self.timed_out
 
     def _scope(self, folder: _Place, entries: Sequence[Entry], roots: frozenset[str]) -> Scope:
-        """The rules in a folder below the start; it still carries those of its parent."""
+        """The rules in a folder below the start; it still carries those of its parent.
+
+        Raises:
+            ToolError: `path_ignored`: it is not known what an agent-ignore file in it hides.
+        """
         if folder.path in roots:
             # A root below a root has agent-ignore files of its own, as it has for a read.
             location = self.workspace.locate(folder.path)
             return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
-        return folder.scope.enter(folder.path, {name for name, _ in entries} if self.filters.git else ())
+        return folder.scope.enter(folder.path, {name for name, _ in entries})
 
     def _wanted_of(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
         """The files of a folder that are wanted and not hidden."""

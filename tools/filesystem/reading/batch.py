@@ -17,7 +17,7 @@ from tools.contract.result import InlineDataPart, Part, TextPart
 from tools.filesystem.descriptors import Folder, OpenedFile
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.selection import Candidate
-from tools.filesystem.ignore import AGENT_IGNORE_FILES, agent_ignore_file
+from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.reading.content import Beginning, look_at, plain_text, read_on
 from tools.filesystem.reading.line_window import Wanted
 from tools.filesystem.reading.media import FileKind
@@ -129,7 +129,6 @@ class Batch:
     _chars: int = 0
     _media: int = 0
     _pdf_seconds: float = MAX_PDF_SECONDS
-    _guarded: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read one file after the other; a failing one does not stop the rest.
@@ -163,7 +162,7 @@ class Batch:
     def _read_one(self, candidate: Candidate, wanted: Wanted, files: _Neighbours) -> None:
         workspace = self.context.workspace
         location = files.locate(candidate)
-        if (candidate.is_named or not self.is_checked) and self._is_guarded(location.root):
+        if candidate.is_named or not self.is_checked:
             hidden_by = agent_ignore_file(workspace, location)
             if hidden_by is not None:
                 self.skipped.append((location.path, f"hidden from agents by {hidden_by}"))
@@ -182,14 +181,6 @@ class Batch:
                 return
         if self.context.client.reads is not None:
             self.context.client.reads.record(location.path, SeenFile(opened.identity, sha256))
-
-    def _is_guarded(self, root: str) -> bool:
-        """Whether a root has any agent-ignore file; looked up once, since there may be very many files."""
-        if root not in self._guarded:
-            workspace = self.context.workspace
-            place = workspace.locate(root)
-            self._guarded[root] = any(workspace.has(place, name) for name in AGENT_IGNORE_FILES)
-        return self._guarded[root]
 
     def _takes_media(self, opened: OpenedFile, kind: FileKind, candidate: Candidate) -> bool:
         """Whether a file that is no text is read; if not, it is noted."""

@@ -7,11 +7,7 @@ cancelled, when its time is over, or when there is enough text.
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -21,10 +17,10 @@ from typing import Any, cast
 
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.child import Child, ChildFailedError, Watch
+from tools.filesystem.child import ChildFailedError
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.reading import pdf_worker
+from tools.filesystem.document_worker import MAX_PAGE_CHARS
+from tools.filesystem.documents import DocumentWorker, document_worker_for
 
 MAX_SECONDS = 20.0
 """Time for one document: some hundred ordinary pages (about 30 ms each), and short enough to wait for."""
@@ -41,11 +37,8 @@ MAX_AT_ONCE = 2
 MAX_WAIT_SECONDS = 60.0
 """How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take."""
 
-MAX_LINE_BYTES = 8 * pdf_worker.MAX_PAGE_CHARS
+MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
 """A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes."""
-
-_NO_PROGRAMS = {"PATH": ""}
-"""The library looks for programs that decode pictures, and none of them is wanted."""
 
 TURN_SECONDS = 0.05
 """How often a call that waits for its turn looks whether it was cancelled."""
@@ -142,21 +135,13 @@ def extract(
     """
     taken = _Taken(pages)
     opened.stream.seek(0)
-    script = os.path.abspath(pdf_worker.__file__)
-    numbers = (pages.first, pages.last or 0, MAX_MEMORY, max(1, round(seconds)))
+    wanted = (str(pages.first), str(pages.last or 0))
     with _place(spelled, signal):
         try:
-            with (
-                Child(
-                    [sys.executable, "-P", script, *map(str, numbers)],
-                    os.path.dirname(script),
-                    given=opened.stream,
-                    errors=subprocess.DEVNULL,
-                    environment=_NO_PROGRAMS,
-                ) as child,
-                Watch(child, Deadline(signal, seconds)),
-            ):
-                end = _take(child, taken, is_enough)
+            with document_worker_for(
+                "pdf", *wanted, document=opened.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
+            ) as worker:
+                end = _take(worker, taken, is_enough)
         except ChildFailedError:
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
@@ -169,10 +154,9 @@ def extract(
     return taken.result(end, spelled, seconds)
 
 
-def _take(child: Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
+def _take(worker: DocumentWorker, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
     """Take pages until there are enough; returns why there are no more."""
-    for line in child.lines(MAX_LINE_BYTES):
-        message = cast("dict[str, Any]", json.loads(line))
+    for message in worker.messages(MAX_LINE_BYTES):
         if "end" in message:
             return cast("str", message["end"])
         text = taken.add(message)
@@ -180,7 +164,7 @@ def _take(child: Child, taken: _Taken, is_enough: Callable[[str], bool]) -> str:
             return "size"
         if text and is_enough(text):
             return "enough"
-    return "time" if child.was_killed else "broken"
+    return "time" if worker.child.was_killed else "broken"
 
 
 @contextmanager
@@ -234,7 +218,7 @@ class _Taken:
         if not text.strip():
             text = "[This page could not be read.]" if "failed" in message else "[No text on this page.]"
         elif message.get("cut"):
-            text += f"\n[This page was cut at {pdf_worker.MAX_PAGE_CHARS:,} characters.]"
+            text += f"\n[This page was cut at {MAX_PAGE_CHARS:,} characters.]"
         self._last = message["page"]
         piece = f"--- Page {self._last} of {self._count} ---\n\n{text}\n\n"
         self._pieces.append(piece)

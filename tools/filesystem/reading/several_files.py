@@ -136,7 +136,7 @@ def _display(batch: Batch) -> str:
     if read_files:
         lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
         lines += [f"- `{shown_whole_path(path)}`" for path in read_files[:10]]
-        lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []  # noqa: PLR2004 - ten
+        lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []
     else:
         lines.append("No files were read.")
     if batch.rest:
@@ -145,5 +145,5 @@ def _display(batch: Batch) -> str:
     if skipped:
         lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
         lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]
-        lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []  # noqa: PLR2004 - five
+        lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []
     return "\n".join(lines)

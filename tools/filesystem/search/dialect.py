@@ -243,7 +243,7 @@ class _Parser:
         rest = self._text[self._at + 2 :]
         found = re.match(r"\{([0-9a-fA-F]{1,8})\}", rest) or re.match(rf"([0-9a-fA-F]{{{digits}}})", rest)
         code = int(found[1], 16) if found else -1
-        if found is None or not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - Unicode's bounds
+        if found is None or not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
             raise PatternError(f"the escape at position {self._at} names no character")
         self._at += 2 + found.end()
         return chr(code)

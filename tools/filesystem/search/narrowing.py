@@ -12,13 +12,21 @@ import stat
 import time
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tools.filesystem.child import ChildFailedError
 from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.ignore_files import PresentNames
 from tools.filesystem.finding.walk import Filters, LeftOut, Walk
-from tools.filesystem.ignore import GIT_FOLDER, MAX_COST_IN_FORCE, HiddenBy, PresentNames, Scope, scope_of
+from tools.filesystem.ignore import (
+    AGENT_IGNORE_FILES,
+    GIT_FOLDER,
+    MAX_COST_IN_FORCE,
+    HiddenBy,
+    Scope,
+    scope_of,
+)
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import OwnWalk, RipgrepWalk, tells_what_it_leaves_out
 from tools.filesystem.search.engines.scan import MAX_FILE_BYTES, is_huge
@@ -127,10 +135,11 @@ class Narrower:
             return None
         scope = scope_of(walk.workspace, folder, git=walk.filters.git, agent=walk.filters.agent)
         inner = [root for root in walk.workspace.roots if root != folder.path and contains(folder.path, root)]
-        # ripgrep knows nothing of those rules; of what it has searched in vain it would not even tell.
+        # ripgrep knows nothing of those rules; of what it has searched in vain it would not even tell. Of files with
+        # such rules further below it is made to tell, and then nothing is narrowed either.
         if inner or scope.agent or scope.forbidden or not tells_what_it_leaves_out(program):
             return None
-        return Narrowing(self._memory, asked, scope)
+        return Narrowing(self._memory, asked, replace(scope, agent=None))
 
     def narrow(self, program: str, walk: Walk, folder: Location, query: Query) -> Narrowed | None:
         """Find the files that can match; as `begin` and `Narrowing.result`."""
@@ -147,7 +156,7 @@ class Narrowing:
     Args:
         memory: What is known of folders.
         asked: What is to be searched.
-        scope: The rules there.
+        scope: The rules there, without those for agents.
     """
 
     def __init__(self, memory: _Memory, asked: _Asked, scope: Scope) -> None:
@@ -196,6 +205,7 @@ class Narrowing:
         options = [] if asked.walk.filters.git else ["--no-ignore-vcs"]
         # Folders of such a name, but also files: of those it turns out when they are judged.
         options += [f"--glob=!{name}" for name in sorted(asked.walk.filters.folders | {GIT_FOLDER})]
+        options += [f"--glob=!{name}" for name in AGENT_IGNORE_FILES if asked.walk.filters.agent]
         options += [f"--max-filesize={MAX_FILE_BYTES}"] if self._looks_at_sizes else []
         try:
             return RipgrepWalk(asked.program, asked.folder.path, options, asked.query, self._deadline)
@@ -215,7 +225,7 @@ class _Judge:
     Args:
         filters: What it leaves out.
         folder: Where it begins.
-        scope: The rules there.
+        scope: The rules there, without those for agents.
         deadline: Looked at before each folder whose rules are read.
     """
 
@@ -253,6 +263,8 @@ class _Judge:
         info = self._looked_at(path)
         if above is None or info is None:
             return False  # ripgrep should not have come so far, or things are changing
+        if self._filters.agent and name in AGENT_IGNORE_FILES:
+            return False  # it may hide what ripgrep has searched
         is_folder = stat.S_ISDIR(info.st_mode)
         if not is_folder and not stat.S_ISREG(info.st_mode):
             return True  # a link, a pipe: nothing that is searched

@@ -92,7 +92,7 @@ def write_character(character: str) -> str:
     if character.isalnum() or (not character.isascii() and character.isprintable()):
         return character
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _write(node: Node, *, tolerant: bool) -> str:

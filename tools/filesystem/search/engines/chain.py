@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.resources import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.filesystem.child import ChildFailedError
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines.engine import Batch, Engine, EngineFailedError, Hits, Query, Run, Tally
@@ -47,6 +48,7 @@ class Chain:
         self._query = query
         self._deadline = deadline
         self.tally = Tally()
+        self._exhaustion: ExhaustedError | None = None
         self.used: set[str] = set()
         """The engines that have answered."""
 
@@ -59,7 +61,7 @@ class Chain:
         """Begin to search a batch.
 
         Raises:
-            ToolError: `grep_execution_error`: no engine can.
+            ToolError: `grep_execution_error`: no engine can. `resources_exhausted`: the last found too little.
         """
         while self._engines:
             engine = self._engines[0]
@@ -67,7 +69,7 @@ class Chain:
                 return Begun(batch, engine, engine.start(batch, self._query, self._deadline))
             except _FAILURES as error:
                 self._give_up(engine, error)
-        raise ToolError(
+        raise self._exhaustion or ToolError(
             ToolErrorType.GREP_EXECUTION_ERROR,
             "The search could not be carried out: no search engine could run this pattern here. "
             "Try a simpler pattern, or fixed_strings.",
@@ -94,4 +96,5 @@ class Chain:
 
     def _give_up(self, engine: Engine, error: Exception) -> None:
         logger.warning("%s cannot search: %s", engine.name, error)
+        self._exhaustion = exhaustion_of(error.__cause__, NOTHING_DONE) if error.__cause__ is not None else None
         self._engines = [other for other in self._engines if other is not engine]

@@ -15,7 +15,8 @@ import weakref
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from tools.filesystem.child import WATCH_SECONDS, Child, Watch
+from tools.contract.resources import ExhaustedError
+from tools.filesystem.child import WATCH_SECONDS, WATCHER, Child, Watch
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.search.engines import scan
 from tools.filesystem.search.engines.engine import (
@@ -82,15 +83,12 @@ class _Idle:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._child: Child | None = None
-        self._timer: threading.Timer | None = None
 
     def take(self) -> Child | None:
         """The waiting process, if it still runs."""
         with self._lock:
             child, self._child = self._child, None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            WATCHER.discard(self._expire)
         if child is not None and not child.is_running:
             child.close()
             return None
@@ -98,15 +96,13 @@ class _Idle:
 
     def put(self, child: Child) -> None:
         """Keep a process, unless one waits already."""
-        timer = threading.Timer(self._seconds, self._expire, [child])
-        timer.daemon = True
         with self._lock:
             is_kept = self._child is None
             if is_kept:
                 try:
-                    timer.start()
-                    self._child, self._timer = child, timer
-                except RuntimeError:
+                    WATCHER.add(self._expire, self._seconds)
+                    self._child = child
+                except ExhaustedError:
                     is_kept = False  # the system gives no thread, so nobody would end it
         if not is_kept:
             child.close()
@@ -117,12 +113,8 @@ class _Idle:
         if child is not None:
             child.close()
 
-    def _expire(self, child: Child) -> None:
-        with self._lock:
-            if self._child is not child:
-                return
-            self._child = self._timer = None
-        child.close()
+    def _expire(self) -> None:
+        self.close()
 
 
 class WorkerEngine:

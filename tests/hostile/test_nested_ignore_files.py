@@ -1,0 +1,382 @@
+"""Agent-ignore files in folders below the root: what each hides, at every level, from every way to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from server.file_uris import FILE_TEMPLATE
+from tests.harness import HANDSHAKE, in_memory, write_config
+from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
+from tests.unit.permissions.test_policy import flow_with, of_command
+from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem import ignore
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
+from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS
+from tools.filesystem.finding.walk import Everything, Filters, Walk
+from tools.filesystem.ignore import (
+    AGENT_IGNORE_FILES,
+    HiddenBy,
+    agent_ignore_file,
+    agent_ignore_file_below,
+    is_hidden_target,
+    scope_of,
+)
+from tools.filesystem.workspace import Location, Workspace
+from tools.permissions.permission import Verdict
+
+
+def make(root: Path, *paths: str, content: str = MARKER) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"{content}\n")
+
+
+def hidden_by(root: Path, path: str) -> str | None:
+    workspace = Workspace([str(root)])
+    return agent_ignore_file(workspace, workspace.locate(path))
+
+
+def below(root: Path, folder: str = ".", *others: Path) -> str | None:
+    workspace = Workspace([str(root), *map(str, others)])
+    return agent_ignore_file_below(workspace, workspace.locate(folder))
+
+
+def walked(root: Path, *, git: bool = True) -> tuple[set[str], Walk]:
+    walk = Walk(Workspace([str(root)]), Filters(git=git), Deadline(AbortSignal(), 60.0))
+    return {found.path for found in walk.files(walk.workspace.locate("."), Everything())}, walk
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """One way to hide a file, by an agent-ignore file somewhere above it.
+
+    Args:
+        ignoring: The folder of that file, below the first of two roots; `@` for the second.
+        rule: What it says.
+        secret: The file that it hides, below that root.
+        spelled: How a caller names it, if not by its own path.
+    """
+
+    ignoring: str
+    rule: str
+    secret: str
+    spelled: str = ""
+
+
+WAYS = {
+    "in the root": Hidden("", "pin.txt", "pin.txt"),
+    "in a folder": Hidden("sub", "pin.txt", "sub/pin.txt"),
+    "in a folder, by its place": Hidden("sub", "/pin.txt", "sub/pin.txt"),
+    "two folders down": Hidden("sub/deep", "*.txt", "sub/deep/pin.txt"),
+    "by a file above it": Hidden("sub", "deep/", "sub/deep/pin.txt"),
+    "by a file far above it": Hidden("sub", "**/pin.*", "sub/a/b/c/pin.txt"),
+    "in a folder with a dot": Hidden(".config", "pin.txt", ".config/pin.txt"),
+    "beneath a link": Hidden("sub/deep", "pin.txt", "sub/deep/pin.txt", "way/deep/pin.txt"),
+    "by a link": Hidden("sub/deep", "pin.txt", "sub/deep/pin.txt", "link.txt"),
+    "in the second root": Hidden("@", "pin.txt", "pin.txt"),
+    "in a folder of the second root": Hidden("@sub", "pin.txt", "sub/pin.txt"),
+}
+
+
+@asynccontextmanager
+async def guarded(hidden: Hidden, root: Path) -> AsyncGenerator[tuple[Client, str]]:
+    """A client of a server with two roots, and the path of the secret as it is named."""
+    second = root.with_name("second")
+    (root / "sub" / "deep").mkdir(parents=True)
+    (second / "sub").mkdir(parents=True)
+    base = second if hidden.ignoring.startswith("@") else root
+    make(base, hidden.secret)
+    make(root, "open.md", content="open")
+    make(base, os.path.join(hidden.ignoring.removeprefix("@"), ".qwenignore"), content=hidden.rule)
+    if hidden.spelled:
+        (root / "way").symlink_to("sub")
+        (root / "link.txt").symlink_to(hidden.secret)
+    config = write_config(root.parent, {"workspace": {"roots": [str(root), str(second)]}, "approvalMode": "yolo"})
+    async with in_memory(HANDSHAKE, None, config) as client:
+        yield client, str(base / (hidden.spelled or hidden.secret))
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("ignore.nested")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_an_agent_ignore_file_at_any_level_hides_is_neither_read_nor_found(way: str, root: Path) -> None:
+    async with guarded(WAYS[way], root) as (client, secret):
+        for called in await answers(client, [*readers_of(secret), *changers_of(secret)[1:]]):
+            assert is_refused(called), (called.tool, called.text)
+            assert MARKER not in called.everything
+        broad: Sequence[tuple[str, dict[str, object]]] = [
+            ("glob", {"pattern": "**/*"}),
+            ("grep_search", {"pattern": "."}),
+            ("grep_search", {"pattern": "(.*)*$", "path": os.path.dirname(secret)}),
+            ("grep_search", {"pattern": ".", "no_ignore": True}),
+            ("read_many_files", {"paths": ["**"]}),
+            ("read_many_files", {"paths": ["."], "file_filtering_options": {"respect_git_ignore": False}}),
+            ("read_many_files", {"paths": ["**"], "file_filtering_options": {"respect_qwen_ignore": False}}),
+            ("list_directory", {"path": os.path.dirname(os.path.realpath(secret))}),
+        ]
+        for called in await answers(client, broad):
+            assert MARKER not in called.everything, (called.tool, called.text)
+            assert called.tool not in ("glob", "list_directory") or "pin.txt" not in called.text, called.text
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(Path(secret).as_uri())
+        assert MARKER not in str(caught.value.error)
+        assert Path(secret).read_text() == f"{MARKER}\n"
+        assert "open" in (await call(client, "read_file", file_path=str(root / "open.md"))).text
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("ignore.nested")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_an_agent_ignore_file_at_any_level_hides_is_not_completed(way: str, root: Path) -> None:
+    template = types.ResourceTemplateReference(uri=FILE_TEMPLATE)
+    prompt = types.PromptReference(name="at")
+    async with guarded(WAYS[way], root) as (client, secret):
+        for value in (secret[:-4], os.path.dirname(secret) + "/"):
+            completed = await client.complete(template, {"name": "path", "value": value})
+            assert not [name for name in completed.completion.values if "pin" in name or "link" in name]
+        completed = await client.complete(prompt, {"name": "paths", "value": "pin"})
+        assert completed.completion.values == []
+
+
+@pytest.mark.requirement("ignore.nested")
+@pytest.mark.parametrize("earlier", range(len(AGENT_IGNORE_FILES)))
+def test_in_one_folder_the_later_file_overrules_and_the_deeper_folder_overrules_both(root: Path, earlier: int) -> None:
+    make(root, "sub/a.txt", "sub/deep/a.txt", "sub/deep/er/a.txt", "a.txt")
+    for number, name in enumerate(AGENT_IGNORE_FILES):
+        (root / "sub" / name).write_text("*.txt\n" if number <= earlier else "")
+        (root / "sub" / "deep" / name).write_text("!a.txt\n" if number == earlier else "a.txt\n" * (number < earlier))
+    make(root, "sub/deep/er/.geminiignore", content="a.txt")
+    name = AGENT_IGNORE_FILES[earlier]
+    assert hidden_by(root, "a.txt") is None
+    assert hidden_by(root, "sub/a.txt") == f"sub/{name}"
+    assert hidden_by(root, "sub/deep/a.txt") is None
+    assert hidden_by(root, "sub/deep/er/a.txt") == "sub/deep/er/.geminiignore"
+    found, walk = walked(root)
+    assert {path for path in found if path.endswith("a.txt")} == {"a.txt", "sub/deep/a.txt"}
+    assert walk.hidden == {HiddenBy.AGENT: 2}
+
+
+@pytest.mark.requirement("ignore.nested")
+@pytest.mark.parametrize("rule", ["sub/", "/sub", "sub/deep", "**/deep/"])
+def test_nothing_beneath_a_hidden_folder_is_brought_back_from_within(root: Path, rule: str) -> None:
+    make(root, "sub/deep/a.txt")
+    make(root, ".geminiignore", content=rule)
+    for folder in ("sub", "sub/deep"):
+        make(root, f"{folder}/.coretoolsignore", content="!*\n!**/*\n!a.txt\n!deep/")
+    if rule in ("sub/", "/sub"):
+        assert hidden_by(root, "sub/deep/a.txt") == ".geminiignore"
+        assert "sub/deep/a.txt" not in walked(root)[0]
+    (root / "sub" / ".coretoolsignore").unlink()
+    assert hidden_by(root, "sub/deep/a.txt") == ".geminiignore"
+    assert "sub/deep/a.txt" not in walked(root)[0]
+
+
+@pytest.mark.requirement("ignore.nested")
+def test_agent_ignore_files_come_after_all_files_of_git_at_every_level(root: Path) -> None:
+    make(root, ".git/HEAD", "sub/deep/a.log", "sub/deep/b.log", "sub/deep/c.log")
+    make(root, "sub/.qwenignore", content="!a.log\nc.log")
+    make(root, "sub/deep/.gitignore", content="*.log\n!c.log")
+    assert {path for path in walked(root)[0] if path.endswith(".log")} == {"sub/deep/a.log"}
+    assert hidden_by(root, "sub/deep/b.log") is None, "git's rules block no read"
+    assert {path for path in walked(root, git=False)[0] if path.endswith(".log")} == {
+        "sub/deep/a.log",
+        "sub/deep/b.log",
+    }
+
+
+@pytest.mark.requirement("ignore.nested")
+def test_files_above_the_workspace_and_in_another_root_say_nothing(root: Path) -> None:
+    make(root, "a.txt", "sub/a.txt", "inner/a.txt")
+    make(root.parent, ".qwenignore", content="*")
+    make(root, ".qwenignore", content="a.txt")
+    make(root, "inner/sub/.geminiignore", "inner/sub/a.txt", content="a.txt")
+    workspace = Workspace([str(root), str(root / "inner")])
+    walk = Walk(workspace, Filters(), Deadline(AbortSignal(), 60.0))
+    found = {found.path for found in walk.files(workspace.locate("."), Everything())}
+    assert found == {".qwenignore", "inner/a.txt", "inner/sub/.geminiignore"}
+    assert agent_ignore_file(workspace, workspace.locate("inner/a.txt")) is None
+    assert agent_ignore_file(workspace, workspace.locate("inner/sub/a.txt")) == "sub/.geminiignore"
+
+
+BROKEN = ["pipe", "folder", "circle", "nowhere", "too large", "no text", "too many rules"]
+
+
+def spoil(file: Path, kind: str) -> None:
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "folder":
+            file.mkdir()
+        case "circle":
+            file.symlink_to(file.name)
+        case "nowhere":
+            file.symlink_to("missing")
+        case "too large":
+            file.write_bytes(b"#" * (MAX_IGNORE_FILE_BYTES + 1))
+        case "no text":
+            file.write_bytes("a.txt\n".encode("utf-32"))
+        case _:
+            file.write_bytes(b"a\n" * (MAX_RULES + 1))
+
+
+@pytest.mark.requirement("ignore.nested_fail_closed")
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("level", ["sub", "sub/deep"])
+def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_else(
+    kind: str, level: str, root: Path
+) -> None:
+    make(root, "a.txt", "other/a.txt", f"{level}/a.txt", f"{level}/beneath/a.txt", f"{level}/.coretoolsignore")
+    (root / level / ".coretoolsignore").write_text("!*\n")
+    spoil(root / level / ".qwenignore", kind)
+    for path in (f"{level}/a.txt", f"{level}/beneath/a.txt", level, f"{level}/new.txt"):
+        with pytest.raises(ToolError, match="not known what it hides") as caught:
+            hidden_by(root, path)
+        assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert hidden_by(root, "other/a.txt") is None
+    found, walk = walked(root)
+    assert found == {"a.txt", "other/a.txt"}
+    assert walk.hidden == {HiddenBy.AGENT: 1}
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError, match="not known what it hides"):
+        scope_of(workspace, workspace.locate(f"{level}/beneath"), git=True, agent=True)
+    assert is_hidden_target(workspace, workspace.locate(f"{level}/a.txt"), agent=True)
+    assert below(root) is not None
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("ignore.nested_fail_closed")
+async def test_a_file_that_cannot_be_understood_leaves_every_other_folder_usable(root: Path, client: Client) -> None:
+    make(root, "sub/pin.txt")
+    make(root, "other/open.md", content="open")
+    spoil(root / "sub" / ".qwenignore", "pipe")
+    (root / "link").symlink_to("sub/pin.txt")
+    for called in await answers(client, [*readers_of(str(root / "sub")), *readers_of("sub/pin.txt")]):
+        assert is_refused(called), (called.tool, called.text)
+        assert "not known what it hides" in called.text
+    for tool, arguments in readers_of(str(root)):
+        if tool == "read_file":
+            continue
+        called = await call(client, tool, **arguments)
+        assert not called.result.is_error, called.text
+        assert MARKER not in called.text
+    entries = await call(client, "read_many_files", paths=["sub", "other", "link"])
+    assert "open" in entries.text
+    assert MARKER not in entries.text
+    completed = await client.complete(
+        types.ResourceTemplateReference(uri=FILE_TEMPLATE), {"name": "path", "value": f"{root}/"[1:]}
+    )
+    assert [os.path.basename(name.rstrip("/")) for name in completed.completion.values] == ["other", "sub"]
+
+
+@pytest.mark.requirement("ignore.nested_fail_closed")
+def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Path) -> None:
+    folder = root
+    for _ in range(6):
+        folder /= "d"
+        folder.mkdir()
+        (folder / ".qwenignore").write_text(f"*{'0' * 90}?\n" * (MAX_WILDCARD_CHARS // 100))
+        (folder / "a.txt").write_text("")
+    found, walk = walked(root)
+    assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
+    assert walk.hidden == {HiddenBy.AGENT: 1}
+    with pytest.raises(ToolError, match="below others that hold too many rules"):
+        hidden_by(root, "d/d/d/d/a.txt")
+
+
+@pytest.mark.requirement("ignore.nested_fail_closed")
+def test_where_a_name_would_be_too_long_to_look_for_nothing_is_read(root: Path) -> None:
+    descriptor = os.open(root, os.O_RDONLY)
+    path = str(root)
+    while len(path) < 4_085:
+        name = "d" * min(200, 4_085 - len(path) - 1) if len(path) < 4_084 else "d"
+        os.mkdir(name, dir_fd=descriptor)
+        inner = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor, path = inner, f"{path}/{name}"
+    with open(os.open("a", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor), "w") as stream:
+        stream.write(MARKER)
+    with open(os.open(".qwenignore", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor), "w") as stream:
+        stream.write("a\n")
+    os.close(descriptor)
+    with pytest.raises(ToolError, match="not known what it hides"):
+        hidden_by(root, f"{path}/a")
+
+
+@pytest.mark.requirement("ignore.beneath")
+@pytest.mark.parametrize("name", AGENT_IGNORE_FILES)
+@pytest.mark.parametrize("level", ["sub", "sub/deep", "sub/deep/a/b"])
+def test_of_a_folder_it_is_known_whether_a_file_above_or_beneath_may_hide_something_in_it(
+    name: str, level: str, root: Path
+) -> None:
+    make(root, "sub/deep/a/b/c/x.txt", "other/x.txt", ".git/hooks/.qwenignore")
+    assert below(root) is None
+    (root / level / name).write_text("")
+    (root / "other" / name).write_text("# nothing\n\n")
+    assert below(root) is None, "a file without rules hides nothing"
+    (root / level / name).write_text("x.txt\n")
+    for folder in (".", "sub", level, f"{level}/../{os.path.basename(level)}", "sub/deep/a/b/c"):
+        assert below(root, folder) == f"{level}/{name}", folder
+    assert below(root, "other") is None
+    assert agent_ignore_file_below(Workspace([str(root)], respect_agent_ignore=False), location(root)) is None
+
+
+def location(root: Path) -> Location:
+    return Workspace([str(root)]).locate(".")
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("policy.hidden_from_commands")
+@pytest.mark.parametrize("level", ["sub", "sub/deep"])
+async def test_no_rule_lets_a_command_read_what_a_file_in_a_folder_hides(
+    level: str, root: Path, context: ToolContext
+) -> None:
+    make(root, f"{level}/.env", f"{level}/open", "other/.env")
+    make(root, f"{level}/.coretoolsignore", content=".env")
+    flow = flow_with(permissions_allow=["Read", "Bash(cat *)", "Bash(grep *)"])
+    for command in (
+        f"cat {level}/.env",
+        f"cd {level} && cat .env",
+        "grep -r x .",
+        "grep -r x sub",
+        f"grep -r x {level}",
+    ):
+        assert (await of_command(flow, context, command)).verdict is Verdict.ASK, command
+    for command in (f"cat {level}/open", "cat other/.env", "grep -r x other", f"ls -la {level}"):
+        assert (await of_command(flow, context, command)).verdict is Verdict.ALLOW, command
+
+
+@pytest.mark.requirement("ignore.beneath")
+@pytest.mark.parametrize("target", ["private", "private/deep", "private/deep/pin.txt"])
+def test_a_link_in_a_folder_counts_as_what_it_leads_to(target: str, root: Path) -> None:
+    make(root, "private/deep/pin.txt", "docs/x.md", "plain/x.md")
+    make(root, "private/deep/.qwenignore", content="pin.txt")
+    (root / "docs" / "round").symlink_to("..")
+    (root / "docs" / "out").symlink_to("/")
+    assert below(root, "docs") == "private/deep/.qwenignore", "the folder around leads there"
+    (root / "docs" / "round").unlink()
+    (root / "docs" / "self").symlink_to(".")
+    (root / "docs" / "plain").symlink_to("../plain")
+    (root / "plain" / "back").symlink_to("../docs")
+    assert below(root, "docs") is None
+    (root / "plain" / "way").symlink_to(root / target)
+    assert below(root, "docs") == "private/deep/.qwenignore"
+
+
+@pytest.mark.requirement("ignore.beneath")
+def test_where_there_is_no_time_to_look_a_folder_may_hold_something(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(root, "sub/x.txt")
+    monkeypatch.setattr(ignore, "LOOK_SECONDS", -1.0)
+    assert below(root) == "an agent-ignore file"
