@@ -12,7 +12,6 @@ from itertools import chain
 from typing import Literal
 
 import anyio
-import anyio.to_thread
 import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.subscriptions import ListenHandler
@@ -36,7 +35,7 @@ from server.memory_resources import MemoryResources
 from server.parameter_headers import ParameterHeaders
 from server.permissions import permission_policy, rule_keeper
 from server.prompts import AT
-from server.roots import WorkspacePolicy, ask_roots
+from server.roots import WorkspacePolicy, ask_roots, see_to_changes
 from server.settings import SettingsReport
 from server.tool_requests import ToolRequests
 from server.upstreams.features import Own
@@ -47,6 +46,7 @@ from tools.consent import Judgement
 from tools.contract.context import ClientState
 from tools.contract.result import FunctionCall
 from tools.contract.services import Services
+from tools.contract.threads import THREADS
 from tools.flow import Flow
 from tools.permissions.hidden import hidden_paths
 from tools.planning.todo_lists import TodoLists
@@ -196,7 +196,7 @@ class App:
                 tasks.cancel_scope.cancel()
                 await self._commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(self._audit.close)
+                    await THREADS.run(self._audit.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery of custom tools, and follow the settings, once.
@@ -247,15 +247,18 @@ class App:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
         self.start_upstreams(ctx)
-        if is_new and self._workspaces.follows_client and self._tasks is not None:
-            self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
+        if is_new and self._tasks is not None:
+            self._tasks.start_soon(partial(self._workspaces.workspace_of, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
         del params
         client = self.clients.of(ctx)
-        client.roots = None
-        await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
-        await ask_roots(client, ctx, related=False)
+
+        async def take(ctx: RequestContext) -> None:
+            await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
+            await ask_roots(client, ctx, related=False)
+
+        await see_to_changes(client, ctx, take)
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run.

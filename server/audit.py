@@ -6,6 +6,7 @@ slow or full disk holds no call up: what cannot be written is told in the log, a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,7 +24,9 @@ from server.audit_file import Written, append
 from server.settings.files import real_path
 from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
-from tools.secrets import HIDDEN, is_secret_name, redact
+from tools.contract.resources import ExhaustedError, start_thread
+from tools.secrets import HIDDEN, redact
+from tools.told_arguments import without_secrets
 
 logger = logging.getLogger("audit")
 
@@ -53,7 +57,8 @@ class AuditLog:
     def __init__(self, path: str | None = None) -> None:
         self._path = path
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
-        self._writer: threading.Thread | None = None
+        self._has_writer = False
+        self._is_written = threading.Event()
         self._dropped = 0
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
@@ -82,24 +87,40 @@ class AuditLog:
         logger.info("%s", json.dumps(record))
         if self._path is None:
             return
-        if self._writer is None:
-            self._writer = threading.Thread(target=self._write, args=(self._path,), name="audit", daemon=True)
-            self._writer.start()
         try:
             self._queue.put_nowait(record)
+            self.start()
         except queue.Full:
             if not self._dropped:
                 logger.warning("the disk of the audit log is too slow; decisions are missing in it")
             self._dropped += 1
+        except ExhaustedError:
+            logger.warning("no thread can be started for the audit log; it is tried again with the next decision")
+
+    def start(self) -> None:
+        """Start the thread that writes, if there is something to write to and it does not run yet.
+
+        Raises:
+            ExhaustedError: The system gives none.
+        """
+        if self._path is not None and not self._has_writer:
+            start_thread(partial(self._write, self._path))
+            self._has_writer = True
 
     def close(self) -> None:
         """Write what is waiting, for a moment at most."""
-        if self._writer is not None:
+        if self._has_writer:
             with suppress(queue.Full):
                 self._queue.put(None, timeout=FLUSH_SECONDS)
-            self._writer.join(FLUSH_SECONDS)
+            self._is_written.wait(FLUSH_SECONDS)
 
     def _write(self, path: str) -> None:
+        try:
+            self._write_records(path)
+        finally:
+            self._is_written.set()
+
+    def _write_records(self, path: str) -> None:
         last: Written | None = None
         while (record := self._queue.get()) is not None:
             dropped, self._dropped = self._dropped, 0
@@ -107,8 +128,9 @@ class AuditLog:
                 record["dropped_before"] = dropped
             try:
                 last = append(path, record, last)
-            except OSError as error:
-                logger.error("the audit log cannot be written (%s); a decision is missing in it", error.errno)  # noqa: TRY400 - its text may hold paths
+            except (OSError, MemoryError) as error:
+                number = getattr(error, "errno", errno.ENOMEM)
+                logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
                 continue
             if last.was_shortened:
                 logger.error("the audit log was shortened or replaced by somebody else; decisions are missing in it")
@@ -142,18 +164,17 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
 def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, each cut, without what is a secret by its name or by its form."""
     shown = islice(arguments.items(), MAX_ARGUMENTS)
-    return {
-        redact(key[:MAX_NAME_CHARS]): HIDDEN if is_secret_name(key[:MAX_NAME_CHARS]) else _value(value)
-        for key, value in shown
-    }
+    return {without_secrets(key, room=MAX_NAME_CHARS): _value(key, value) for key, value in shown}
 
 
-def _value(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    shown = _redacted(text)
-    return shown if len(text) <= MAX_VALUE_CHARS else f"{shown}... ({len(text)} characters)"
+def _value(name: str, value: Any) -> Any:
+    shown = without_secrets(value, name, room=MAX_VALUE_CHARS * 2)
+    if shown is None or isinstance(shown, bool | int | float):
+        return shown
+    text = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and shown != HIDDEN:
+        return f"{text[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."
 
 
 def _redacted(text: str) -> str:

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from server.arguments import Command, overrides_of, parse, server_options
 from server.exit_codes import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE
+from server.kept_memory import save_address_space
 from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
+from server.watchdog import start_watchdog
+from tools.contract.resources import ExhaustedError, exhaustion_of
 from tools.display import visible
 
 
@@ -26,6 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except SettingsError as error:
         return _fail(str(error), EXIT_USAGE)
+    except (ExhaustedError, MemoryError, OSError, RuntimeError) as error:
+        exhaustion = exhaustion_of(error)
+        if exhaustion is None:
+            raise
+        return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, those of the container)", EXIT_FAILED)
     flush_log()
     return code
 
@@ -53,7 +61,13 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    report = _settings(arguments)
+    save_address_space()
+    watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
+    try:
+        report = _settings(arguments)
+    except BaseException:
+        watchdog.close()
+        raise
     # What is imported here stays until the end; looking for garbage in it meanwhile costs a tenth of the start.
     gc.disable()
     from server.serving import ListenError, leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
@@ -65,7 +79,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     gc.enable()
 
     try:
-        serve(report, arguments.transport)
+        serve(report, arguments.transport, watchdog)
     except ListenError as error:
         return _fail(str(error), EXIT_ADDRESS)
     return leave(0)

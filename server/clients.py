@@ -77,6 +77,8 @@ class Client:
         state: What tools may know of it.
         readable: Folders whose files it may read beside its workspace.
         roots: The folders it works in, `None` while that is not known.
+        roots_changes: How often it said that those are other ones.
+        roots_news: Where it said so last, while that is being seen to.
         sessions: A way to notify it outside of its requests for each of its connections, where the era has them.
         last_seen: Monotonic seconds of its latest request.
         calls: How many calls of it are at work.
@@ -85,6 +87,8 @@ class Client:
     state: ClientState
     readable: tuple[str, ...] = ()
     roots: ClientRoots | None = None
+    roots_changes: int = 0
+    roots_news: RequestContext | None = None
     sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
     last_seen: float = field(default_factory=time.monotonic)
     calls: int = 0

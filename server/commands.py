@@ -71,6 +71,7 @@ class Commands:
             report.home,
             hidden=_own_folders(report),
             read_only=tuple(real_path(path) for path in report.files),
+            readable=shell.readable,
         )
         search_path = os.environ.get("PATH", os.defpath)
         self._confinement = self._confinement or BubblewrapConfinement(

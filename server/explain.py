@@ -115,4 +115,4 @@ def _as_text(judged: Judgement) -> str:
 
 def _part(source: str) -> str:
     shown = visible_line(without_gaps(source)) or "(the whole command)"
-    return shown if len(shown) <= 48 else f"{shown[:45]}..."  # noqa: PLR2004 - one column of a terminal
+    return shown if len(shown) <= 48 else f"{shown[:45]}..."

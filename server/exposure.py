@@ -203,7 +203,7 @@ def encodable(text: str) -> str:
 
 
 def _is_escaped(text: str) -> bool:
-    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)  # noqa: PLR2004
+    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
 
 
 def _encodable_tree(value: Any) -> Any:

@@ -26,6 +26,12 @@ _PARTS = 4
 """Of a request with parameters: what it is, its id, its method and these. Every other message has less."""
 
 
+ID_IS_TAKEN = (
+    "This id is that of another request, which is not answered yet; a number and the same as a text are one id. "
+    "Send this again with an id of its own."
+)
+
+
 def as_mapping(value: Any) -> Json:
     """What a peer sent where the protocol has an object; anything else counts as an empty one."""
     # No cast, which is a call: this is done several times for each request.
@@ -64,26 +70,33 @@ class Failure(NamedTuple):
 Message = Request | Notification | Response | Failure
 
 
-def read_message(line: bytes | str) -> Message:
+def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """A message as it stands in a line.
+
+    Args:
+        line: What was sent.
+        is_of_client: Whether anything with an id wants an answer. Some upstreams send notifications whose id is `null`.
 
     Raises:
         ValueError: It is none.
     """
     try:
         fields: Any = from_json(line, allow_inf_nan=False)
+        is_strict = True
     except ValueError:
-        fields = None
+        fields = from_json(line)  # with `NaN`, which many write
+        is_strict = False
     if isinstance(fields, dict):
-        usual = _usual(known := cast("Json", fields))
-        if usual is not None:
+        known = cast("Json", fields)
+        if is_strict and (usual := _usual(known)) is not None:
             return usual
         if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
             # Some write every number as a fraction: it answers the request of that number.
             known = {**known, "id": int(identity)}
             return _usual(known) or of_sdk(types.jsonrpc_message_adapter.validate_python(known, by_name=False))
-        if "method" in known and not isinstance(known.get("id"), str | int | None):
-            raise ValueError("an id is a text or a whole number")  # to the SDK's models it would be a notification
+        has_odd_id = "id" in known and type(known["id"]) not in (int, str)
+        if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
+            raise ValueError("an id is a text or a whole number")  # to the SDK's models it is a notification
     return of_sdk(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
@@ -130,41 +143,55 @@ def fields_of(message: Message) -> Json:
             return {"jsonrpc": "2.0", "id": identity, "error": error}
 
 
-def error_of(identity: AnyId, message: str, code: int = types.INVALID_REQUEST) -> Json:
+NOT_A_MESSAGE = (
+    'This is not a valid JSON-RPC 2.0 message: it needs "jsonrpc": "2.0", a "method" that is a string, "params" '
+    "that are an object without lone surrogates, and, for a request, an id that is a string or a whole number."
+)
+
+
+def error_of(identity: RequestId | None, message: str, code: int = types.INVALID_REQUEST) -> Json:
     """An answer that is an error, as JSON has it."""
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that is JSON with an id but no JSON-RPC message.
+    """JSON that is no JSON-RPC message, but has an id, or is an array of what has.
 
     Args:
-        identity: The id.
+        identity: The id; `None` if it is none, or not known.
         is_answer: It was meant as the answer to a question of ours, so it must not be answered.
     """
 
-    identity: AnyId
+    identity: AnyId | None
     is_answer: bool
 
     @property
     def refusal(self) -> Json:
         """The error for a request."""
-        return error_of(self.identity, "This is not a valid JSON-RPC 2.0 request.")
+        identity = None if isinstance(self.identity, float) else self.identity
+        return error_of(identity, NOT_A_MESSAGE)
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """What can be said of a line that is no JSON-RPC message; `None` if it has no id."""
+    """What can be said of JSON that is no JSON-RPC message; `None` if it has no id.
+
+    Raises:
+        ValueError: It is no JSON, or more than is read.
+    """
     try:
         parsed: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(parsed, dict):
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if isinstance(parsed, list):
+        has_ids = any(isinstance(part, dict) and "id" in part for part in cast("list[Any]", parsed))
+        return Unreadable(None, is_answer=False) if has_ids else None
+    if not isinstance(parsed, dict) or "id" not in parsed:
         return None
     fields = cast("Json", parsed)
-    identity = fields.get("id")
+    identity = fields["id"]
     if not isinstance(identity, str | int | float) or isinstance(identity, bool) or identity != identity:  # noqa: PLR0124 - NaN
-        return None
+        identity = None
     return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
 
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from server.guarded_settings import guarded_paths
@@ -14,6 +13,7 @@ from server.permissions import permission_policy
 from server.settings import Settings, SettingsReport
 from server.settings.layers import Rank
 from server.upstreams.pool import UpstreamPool
+from tools.contract.threads import THREADS
 from tools.permissions.permission import Verdict
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rule import Rule
@@ -79,7 +79,11 @@ class LiveSettings:
         Args:
             tasks: Runs the upstreams that are new.
         """
-        from server.settings.watch import new_settings  # noqa: PLC0415 - not needed before there is a client
+        try:
+            from server.settings.watch import new_settings  # noqa: PLC0415 - not needed before there is a client
+        except (MemoryError, OSError):
+            logger.exception("changes of the settings are not followed until the next start: there is too little")
+            return
 
         async for report in new_settings(self.report):
             try:
@@ -91,7 +95,7 @@ class LiveSettings:
         """Let other settings count from now on."""
         before = self.report
         logger.info("the settings have changed")
-        self._policy.guarded = await anyio.to_thread.run_sync(guarded_paths, report)
+        self._policy.guarded = await THREADS.run(lambda: guarded_paths(report))
         rules = self._policy.rules
         if has_other_rules(before.settings, report.settings):
             rules = permission_policy(report, self._registry).rules

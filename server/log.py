@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import queue
 import sys
-import threading
 from typing import Any
+
+from tools.contract.resources import start_thread
 
 QUEUED_RECORDS = 1_000
 """Records waiting for standard error."""
@@ -35,7 +36,7 @@ class _QueueHandler(logging.Handler):
         super().__init__()
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
         self._dropped = 0
-        threading.Thread(target=self._write, name="log", daemon=True).start()
+        start_thread(self._write)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue the record, or drop it if the queue is full."""
@@ -46,9 +47,8 @@ class _QueueHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait a moment for the queue to become empty."""
-        waiter = threading.Thread(target=self._lines.join, daemon=True)
-        waiter.start()
-        waiter.join(FLUSH_SECONDS)
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
 
     def _write(self) -> None:
         while True:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from pydantic import ValidationError
 from server.clients import Client, ClientRoots, RequestContext
 from server.file_uris import UriRefusedError, path_of_uri
 from server.settings.files import real_path
+from tools.contract.resources import ExhaustedError
+from tools.contract.threads import THREADS
 from tools.filesystem.ignore import Forbidden
 from tools.filesystem.workspace import Workspace, contains
 
@@ -27,6 +31,12 @@ logger = logging.getLogger(__name__)
 ROOTS_WAIT_SECONDS = 1.0
 """How long a file call waits for the client's answer to `roots/list`."""
 
+
+QUIET_SECONDS = 0.1
+"""How long a client has to say nothing of its roots until what it said last is seen to. No call waits for that."""
+
+LONGEST_FLOOD_SECONDS = 5.0
+"""How long that is waited for where it says so all the time."""
 
 MAX_ROOTS = 1_000
 """Roots of one client that are looked at; every path is held against each of them."""
@@ -65,6 +75,8 @@ class WorkspacePolicy:
         self._respect_agent_ignore = respect_agent_ignore
         self._hidden = hidden
         self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
+        self._cleared: set[str] = set()
+        """Roots without what a server that was killed had left in them."""
 
     def rebuild(self) -> None:
         """Make every workspace anew when it is needed next, because rules hide other files now."""
@@ -75,11 +87,27 @@ class WorkspacePolicy:
         """Whether the client's roots matter at all."""
         return not self._operator_roots or self._intersect
 
-    async def workspace_of(self, client: Client, ctx: RequestContext) -> Workspace:
-        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
-        if self.follows_client and client.roots is None:
-            await ask_roots(client, ctx, related=True)
-        return self.workspace(client.roots, client.readable)
+    async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
+        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet.
+
+        Args:
+            client: Whose call it is.
+            ctx: The request or notification at hand.
+            related: Ask on the response stream of this request.
+        """
+        roots = client.roots
+        if self.follows_client and roots is None:
+            roots = await ask_roots(client, ctx, related=related)
+        workspace = self.workspace(roots, client.readable)
+        if not self._cleared.issuperset(workspace.roots):
+            from tools.execution.sandbox.placeholders import remove_abandoned  # noqa: PLC0415 - once for each root
+
+            new = set(workspace.roots) - self._cleared
+            self._cleared |= new
+            # Where no thread can be started, the next command removes them.
+            with suppress(ExhaustedError):
+                await THREADS.run(partial(remove_abandoned, new))
+        return workspace
 
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
         """The workspace for a client.
@@ -164,30 +192,70 @@ class _Listed(types.Result):
     roots: list[dict[str, Any]]
 
 
-async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> None:
+async def see_to_changes(
+    client: Client, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
+) -> None:
+    """Its roots are other ones: see to that at once, and once more when it has said so again, however often.
+
+    Args:
+        client: Whose roots they are. They are not known from now on.
+        ctx: The notification.
+        take: Tells and asks; it is at work once at a time, and given the last notification.
+    """
+    client.roots = None
+    client.roots_changes += 1
+    is_seen_to, client.roots_news = client.roots_news is not None, ctx
+    if is_seen_to:
+        return
+    seen_to = 0
+    try:
+        while seen_to != client.roots_changes:
+            seen_to = client.roots_changes
+            await take(client.roots_news)
+            await _until_quiet(client)
+    finally:
+        client.roots_news = None
+
+
+async def _until_quiet(client: Client) -> None:
+    heard = -1
+    with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
+        while heard != client.roots_changes:
+            heard = client.roots_changes
+            await anyio.sleep(QUIET_SECONDS)
+
+
+async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> ClientRoots | None:
     """Ask a client for its roots, once, where it announced that it has some.
 
     Args:
-        client: Where the answer is kept.
+        client: Where the answer is kept, unless the client has said meanwhile that its roots are other ones.
         ctx: The request or notification at hand.
         related: Ask on the response stream of this request; over Streamable HTTP the only one sure to be open.
+
+    Returns:
+        The answer; `None` if there is none.
     """
     capabilities = ctx.session.client_capabilities
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
         client.roots = ClientRoots()
-        return
+        return client.roots
+    changes = client.roots_changes
     metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
     try:
         with anyio.fail_after(ROOTS_WAIT_SECONDS):
             listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
     except (TimeoutError, MCPError, ValidationError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
-        return
+        return None
     uris = [str(root.get("uri")) for root in listed.roots[:MAX_ROOTS]]
     folders = tuple(path for uri in uris if (path := _folder(uri)) is not None)
     if len(folders) < len(listed.roots):
         logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
-    client.roots = ClientRoots(folders, _NO_ROOT_USABLE if uris and not folders else "")
+    roots = ClientRoots(folders, _NO_ROOT_USABLE if uris and not folders else "")
+    if changes == client.roots_changes:
+        client.roots = roots
+    return roots
 
 
 def _folder(uri: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -18,7 +19,9 @@ from server.settings import SettingsReport
 from server.transports.listening import HttpOptions, ListenError, open_socket
 from server.transports.stdio import serve_stdio
 from server.transports.tokens import read_tokens
+from server.watchdog import Watchdog
 from tools.contract.base import Kind
+from tools.contract.threads import THREADS
 
 __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
 
@@ -30,16 +33,22 @@ DESCRIPTORS = 16_384
 """Open files that a server over the network asks the system to allow."""
 
 
-def serve(report: SettingsReport, transport: Transport) -> None:
+def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> None:
     """Serve until the end.
+
+    Args:
+        report: The settings.
+        transport: Over what.
+        watchdog: Sees to it that there is an end.
 
     Raises:
         ListenError: The address of an HTTP transport cannot be listened on.
         SettingsError: A token cannot be used.
+        ExhaustedError: The system gives no thread.
     """
     settings = report.settings
     if transport == "stdio":
-        anyio.run(_serve_stdio, report)
+        anyio.run(_serve_stdio, report, watchdog)
         return
     options = HttpOptions(
         host=settings.http.host,
@@ -54,10 +63,11 @@ def serve(report: SettingsReport, transport: Transport) -> None:
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
-        anyio.run(_serve_http, report, options, listener, _allow_connections())
+        anyio.run(_serve_http, report, options, listener, _allow_connections(), watchdog)
 
 
-async def _serve_stdio(report: SettingsReport) -> None:
+async def _serve_stdio(report: SettingsReport, watchdog: Watchdog) -> None:
+    _begin(watchdog)
     app = App(report, "stdio")
     max_message_bytes = report.settings.limits.request_bytes
 
@@ -68,12 +78,16 @@ async def _serve_stdio(report: SettingsReport) -> None:
         group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
         async with app.running():
             await serve_stdio(app.server, max_message_bytes, runs_command)
+            watchdog.leaving()
         group.cancel_scope.cancel()
 
 
-async def _serve_http(report: SettingsReport, options: HttpOptions, listener: socket.socket, descriptors: int) -> None:
+async def _serve_http(
+    report: SettingsReport, options: HttpOptions, listener: socket.socket, descriptors: int, watchdog: Watchdog
+) -> None:
     from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
+    _begin(watchdog)
     app = App(report, "network")
     stopping = anyio.Event()
     async with anyio.create_task_group() as group:
@@ -88,7 +102,14 @@ async def _serve_http(report: SettingsReport, options: HttpOptions, listener: so
                 is_ready=lambda: app.pool.is_settled,
                 descriptors=descriptors,
             )
+            watchdog.leaving()
         group.cancel_scope.cancel()
+
+
+def _begin(watchdog: Watchdog) -> None:
+    """In the event loop, before anything else: what has to be there when there is too little of something."""
+    THREADS.start()
+    watchdog.attach(asyncio.get_running_loop())
 
 
 def _allow_connections() -> int:
@@ -124,13 +145,21 @@ async def _stop_on_signal(stop: Callable[[], None]) -> None:
     if os.name != "posix":
         return
     numbers = (signal.SIGTERM, signal.SIGINT)
+    loop = asyncio.get_running_loop()
+    caught: asyncio.Queue[int] = asyncio.Queue()
+
+    def catch(number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(caught.put_nowait, number)
+
+    # Not those of the event loop: it would take the descriptor by which the watchdog hears of signals.
+    for number in numbers:
+        signal.signal(number, catch)
     try:
-        with anyio.open_signal_receiver(*numbers) as signals:
-            async for number in signals:
-                logger.info("stopping on %s", number.name)
-                stop()
+        while True:
+            logger.info("stopping on %s", signal.Signals(await caught.get()).name)
+            stop()
     finally:
-        # The receiver has put the default action back, and what is left to do is bounded.
+        # What is left to do is bounded.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
 

@@ -116,10 +116,11 @@ class LayerReader:
             self.findings.warn(self.source, said)
 
     def _anchor_paths(self, data: Tree) -> None:
-        workspace = holder_of(data, ("workspace", "roots"))
-        roots: Any = workspace.get("roots") if workspace is not None else None
-        if workspace is not None and isinstance(roots, list):
-            workspace["roots"] = [self._anchored("workspace.roots", root) for root in cast("list[Any]", roots)]
+        for section, key in (("workspace", "roots"), ("shell", "readable")):
+            holder = holder_of(data, (section, key))
+            paths: Any = holder.get(key) if holder is not None else None
+            if holder is not None and isinstance(paths, list):
+                holder[key] = [self._anchored(f"{section}.{key}", path) for path in cast("list[Any]", paths)]
         memory = holder_of(data, ("memory", "globalFolder"))
         if memory is not None and "globalFolder" in memory:
             memory["globalFolder"] = self._anchored("memory.globalFolder", memory["globalFolder"])

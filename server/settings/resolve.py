@@ -134,5 +134,6 @@ class Resolver:
 def _folders(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """The folders that the settings name, each with its key."""
     yield from ((("workspace", "roots", index), root) for index, root in enumerate(settings.workspace.roots))
+    yield from ((("shell", "readable", index), path) for index, path in enumerate(settings.shell.readable))
     if settings.memory.global_folder is not None:
         yield ("memory", "globalFolder"), settings.memory.global_folder

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
     from tools.memory.memory_files import MemoryFiles
     from tools.planning.agent_command import AgentCommand
+    from tools.web import search_settings
     from tools.web.guard import WebRules
-    from tools.web.providers import search_settings
 
 MAX_COUNT: Final = 10_000_000
 """The largest count of lines, characters, entries, matches or files that one call may return (ours)."""
@@ -132,6 +132,10 @@ class ShellSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for commands."""
 
+    readable: tuple[str, ...] = ()
+    """Files and folders that sandboxed commands see as they are although they are known to hold secrets, such as \
+~/.npmrc or ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder."""
+
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The most commands running at once."""
 
@@ -208,7 +212,7 @@ class WebSearchSettings(Section):
 
     def for_tools(self) -> search_settings.SearchSettings:
         """The providers as tools are given them."""
-        from tools.web.providers.search_settings import (  # noqa: PLC0415 - for the first search
+        from tools.web.search_settings import (  # noqa: PLC0415 - for the first search
             ProviderSettings,
             SearchSettings,
         )

@@ -10,13 +10,14 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
-import anyio.to_thread
 
 from server.settings.errors import SettingsError
 from server.settings.load import SettingsReport, read_settings
 from server.settings.trust import trust_file
+from tools.contract.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +77,15 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     inputs = report.inputs
     if inputs is None:
         return
-    paths: Iterable[str] = await _watched(report)
+    paths: Iterable[str] | None = None
     changes = _Changes()  # nothing counts as read: a file may have changed between the start and now
     while True:
         await anyio.sleep(look_seconds)
-        if not changes.note(await _marks(paths)):
-            continue
         try:
-            fresh = await anyio.to_thread.run_sync(read_settings, inputs, report, abandon_on_cancel=True)
+            paths = await _watched(report) if paths is None else paths
+            if not changes.note(await _marks(paths)):
+                continue
+            fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
                 logger.warning("settings changed and cannot be used, so the last ones stay: %s", problem)
@@ -96,8 +98,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         for warning in fresh.warnings:
             if warning not in report.warnings:
                 logger.warning(warning)
-        report = fresh
-        paths = await _watched(report)
+        report, paths = fresh, None
         yield report
 
 
@@ -107,7 +108,7 @@ async def _watched(report: SettingsReport) -> list[str]:
     paths = [report.inputs.place_of(place.path) for place in report.places]
     store = trust_file(report.inputs.environ)
     paths += [store] if store is not None else []
-    return await anyio.to_thread.run_sync(_files_among, paths, abandon_on_cancel=True)
+    return await THREADS.run(lambda: _files_among(paths))
 
 
 def _files_among(paths: Iterable[str]) -> list[str]:
@@ -116,7 +117,7 @@ def _files_among(paths: Iterable[str]) -> list[str]:
 
 
 async def _marks(paths: Iterable[str]) -> Marks:
-    return await anyio.to_thread.run_sync(_look, list(paths), abandon_on_cancel=True)
+    return await THREADS.run(lambda: _look(list(paths)))
 
 
 def _look(paths: Iterable[str]) -> Marks:

@@ -34,6 +34,7 @@ OPERATORS = (
     ("proxy",),
     ("shell", "sandbox"),
     ("shell", "network"),
+    ("shell", "readable"),
     ("web", "search"),
     ("web", "allowPrivateHosts"),
     ("web", "allowedPorts"),

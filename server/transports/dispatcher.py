@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -32,12 +32,47 @@ from mcp.shared.jsonrpc_dispatcher import (
 )
 from mcp.shared.transport_context import TransportContext
 
-from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response
+from server.json_rpc import (
+    Failure,
+    Json,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    error_of,
+    read_message,
+)
 
 logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0
 """How long requests that are cancelled at the end may take to clean up (the SDK's number)."""
+
+MOST_AT_WORK = 128
+"""Requests at work at once; each holds memory, and its answer later."""
+
+FEW_AT_WORK = 16
+"""The same while the client leaves answers unread: theirs would come on top. And so many begin together, since only
+their answers show whether they are read."""
+
+TOGETHER_SECONDS = 0.05
+"""How long the next ones wait for those that began together, if none of these is done before."""
+
+WORK_BYTES = 8 << 20
+"""Bytes of requests that are at work at once, where there is more than one."""
+
+WAITING_BYTES = 8 << 20
+"""Bytes of messages that wait for their turn before no more is read."""
+
+LINE_BYTES = 256
+"""What a line that waits costs besides its own bytes."""
+
+MOST_HELD = 256
+"""Messages that wait for an answer to the handshake before no more is read."""
+
+AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
+"""Never wait for others: their answers are small, and tell whether anybody is there."""
 
 INLINE = frozenset({"initialize"})
 """The messages after such a request wait until it is answered: some clients do not wait for that."""
@@ -45,11 +80,26 @@ INLINE = frozenset({"initialize"})
 BOTH_WAYS = TransportContext(kind="stdio", can_send_request=True)
 ONE_WAY = TransportContext(kind="stdio", can_send_request=False)
 
+TOO_MANY = (
+    "This was not done: too many requests wait already, and a question to you is open. Answer it, wait for answers, "
+    "and send this again."
+)
+
 CLOSED = types.ErrorData(code=types.CONNECTION_CLOSED, message="Connection closed")
 
 
 class Way(Protocol):
     """Where messages go."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too much waits to be written."""
+        ...
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether more waits to be written than the other end has taken at once."""
+        ...
 
     def post(self, message: Json) -> None:
         """Send a message; it may wait to be written."""
@@ -73,7 +123,16 @@ class _Incoming:
         token: The progress token of the request.
     """
 
-    __slots__ = ("_cancel_requested", "_dispatcher", "_is_closed", "is_cancelled", "request_id", "scope", "token")
+    __slots__ = (
+        "_cancel_requested",
+        "_dispatcher",
+        "_is_closed",
+        "is_cancelled",
+        "request_id",
+        "round",
+        "scope",
+        "token",
+    )
 
     message_metadata = None
 
@@ -86,6 +145,8 @@ class _Incoming:
         self.request_id = request_id
         self.token = token
         self.scope = anyio.CancelScope()
+        self.round = 0
+        """With which others it began."""
         self.is_cancelled = False
 
     @property
@@ -146,9 +207,14 @@ class _Incoming:
 class WireDispatcher(Dispatcher[TransportContext]):
     """Sorts what comes from a client, and sends what goes to it.
 
+    What a client that reads nothing costs is bounded: so many requests are at work at once, few begin together, few
+    are at work while it leaves answers unread, and none begins while much is unread. The others wait as they came, and
+    when these are many nothing more is read. But while a question to the client is open everything is read, since its
+    answer may come behind any number of requests; those that would be too many are refused then.
+
     Args:
         way: Where messages go.
-        on_room: Called when messages that waited have been taken.
+        on_room: Called when more may be read.
     """
 
     def __init__(self, way: Way, on_room: Callable[[], None]) -> None:
@@ -156,8 +222,18 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Whether requests may be sent to the client in this revision."""
         self._way = way
         self._on_room = on_room
-        self._waiting: deque[Message] = deque()
+        self._held: deque[tuple[Message, bytes]] = deque()
         self._is_held = True
+        self._waiting: OrderedDict[RequestId, bytes] = OrderedDict()
+        """Requests that wait for their turn, as they came."""
+        self._waiting_bytes = 0
+        self._at_work = 0
+        self._begun = 0
+        """Requests at work that began together."""
+        self._round = 0
+        """Counts those who began together."""
+        self._next_round: asyncio.TimerHandle | None = None
+        self._work_bytes = 0
         self._open: dict[RequestId, _Incoming] = {}
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -170,21 +246,40 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._intercept: OnNotifyIntercept | None = None
 
     @property
-    def waiting(self) -> int:
-        """Messages that wait for their turn."""
-        return len(self._waiting)
+    def is_full(self) -> bool:
+        """Whether nothing more should be read for now."""
+        return len(self._held) >= MOST_HELD or (self._has_many_waiting and not self._asked)
+
+    @property
+    def _has_many_waiting(self) -> bool:
+        return self._waiting_bytes > WAITING_BYTES
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is at work, so that what is sent now is all that will be for a while."""
         return not self._open
 
-    def receive(self, message: Message) -> None:
-        """Take in a message."""
+    def receive(self, message: Message, line: bytes = b"") -> None:
+        """Take in a message.
+
+        Args:
+            message: What came.
+            line: As it came; none that has none waits.
+        """
         if self._is_held:
-            self._waiting.append(message)
+            self._held.append((message, line))
+            self._waiting_bytes += LINE_BYTES + len(line)
         else:
-            self._take(message)
+            self._take(message, line)
+
+    def go_on(self) -> None:
+        """Begin requests that wait, as far as they may be at work; called when something is done, or has been read."""
+        while self._waiting and self._may_begin(len(next(iter(self._waiting.values())))):
+            _, line = self._waiting.popitem(last=False)
+            self._waiting_bytes -= LINE_BYTES + len(line)
+            request = read_message(line, is_of_client=True)
+            if isinstance(request, Request):  # as before
+                self._begin(request, len(line))
 
     def end(self) -> None:
         """Nothing more comes."""
@@ -213,6 +308,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             for asked in self._asked.values():
                 if not asked.done():
                     asked.set_exception(MCPError(CLOSED.code, CLOSED.message))
+            self._waiting.clear()
             for incoming in tuple(self._open.values()):
                 incoming.scope.cancel()
             with anyio.move_on_after(ENDING_SECONDS, shield=True):
@@ -237,6 +333,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             message["params"] = dict(params)
         asked = self._asked[identity] = asyncio.get_running_loop().create_future()
         self._way.post(message)
+        self._on_room()
         try:
             with anyio.fail_after((opts or {}).get("timeout")):
                 return await asked
@@ -270,10 +367,16 @@ class WireDispatcher(Dispatcher[TransportContext]):
         except anyio.BrokenResourceError:
             logger.debug("nobody reads any more")
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, line: bytes) -> None:
         match message:
             case Request():
-                self._begin(message)
+                if message.method in AT_ONCE or (not self._waiting and self._may_begin(len(line))):
+                    self._begin(message, len(line))
+                elif self._has_many_waiting and self._asked:
+                    self._way.post(error_of(message.id, TOO_MANY, types.INTERNAL_ERROR))
+                else:
+                    self._waiting[coerce_request_id(message.id)] = line
+                    self._waiting_bytes += LINE_BYTES + len(line)
             case Notification():
                 self._take_notification(message)
             case Response():
@@ -283,12 +386,33 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 if (asked := self._asked_for(message.id)) is not None:
                     asked.set_exception(_as_exception(message.error))
 
-    def _begin(self, request: Request) -> None:
+    def _may_begin(self, size: int) -> bool:
+        """Whether one more request may be at work."""
+        if not self._at_work:
+            return not self._way.is_full
+        most = FEW_AT_WORK if self._way.is_unread else MOST_AT_WORK
+        has_place = self._begun < FEW_AT_WORK and self._at_work < most
+        return has_place and self._work_bytes + size <= WORK_BYTES and not self._way.is_full
+
+    def _begin(self, request: Request, size: int) -> None:
         incoming = _Incoming(self, request.id, progress_token_from_params(request.params))
         self._open[coerce_request_id(request.id)] = incoming
+        incoming.round = self._round
+        self._at_work += 1
+        self._begun += 1
+        self._work_bytes += size
+        if self._begun >= FEW_AT_WORK and self._next_round is None:
+            self._next_round = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._begin_round)
         if request.method in INLINE:
             self._is_held = True
-        self._spawn(self._work(request, incoming))
+        self._spawn(self._work(request, incoming, size))
+
+    def _begin_round(self) -> None:
+        self._next_round = None
+        self._round += 1
+        self._begun = 0
+        self.go_on()
+        self._on_room()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # Each takes itself off at its end: a callback would cost a turn of the loop.
@@ -300,15 +424,20 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if task is not None:
             self._tasks.discard(task)
 
-    async def _work(self, request: Request, incoming: _Incoming) -> None:
+    async def _work(self, request: Request, incoming: _Incoming, size: int) -> None:
         """Work on one request, and answer it."""
         try:
             answer = await self._answer(request, incoming)
             if answer is not None:
                 self._way.post(answer)
-                await self._room()
         finally:
             self._take_off()
+            self._at_work -= 1
+            self._begun -= incoming.round == self._round
+            self._work_bytes -= size
+            if self._waiting:
+                self.go_on()
+                self._on_room()
 
     async def _answer(self, request: Request, incoming: _Incoming) -> Json | None:
         """The answer to a request; there is none for one that the client has cancelled."""
@@ -335,8 +464,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def _release(self) -> None:
         """Go on with what waits, up to the next message that others have to wait for."""
         self._is_held = False
-        while self._waiting and not self._is_held:
-            self._take(self._waiting.popleft())
+        while self._held and not self._is_held:
+            message, line = self._held.popleft()
+            self._waiting_bytes -= LINE_BYTES + len(line)
+            self._take(message, line)
         if self._is_held:
             return
         self._on_room()
@@ -347,8 +478,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
         params = message.params
         if message.method == "notifications/cancelled":
             identity = cancelled_request_id_from_params(params)
-            incoming = self._open.get(coerce_request_id(identity)) if identity is not None else None
-            if incoming is not None:
+            key = coerce_request_id(identity) if identity is not None else None
+            if key is not None and (line := self._waiting.pop(key, None)) is not None:
+                self._waiting_bytes -= LINE_BYTES + len(line)
+            elif key is not None and (incoming := self._open.get(key)) is not None:
                 incoming.cancel()
         if run_notify_intercept(self._intercept, message.method, params):
             return

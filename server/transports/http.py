@@ -17,6 +17,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
@@ -27,9 +29,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from server.transports.connections import ClientConnection
 from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
+from server.transports.posts import Posts, note_at_work
 from server.transports.refusals import ForKnown, leads_nowhere
-from server.transports.sessions import MOST_SESSIONS, BoundedSessions
-from server.transports.sse import SseSessions
+from server.transports.sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.sse import SseSessions, named_session
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ LAST_SECONDS = 2
 
 MOST_CONNECTIONS = 4_000
 """When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
+
+_REVISION = MCP_PROTOCOL_VERSION_HEADER.encode()
 
 
 class _WebServer(uvicorn.Server):
@@ -118,11 +123,13 @@ def http_app(
         most_sessions: Of Streamable HTTP.
     """
     sse = SseSessions(server, SseServerTransport("/messages/", _security(options), options.max_body_bytes))
+    posted = Posts(sse.post, named_session, _security(options), options.max_body_bytes)
+    server.middleware.insert(0, note_at_work)
     routes: list[Route | Mount] = [
         Route("/healthz", endpoint=_healthz, methods=["GET"]),
         Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
         *_routes("/sse", _for_known(_Endpoint(sse.connect), options), ["GET"]),
-        Mount("/messages", app=_for_known(sse.post, options)),
+        Mount("/messages", app=_for_known(posted, options)),
     ]
     answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
     if not options.with_streamable:
@@ -136,9 +143,15 @@ def http_app(
         max_sessions=most_sessions + MOST_CONNECTIONS,
     )
     bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
-    mcp = _for_known(bounded, options)
+    mcp = _for_known(Posts(bounded, _session_of, _security(options), options.max_body_bytes), options)
     routes += _routes("/mcp", mcp)
     return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
+
+
+def _session_of(scope: Scope) -> str | None:
+    """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
+    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == _REVISION), None)
+    return session_of(scope["headers"]) if revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS else None
 
 
 def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[Route]:

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from server.json_rpc import error_of
+import mcp_types as types
+
+from server.json_rpc import NOT_A_MESSAGE, RequestId, error_of, read_unreadable
 
 INBOX_MESSAGES = 256
 """Messages that wait to be taken before reading pauses."""
@@ -24,7 +26,7 @@ PIPE_BYTES = 1 << 20
 LARGE_PIECE = 4096
 """A smaller piece of a line is added to the one before, so that there are not very many of them."""
 
-_ID = rb'(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
+_ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 """Only these two places are certain to be the message's own id, without reading what is between them."""
@@ -99,14 +101,46 @@ class LineSplitter:
         self._pieces = [bytearray(whole[-KEPT_OF_OVERSIZED:])]
 
 
-def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any] | None:
-    """The error for a line that was too long, or `None` where its id cannot be known."""
-    head, _, tail = ends.partition(b"\n")
+def certain_id(head: bytes, tail: bytes) -> RequestId | None:
+    """The id of a message that was not read, where it is certain.
+
+    Args:
+        head: Its beginning.
+        tail: Its end.
+    """
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
-    if match is None:
+    try:
+        return None if match is None else json.loads(match.group(1))
+    except ValueError:  # a text with bytes or signs that are not allowed
         return None
+
+
+def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any]:
+    """The error for a line that was too long."""
+    head, _, tail = ends.partition(b"\n")
     message = (
         f"The request is larger than {max_bytes} bytes (limits.requestBytes) and was not read. "
         "Send less at once, or let the operator raise the limit."
     )
-    return error_of(json.loads(match.group(1)), message)
+    return error_of(certain_id(head, tail), message)
+
+
+def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> dict[str, Any] | None:
+    """The error for what is not a JSON-RPC message; `None` where nobody can wait for an answer to it.
+
+    Args:
+        line: What was sent.
+        is_post: Whether it came with a request of HTTP, which is answered whatever it holds.
+    """
+    try:
+        unreadable = read_unreadable(line)
+    except ValueError:
+        if not (b'"id"' in line and b'"method"' in line) and not is_post:
+            return None
+        message = "This is not valid JSON in UTF-8, or it is nested too deeply, or has a number of too many digits."
+        may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of ours
+        identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
+        return error_of(identity, message, types.PARSE_ERROR)
+    if unreadable is None or unreadable.is_answer:
+        return error_of(None, NOT_A_MESSAGE) if is_post else None
+    return unreadable.refusal

@@ -18,6 +18,9 @@ from server.json_rpc import AnyId, Failure, Message, Notification, Request, Requ
 OUTBOX_BYTES = 4 * 1024 * 1024
 """Bytes waiting for a slow reader before senders have to wait."""
 
+UNREAD_BYTES = 1 << 18
+"""More than this waits only for a client that reads more slowly than we write."""
+
 LARGE_LINE = 1 << 16
 """Of a smaller line a copy costs less than another piece."""
 
@@ -49,8 +52,8 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
         self._answered = asyncio.Event()
-        self._owed: dict[RequestId, str] = {}
-        """The tool that each open request calls; empty for those that call none."""
+        self._owed: dict[RequestId, tuple[RequestId, str]] = {}
+        """The id of each open request by what ids are compared by, and the tool that it calls; empty for none."""
         self._given_up: set[RequestId] = set()
         self._asked: set[RequestId] = set()
 
@@ -67,10 +70,13 @@ class Outbox:
         Returns:
             What ends the work on them.
         """
-        late = [identity for identity, tool in self._owed.items() if is_too_long(tool)]
-        for identity in late:
-            del self._owed[identity]
-            self._given_up.add(identity)
+        late: list[RequestId] = []
+        for key, (identity, tool) in tuple(self._owed.items()):
+            if not is_too_long(tool):
+                continue
+            late.append(identity)
+            del self._owed[key]
+            self._given_up.add(key)
             self.put(json.dumps(error_of(identity, _INPUT_ENDED, types.CONNECTION_CLOSED)).encode())
         return [Notification("notifications/cancelled", {"requestId": identity}) for identity in late]
 
@@ -86,16 +92,18 @@ class Outbox:
     async def wait_empty(self) -> None:
         await self._empty.wait()
 
+    def owes(self, identity: RequestId) -> bool:
+        """Whether a request with this id is open; a number and its text are the same one."""
+        return coerce_request_id(identity) in self._owed
+
     def note_received(self, message: Message) -> None:
         match message:
             case Request():
-                self._owed[message.id] = _tool_of(message)
+                self._owed[coerce_request_id(message.id)] = message.id, _tool_of(message)
             case Notification() if message.method == "notifications/cancelled":
                 cancelled = (message.params or {}).get("requestId")
                 if isinstance(cancelled, str | int):
-                    # The dispatcher takes a number and its text for the same id, too.
-                    for identity in {cancelled, str(cancelled), coerce_request_id(cancelled)}:
-                        self._owed.pop(identity, None)
+                    self._owed.pop(coerce_request_id(cancelled), None)
             case Response() | Failure():
                 if message.id is not None:
                     self._asked.discard(message.id)
@@ -107,9 +115,9 @@ class Outbox:
         error = {"code": types.CONNECTION_CLOSED, "message": "The client closed its end."}
         return [Failure(identity, error) for identity in self._asked]
 
-    def fail_question(self, identity: AnyId) -> Failure | None:
+    def fail_question(self, identity: AnyId | None) -> Failure | None:
         """The error in place of an answer that is none; `None` if no such question is open."""
-        if isinstance(identity, float) or identity not in self._asked:
+        if identity is None or isinstance(identity, float) or identity not in self._asked:
             return None
         self._asked.discard(identity)
         message = "The client's answer is no JSON-RPC response."
@@ -119,6 +127,11 @@ class Outbox:
     def is_full(self) -> bool:
         """Whether the client reads too slowly for more to be begun."""
         return self._size > OUTBOX_BYTES
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether more waits than an end that reads takes in its turn."""
+        return self._size > UNREAD_BYTES
 
     @property
     def size(self) -> int:
@@ -137,8 +150,9 @@ class Outbox:
         if identity is not None and "method" in message:
             self._asked.add(identity)
         elif identity is not None:
-            self._owed.pop(identity, None)
-            if identity in self._given_up:
+            key = coerce_request_id(identity)
+            self._owed.pop(key, None)
+            if key in self._given_up:
                 return
             self._answered.set()
         if line := encoded(message):

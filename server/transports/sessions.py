@@ -107,7 +107,7 @@ class BoundedSessions:
         principal = self._principals.get(name)
         if principal is None:
             principal = self._principals[name] = _Principal(user)
-        session = _session_of(scope["headers"])
+        session = session_of(scope["headers"])
         if session is None:
             await self._open(principal, scope, receive, send)
         elif not principal.knows(session):
@@ -125,7 +125,7 @@ class BoundedSessions:
         def note(headers: Headers) -> None:
             # Before the client can know it: it may use it at once.
             nonlocal has_opened
-            if (session := _session_of(headers)) is not None:
+            if (session := session_of(headers)) is not None:
                 has_opened = True
                 principal.silent[session] = time.monotonic()
 
@@ -177,7 +177,8 @@ def _count(principal: _Principal) -> int:
     return principal.count
 
 
-def _session_of(headers: Headers) -> str | None:
+def session_of(headers: Headers) -> str | None:
+    """The session that headers name."""
     return next((value.decode("latin-1") for name, value in headers if name == SESSION_HEADER), None)
 
 

@@ -67,15 +67,20 @@ class SseSessions:
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take in a message, as soon as its client has read enough of what is there for it."""
-        try:
-            unread = self._unread.get(sse_session(Request(scope).query_params.get("session_id")))
-        except ValueError:
-            unread = None
+        unread = self._unread.get(named_session(scope) or "")
         if unread is not None:
             await unread.wait_for_room()
         # The session may end when its message was accepted already; the SDK reports that in this way.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._transport.handle_post_message(scope, receive, send)
+
+
+def named_session(scope: Scope) -> str | None:
+    """The session that a POST is for."""
+    try:
+        return sse_session(Request(scope).query_params.get("session_id"))
+    except ValueError:
+        return None
 
 
 class _Unread:

@@ -22,17 +22,18 @@ from typing import Any
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from server.json_rpc import read_message, read_unreadable
+from server.json_rpc import ID_IS_TAKEN, Request, error_of, read_message, read_unreadable
 from server.transports.dispatcher import WireDispatcher
 from server.transports.lines import (
-    INBOX_MESSAGES,
     USUAL_PIPE_BYTES,
     LineSplitter,
     enlarge,
     refusal_of_oversized,
+    refusal_of_unreadable,
 )
 from server.transports.one_client import serve_one_client
 from server.transports.outbox import Outbox
+from server.transports.room import ROOM
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class _Wire:
     @property
     def _is_full(self) -> bool:
         """Whether no more is taken in for now."""
-        return self.dispatcher.waiting >= INBOX_MESSAGES or self.outbox.is_full
+        return self.outbox.is_full or self.dispatcher.is_full
 
     def start(self) -> None:
         self._resume_reading()
@@ -181,26 +182,31 @@ class _Wire:
 
     def _receive(self, line: bytes) -> None:
         try:
-            message = read_message(line)
+            message = read_message(line, is_of_client=True)
         except ValueError:
             self._receive_unreadable(line)
             return
+        if isinstance(message, Request) and self.outbox.owes(message.id):
+            self._reply(error_of(message.id, ID_IS_TAKEN))
+            return
         self.outbox.note_received(message)
-        self.dispatcher.receive(message)
+        self.dispatcher.receive(message, line)
 
     def _receive_unreadable(self, line: bytes) -> None:
-        unreadable = read_unreadable(line)
-        if unreadable is None or not unreadable.is_answer:
-            self._reply(unreadable.refusal if unreadable is not None else None)
+        refusal = refusal_of_unreadable(line)
+        if refusal is not None:
+            self._reply(refusal)
             return
-        failed = self.outbox.fail_question(unreadable.identity)
-        if failed is not None:
+        try:
+            unreadable = read_unreadable(line)
+        except ValueError:
+            unreadable = None
+        if unreadable is None:
+            logger.warning("dropped a line that is no JSON-RPC message")
+        elif (failed := self.outbox.fail_question(unreadable.identity)) is not None:
             self.dispatcher.receive(failed)
 
-    def _reply(self, refusal: dict[str, Any] | None) -> None:
-        if refusal is None:
-            logger.warning("dropped a line that is no JSON-RPC message")
-            return
+    def _reply(self, refusal: dict[str, Any]) -> None:
         self.outbox.put(json.dumps(refusal).encode())
 
     async def _finish(self) -> None:
@@ -227,6 +233,8 @@ class _Wire:
         return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
     def _schedule_write(self) -> None:
+        if self.outbox.is_full:
+            ROOM.fill()
         if self._is_write_scheduled:
             return
         if self.dispatcher.is_idle:
@@ -246,6 +254,8 @@ class _Wire:
         try:
             while pieces := self.outbox.next_pieces():
                 self.outbox.written(os.writev(self._writing, pieces))
+            ROOM.free()
+            self.dispatcher.go_on()
             self._resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
@@ -256,6 +266,7 @@ class _Wire:
         except OSError:
             # Nobody reads any more: the client is gone.
             self.outbox.abandon()
+            ROOM.free()
             self._is_stopped = True
             self._stop_reading()
             self.dispatcher.end()

@@ -104,7 +104,7 @@ class Conversation:
         self.at_end: Callable[[], None] | None = None
         """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
         self._partner = partner
-        self._method = method
+        self.method = method
         self._events: deque[Any] = deque()
         self._waiting_bytes = 0
         self._newest: Progress | None = None
@@ -208,7 +208,7 @@ class Conversation:
         if self._dropped:
             logger.info("%d remarks of a call were dropped, since its client reads too slowly", self._dropped)
             self._dropped = 0
-        if not self.is_answered and self._method not in NEVER_CANCELLED:
+        if not self.is_answered and self.method not in NEVER_CANCELLED:
             params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
             await self._partner.notify_briefly("notifications/cancelled", params)
         if self.at_end is not None:

@@ -18,7 +18,6 @@ from server.json_rpc import Json
 from server.upstreams.connection import Upstream
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from server.upstreams.links import with_links
-from server.upstreams.origin import told_truly
 from server.upstreams.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.relay import Relay, Request, StaleStateError
@@ -160,14 +159,14 @@ class Delivery:
         session = await self.session_of(upstream, exchange)
         # A parked call that goes on has kept its place.
         if upstream.places is None or "parked" in exchange.carried:
-            return told_truly(await self._relay.bring(session, request, exchange), upstream.alias)
+            return await self._relay.bring(session, request, exchange)
         began = anyio.current_time()
         place = await upstream.places.take(request.patience)
         try:
             waited = anyio.current_time() - began
             session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
             placed = replace(request, place=place, waited=waited)
-            return told_truly(await self._relay.bring(session, placed, exchange), upstream.alias)
+            return await self._relay.bring(session, placed, exchange)
         finally:
             if not place.is_kept:
                 place.leave()

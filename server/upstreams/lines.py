@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from server.json_rpc import Message, fields_of, read_message
 from server.kept_memory import KEPT_MEMORY
 from server.transports.lines import PIPE_BYTES, USUAL_PIPE_BYTES, LineSplitter, enlarge
+from server.transports.room import ROOM
 from server.upstreams.inbox import Inbox
 from server.upstreams.standard_error import Remarks
 from server.upstreams.unreadable import MESSAGE_BYTES, TOO_LARGE, answered_by_ends, understood
@@ -98,6 +99,10 @@ class Incoming:
         self._resume()
 
     def _on_readable(self) -> None:
+        if ROOM.is_full and not self._is_unwanted:
+            self._stop()
+            ROOM.when_free(self._resume)
+            return
         began = self._loop.time()
         self._read_piece()
         took = self._loop.time() - began

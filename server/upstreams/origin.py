@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from server.json_rpc import Json, as_mapping
 from tools.display import visible_line
 
 UPSTREAM_KEY = "coretools-mcp/upstream"
 """Under this `_meta` key stands which server something came from."""
-
-
-_PARTS = ("content", "contents", "messages")
-"""Where the parts of results stand."""
-
-
-def told_truly(result: Json, alias: str) -> Json:
-    """A result in which nothing says that it comes from somebody else.
-
-    Args:
-        result: As the upstream gave it.
-        alias: The server's name in our configuration.
-    """
-    told = result
-    for field in _PARTS:
-        parts = result.get(field)
-        if isinstance(parts, list) and any(_claims(part) for part in cast("list[Any]", parts)):
-            shown = [with_origin(part, alias) if _claims(part) else part for part in cast("list[Any]", parts)]
-            told = {**told, field: shown}
-    return with_origin(told, alias) if _claims(result) else told
-
-
-def _claims(item: Any) -> bool:
-    return isinstance(item, dict) and UPSTREAM_KEY in as_mapping(cast("Json", item).get("_meta"))
 
 
 def log_of(alias: str, params: Json) -> Json:

@@ -17,6 +17,7 @@ import mcp_types as types
 from server.json_rpc import Failure, Json, Message, Notification, Request, RequestId, Response, as_mapping
 from server.upstreams.conversation import Answer, Conversation, Expired, Progress
 from server.upstreams.given_up import GivenUpCalls
+from server.upstreams.own_keys import remove_own_keys
 
 logger = logging.getLogger(__name__)
 
@@ -293,10 +294,12 @@ class Peer:
                 self._finish(message.id, Answer(message.result))
             case Failure():
                 self._finish(message.id, Answer(None, _problem(message.error)))
-            case Request():
-                self._on_request(message.id, message.method, message.params or {})
-            case Notification():
-                self._take_notification(message.method, message.params or {})
+            case Request(identity, method, params):
+                remove_own_keys(params := params or {})
+                self._on_request(identity, method, params)
+            case Notification(method, params):
+                remove_own_keys(params := params or {})
+                self._take_notification(method, params)
 
     def _take_notification(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
@@ -313,6 +316,8 @@ class Peer:
             logger.debug("an upstream answered what nobody asked")
             return
         self.forget(conversation.identity)
+        if answer.result is not None:
+            remove_own_keys(answer.result, is_list=conversation.method.endswith("/list"))
         conversation.tell(answer)
 
     def _of(self, identity: Any) -> Conversation | None:
@@ -322,6 +327,6 @@ class Peer:
 
 def _number(identity: Any) -> int:
     """The id of a request of ours, which all are above zero; zero for what is none."""
-    if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:  # noqa: PLR2004
+    if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0

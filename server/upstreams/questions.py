@@ -21,19 +21,16 @@ from server.exchange import Exchange
 from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.conversation import Conversation
 from server.upstreams.origin import with_origin
+from server.upstreams.own_keys import OWN_KEYS
 from server.upstreams.peer import Peer
 from server.upstreams.visible_schemas import with_visible_form
-from tools.display import visible
+from tools.display import true_hosts, visible
 
 CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
 """Whether a client takes a question of this method with these parameters."""
 
 ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
-
-OWN_KEYS = "coretools-mcp/"
-"""Keys of questions of our own begin so."""
-
 
 MOST_BYTES = 256 << 10
 """A larger question is refused (ours)."""
@@ -262,7 +259,9 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     """
     shown = with_origin(params, alias)
     if method == "elicitation/create":
-        shown["message"] = f"[{alias}] {visible(str(params.get('message', '')))}"
+        message = visible(str(params.get("message", "")))
+        hosts = true_hosts(f"{params.get('url', '')} {message}")
+        shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
         if "requestedSchema" in params:
             shown["requestedSchema"] = with_visible_form(params["requestedSchema"])
     return shown

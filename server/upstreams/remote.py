@@ -22,9 +22,11 @@ from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
 
 from server.json_rpc import Failure, as_mapping, fields_of, read_message
+from server.transports.room import ROOM
 from server.upstreams.peer import unusable
 from server.upstreams.sdk_streams import sdk_streams
 from server.upstreams.unreadable import MESSAGE_BYTES
+from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, impression: Impression) -> None:
         self._impression = impression
+        lend_threads()
         self._inner = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -175,6 +178,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
         count = 0
         try:
             async for chunk in self._inner:
+                await ROOM.wait()
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)

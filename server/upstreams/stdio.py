@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from tools.contract.threads import THREADS
 from tools.execution.process import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
-
-from anyio import to_thread
 
 from server.upstreams.inbox import Inbox
 from server.upstreams.lines import Incoming, Outgoing
@@ -107,7 +106,7 @@ async def _watch(process: Process, incoming: Incoming) -> None:
 
 
 async def _started(program: UpstreamProgram, standard_input: int, starter: ProcessStarter) -> Process:
-    path, folder = await to_thread.run_sync(_located, program, abandon_on_cancel=True)
+    path, folder = await THREADS.run(lambda: _located(program))
     spec = ProcessSpec(
         (path, *program.arguments),
         folder,

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic_core import from_json, to_json
 
 from server.json_rpc import Failure, Message, read_message, read_unreadable
-from server.transports.lines import KEPT_OF_OVERSIZED, refusal_of_oversized
+from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.peer import unusable
 
 MESSAGE_BYTES = 64 << 20
@@ -34,10 +34,11 @@ def answered_by(line: bytes) -> Failure | None:
     Args:
         line: Begins with a brace or a bracket.
     """
-    parsed = read_unreadable(line)
-    if parsed is None:  # no JSON, or nested too deeply
+    try:
+        parsed = read_unreadable(line)
+    except ValueError:
         return answered_by_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], NO_MESSAGE)
-    if not parsed.is_answer:
+    if parsed is None or not parsed.is_answer or parsed.identity is None:
         return None
     identity = parsed.identity
     if isinstance(identity, float):
@@ -90,5 +91,6 @@ def answered_by_ends(ends: bytes, why: str) -> Failure | None:
         ends: Its beginning and its end, with a line feed between.
         why: What is wrong with it.
     """
-    refusal = refusal_of_oversized(ends, MESSAGE_BYTES) if _ANSWER.match(ends) else None
-    return None if refusal is None else unusable(refusal["id"], why)
+    head, _, tail = ends.partition(b"\n")
+    identity = certain_id(head, tail) if _ANSWER.match(ends) else None
+    return None if identity is None else unusable(identity, why)

@@ -11,8 +11,7 @@ import anyio
 import mcp_types as types
 from mcp.client import Client
 
-CEILING = 20
-"""Seconds after which a call hangs, on a machine with other things to do."""
+from tests.waiting import CEILING
 
 Call = tuple[str, Mapping[str, Any]]
 """A tool's name and its arguments."""

@@ -20,11 +20,9 @@ from server.app import App
 from server.settings import load_settings
 from server.upstreams.connection import Upstream
 from tests.harness import HANDSHAKE, PEERS, listening
+from tests.waiting import CEILING
 
 LIAR = str(PEERS / "lying_upstream.py")
-
-CEILING = 30.0
-"""Seconds after which a test has failed; everything takes a small part of that."""
 
 PATIENT = {"timeout": 60_000, "connectTimeout": 60_000, "listTimeout": 60_000}
 """Nothing of what is expected comes from a limit of time."""

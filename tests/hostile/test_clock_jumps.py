@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, server_arguments, write_config
 from tests.processes import until_ended
+from tests.waiting import CEILING
 
 pytestmark = [
     pytest.mark.anyio,
@@ -24,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-CEILING = 50
 EDIT = {"file_path": "a.txt", "old_string": "old", "new_string": "new"}
 
 

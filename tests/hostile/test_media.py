@@ -21,8 +21,8 @@ from tests.readings import read_file, text_of
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.result import InlineDataPart
+from tools.filesystem import document_worker
 from tools.filesystem.reading import pdf as pdf_module
-from tools.filesystem.reading import pdf_worker
 from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
 
@@ -121,7 +121,7 @@ def test_the_process_has_limits_a_session_of_its_own_and_nothing_of_our_environm
         line for line in found["limits"].splitlines() if line.startswith("Max address space")
     )
     assert found["environment"].strip("\0") == "PATH="
-    assert found["command"].split("\0")[1:3] == ["-P", os.path.abspath(pdf_worker.__file__)]
+    assert found["command"].split("\0")[1:3] == ["-P", os.path.abspath(document_worker.__file__)]
     assert found["session"] == "True"
     assert {"0", "1", "2"} <= set(found["descriptors"].split())
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from tests.unit.memory.memories import asked_about, save
+from tests.waiting import CEILING
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.memory.memory_files import MemoryFiles
@@ -20,8 +21,6 @@ pytestmark = pytest.mark.anyio
 SAVER = Path(__file__).with_name("memory_saver.py")
 PROCESSES = 4
 FACTS = 50
-CEILING = 50
-
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights there")
 
 

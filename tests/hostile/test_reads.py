@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, facts_of, needs_proc, text_of, watched_server
+from tests.waiting import CEILING
 from tools.filesystem.reading.line_index import SOUGHT_BYTES
 
 pytestmark = [pytest.mark.anyio, needs_proc]
@@ -16,9 +17,6 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 TEN_GIGABYTES = 10_000_000_000
 HALF_A_GIGABYTE = 500_000_000
 MOST_MEMORY = 50 * MEGABYTE
-CEILING = 30
-"""Seconds that a machine with other things to do may take for what takes it one."""
-
 TREE_SIZES = [3_000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 
 

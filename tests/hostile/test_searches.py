@@ -20,12 +20,10 @@ from tests.hostile.watched_server import (
     text_of,
     watched_server,
 )
+from tests.waiting import CEILING
 from tools.filesystem.search.engines.ripgrep import find_ripgrep
 
 pytestmark = [pytest.mark.anyio, needs_proc]
-
-CEILING = 40
-"""Seconds; more than the time limit of a search, so that an answer is awaited and a hang is not."""
 
 SOON = 20
 """Seconds; less than the time limit of a search, and many times what an answer takes."""

@@ -22,8 +22,8 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.web.body import Cut
 from tools.web.charset import decode
 from tools.web.guard import WebRules
-from tools.web.html.conversion import PageText, Unconverted, convert
 from tools.web.opener import UrlOpener, WebRequest, WebResponse
+from tools.web.page_text import PageText, Unconverted, page_text
 
 pytestmark = pytest.mark.anyio
 
@@ -440,16 +440,16 @@ HOSTILE_PAGES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", HOSTILE_PAGES)
 def test_a_hostile_page_becomes_text_in_time(name: str) -> None:
     page, wanted = HOSTILE_PAGES[name]
-    found = convert(page, "http://site.test/", AbortSignal())
+    found = page_text(page, "http://site.test/", AbortSignal(), 60.0)
     assert isinstance(found, PageText)
-    assert wanted in found.text
+    assert found.is_partial if name.startswith("nested-") else wanted in " ".join(found.text.split())
     assert len(found.text) <= 8 * len(page) + 100_000
 
 
 @pytest.mark.requirement("web.html.hostile")
 async def test_a_page_that_takes_too_long_is_shown_as_it_came() -> None:
     source = "<p>words <b>bold</b></p>" * 400_000
-    found = await anyio.to_thread.run_sync(lambda: convert(source, "", AbortSignal(), 0.3))
+    found = await anyio.to_thread.run_sync(lambda: page_text(source, "", AbortSignal(), 0.3))
     assert found is Unconverted.LATE
 
 
@@ -466,7 +466,7 @@ async def test_the_event_loop_is_free_while_a_page_is_read(context: ToolContext)
     async with web_server({"/": answer(DEEP_TABLES)}) as site, anyio.create_task_group() as group:
         group.start_soon(count)
         fetching = Fetching(opener_for(site), context)
-        assert content_of(await fetching.text(site.url())) == "deep"
+        assert "nested too deep" in await fetching.text(site.url())
         group.cancel_scope.cancel()
     assert turns >= 10
 
@@ -479,11 +479,11 @@ async def test_a_cancelled_conversion_leaves_no_process(context: ToolContext, ch
         fetching = Fetching(opener_for(site), context)
         async with anyio.create_task_group() as group:
             group.start_soon(fetching.text, site.url())
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while children() == before:  # noqa: ASYNC110 - nobody tells of a process that starts
                     await anyio.sleep(0.005)
             group.cancel_scope.cancel()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while children() - before:  # noqa: ASYNC110 - nor of one that ends
             await anyio.sleep(0.005)
 

@@ -12,6 +12,7 @@ import difflib
 import importlib
 import os
 import pkgutil
+import resource
 import sys
 from pathlib import Path
 
@@ -20,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from server.cli import main as serve
 
 NOBODY = 65534
-PROGRAMS = frozenset(("pdf_worker", "worker"))
+PROGRAMS = frozenset(("document_worker", "worker"))
 """Modules that are programs of their own."""
 
-USED_LATER = (ctypes, difflib)
+USED_LATER = (ctypes, difflib, resource)
 
 
 def import_everything() -> None:

@@ -35,10 +35,12 @@ class WatchedServer:
 
     client: Client
     pid: int
+    first_children: frozenset[int]
+    """Its watchdog, which is there before it answers."""
 
     def children(self) -> list[int]:
-        """The processes below the server that are alive."""
-        return [pid for pid in _descendants(self.pid) if _state(pid) != "Z"]
+        """The processes below the server that are alive, without its watchdog."""
+        return [pid for pid in _descendants(self.pid) if pid not in self.first_children and _state(pid) != "Z"]
 
     def forget_peak(self) -> int:
         """Let the peak of its memory begin anew; returns what it uses now, in bytes."""
@@ -70,7 +72,7 @@ class WatchedServer:
             group.start_soon(ask)
             while not answers:
                 await anyio.sleep(PING_PAUSE)
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     await self.client.session.send_request(types.PingRequest(), types.EmptyResult)
         return answers[0]
 
@@ -115,7 +117,8 @@ async def watched_server(
         command=python, args=server_arguments(root, None), env=dict(environment) if environment else None
     )
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
-        yield WatchedServer(client, _started_for(root))
+        pid = _started_for(root)
+        yield WatchedServer(client, pid, frozenset(_children_of(pid)))
 
 
 def python_without_ripgrep(folder: Path) -> str:

@@ -24,11 +24,9 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tests.harness import MODERN, server_arguments
+from tests.waiting import CEILING
 
 Message = dict[str, Any]
-
-CEILING = 50.0
-"""Seconds after which an answer is not waited for any longer; every answer takes a small part of that."""
 
 QUESTION = "elicitation/create"
 

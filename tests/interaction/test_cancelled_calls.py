@@ -16,6 +16,7 @@ from mcp.client import Client
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, write_config
 from tests.processes import until_ended
+from tests.waiting import CEILING
 
 pytestmark = [
     pytest.mark.anyio,
@@ -23,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-CEILING = 55
 OPEN: Mapping[str, Any] = {"shell": {"sandbox": "off"}}
 LINGERS = "echo $$ > began.new; mv began.new began; exec sleep 600"
 

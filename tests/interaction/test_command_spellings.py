@@ -19,6 +19,7 @@ from server.app import App
 from server.settings import load_settings
 from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tests.harness import HANDSHAKE, stdio_upstream, write_config
+from tests.waiting import CEILING
 from tools.builtins import builtin_tools
 from tools.contract.result import FunctionDeclaration
 from tools.discovery.discovered_tool import DiscoveredTool
@@ -40,7 +41,6 @@ CALLED = "import sys; print(sys.argv[1].upper(), sys.stdin.read())"
 DECLARED = [
     {"name": "shout", "description": "Shouts.", "parametersJsonSchema": {"properties": {"what": {"type": "string"}}}}
 ]
-CEILING = 50
 
 
 @dataclass(frozen=True)

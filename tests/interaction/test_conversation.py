@@ -16,10 +16,10 @@ from mcp.shared.exceptions import MCPError
 from tests.harness import MODERN, Route
 from tests.interaction.serving import CHEAP_ROUTES, FORM_ROUTES, Connect, by_route
 from tests.processes import until_ended
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-CEILING = 20
 UNASKED = {"shell": {"sandbox": "off"}, "confirmation": {"whenUnavailable": "client"}}
 """Any command runs for a client that announces no elicitation, in whatever revision."""
 

@@ -11,8 +11,7 @@ import pytest
 from tests.harness import write_config
 from tests.interaction.raw_clients import http_server, introduced, reach
 from tests.processes import is_running
-
-CEILING = 30.0
+from tests.waiting import CEILING
 
 
 @pytest.mark.requirement("http.idle")

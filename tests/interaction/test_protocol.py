@@ -180,7 +180,7 @@ async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(
         died = await client.call_tool("demo__die", {})
         assert died.is_error
         assert "[upstream_unavailable]" in text_of(died)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while (await client.call_tool("demo__echo", {"text": "back"})).is_error:
                 await anyio.lowlevel.checkpoint()
 
@@ -195,7 +195,7 @@ async def test_tools_of_a_late_upstream_are_announced(root: Path, tmp_path: Path
 
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}, "proxy": {"firstListWait": 0}})
     async with connected("stdio", HANDSHAKE, root, config, message_handler=on_message) as client:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await changed.wait()
         assert "demo__echo" in {tool.name for tool in (await client.list_tools()).tools}
 

@@ -16,10 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, stdio_upstream, write_config
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
-
-CEILING = 50
 
 ALONE: Mapping[str, Any] = {"tools": {"builtIn": False}, "proxy": {"prefix": "none", "firstListWait": 30_000}}
 

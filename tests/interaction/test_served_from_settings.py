@@ -17,10 +17,10 @@ from mcp.shared.exceptions import MCPError
 from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-CEILING = 50
 ERAS = [HANDSHAKE, MODERN]
 
 

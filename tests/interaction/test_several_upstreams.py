@@ -12,10 +12,9 @@ import pytest
 
 from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, stdio_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
-
-CEILING = 50
 
 
 @pytest.mark.requirement("upstreams.several")

@@ -26,6 +26,7 @@ from tests.interaction.raw_clients import Message
 from tests.interaction.serving import Served
 from tests.interaction.test_conversation import UNASKED
 from tests.processes import is_running, until_ended
+from tests.waiting import CEILING
 
 pytestmark = [
     pytest.mark.anyio,
@@ -33,7 +34,6 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-CEILING = 40
 WAITS = "echo $$ > began.new; mv began.new began; while [ ! -e go ]; do sleep 0.05; done; touch done"
 """It is at work until it is let go, and then leaves a mark."""
 

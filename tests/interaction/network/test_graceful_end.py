@@ -19,14 +19,13 @@ from tests.interaction.network.test_ended_requests import began, begin, session,
 from tests.interaction.network.wires import INITIALIZED, connection, initialize, modern, modern_headers, request
 from tests.interaction.test_conversation import UNASKED
 from tests.processes import children_of, until_ended
+from tests.waiting import CEILING
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.requirement("network.end"),
     pytest.mark.skipif(os.name != "posix", reason="not run: signals and commands are those of POSIX"),
 ]
-
-CEILING = 30
 
 
 @contextmanager

@@ -20,13 +20,13 @@ from mcp.client.subscriptions import Subscription
 from server.clients import MOST_CALLS, STDIO_KEY, Client
 from tests.harness import Route, connected, http_client, our_http_server, write_config
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
+from tests.waiting import CEILING
 from tools.contract.context import ApprovalMode, ClientState
 from tools.contract.errors import ToolError, ToolErrorType
 
 pytestmark = pytest.mark.anyio
 
 CONNECTIONS = 1_000
-CEILING = 60
 
 
 def allow_descriptors() -> None:

@@ -23,11 +23,10 @@ from server.transports.http import http_app
 from server.transports.listening import HttpOptions, open_socket
 from server.transports.sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.tokens import Tokens
-from tests.waiting import until
+from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
 
-CEILING = 30
 MOST = 5
 ACCEPT = {"accept": "application/json, text/event-stream"}
 TOKENS = {"laptop": "laptop-token-" + "a" * 20, "bot": "bot-token-" + "b" * 20}

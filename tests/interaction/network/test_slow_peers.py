@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 
 from server.transports.connections import ClientConnection
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-CEILING = 30
 HEAD = b"POST /take HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
 
 

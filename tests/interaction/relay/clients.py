@@ -24,14 +24,12 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from server.app import App
 from server.settings import load_settings
 from tests.harness import PEERS, server_arguments, write_config
+from tests.waiting import CEILING
 
 Json = dict[str, Any]
 Era = Literal["handshake", "modern"]
 
 REVISIONS: Mapping[str, str] = {"handshake": "2025-11-25", "modern": "2026-07-28"}
-
-CEILING = 50.0
-"""Seconds after which a test has failed; everything takes a small part of that."""
 
 ALL: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 """What a client announces that can do everything."""

@@ -1,0 +1,238 @@
+"""A client over stdio that asks and reads nothing costs a bounded amount of memory, and gets all once it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import write_config
+from tests.interaction.raw_clients import CEILING
+from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, call, running
+
+Json = dict[str, Any]
+Ask = Callable[[int], Json]
+
+MOST = 64 << 20
+"""What such a client may cost beyond a server that has nothing to do."""
+
+MOST_REQUESTS = 5_000
+"""Sent at most; without a bound each of the members costs several times as much."""
+
+MOST_BYTES = 100 << 20
+"""The same of bytes."""
+
+QUIET_SECONDS = 3.0
+"""Nothing more is taken in for so long: the server reads no more."""
+
+UPSTREAM = """
+import json, sys
+
+def send(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+    sys.stdout.flush()
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    identity, method, params = message["id"], message["method"], message.get("params", {})
+    result = {}
+    if method == "initialize":
+        capabilities = {"tools": {}, "logging": {}}
+        own = {"name": "u", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": own}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "large", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        given = params["arguments"]
+        for number in range(given.get("logs", 0)):
+            send({"method": "notifications/message", "params": {"level": "error", "data": "z" * 50_000}})
+            token = params.get("_meta", {}).get("progressToken")
+            if token is not None:
+                send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
+        result = {"content": [{"type": "text", "text": "x" * given["size"]}]}
+    send({"id": identity, "result": result})
+"""
+
+
+def _request(identity: int, method: str, **params: Any) -> Json:
+    return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+
+
+def _with_progress(message: Json) -> Json:
+    message["params"]["_meta"] = {"progressToken": message["id"]}
+    return message
+
+
+ASKED: dict[str, Ask] = {
+    "pings": lambda number: _request(number, "ping"),
+    "lists": lambda number: _request(number, "tools/list"),
+    "unknown methods": lambda number: _request(number, "no/such", data="y" * 1000),
+    "no requests": lambda number: {"jsonrpc": "2.0", "id": number},
+    "large requests": lambda number: call(number, "up__large", size=1, more="x" * 200_000),
+    "reads": lambda number: call(number, "read_file", absolute_path="large.txt"),
+    "reads of several files": lambda number: call(number, "read_many_files", paths=["large.txt", "other.txt"]),
+    "commands": lambda number: call(number, "run_shell_command", command="yes | head -c 3000000"),
+    "told commands": lambda number: _with_progress(call(number, "run_shell_command", command="yes | head -c 3000000")),
+    "relayed answers of 1 MB": lambda number: call(number, "up__large", size=1_000_000),
+    "relayed answers of 5 MB": lambda number: call(number, "up__large", size=5_000_000),
+    "relayed logs": lambda number: _with_progress(call(number, "up__large", size=1, logs=20)),
+}
+KINDS = tuple(ASKED.values())
+ASKED["all of them"] = lambda number: KINDS[number % len(KINDS)](number)
+
+
+def _peak(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def _config(root: Path, folder: Path) -> Path:
+    for name in ("large.txt", "other.txt"):
+        (root / name).write_text(("x" * 99 + "\n") * 10_000)
+    upstream = {"command": sys.executable, "args": ["-S", "-c", UPSTREAM], "trust": True}
+    return write_config(folder, {"mcpServers": {"up": upstream}, "shell": {"sandbox": "off"}})
+
+
+def _answer(server: Server, identity: int) -> Json:
+    while (message := server.answer()).get("id") != identity or "method" in message:
+        pass
+    return message
+
+
+def _begin(server: Server) -> int:
+    """Greet the server, and use what it will need; what it costs then."""
+    server.send(INITIALIZE, INITIALIZED)
+    uses = [
+        call(-1, "up__large", size=1),
+        call(-2, "read_file", absolute_path="large.txt"),
+        call(-3, "run_shell_command", command="true"),
+    ]
+    for use in uses:
+        server.send(use)
+        assert "result" in _answer(server, use["id"])
+    return _peak(server.process.pid)
+
+
+def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
+    """Send requests until no more is taken in; how many there were, and what of the last one was not taken."""
+    os.set_blocking(server.stdin.fileno(), False)
+    number = size = 0
+    while number < most and size < MOST_BYTES:
+        number += 1
+        rest = json.dumps(ask(number)).encode() + b"\n"
+        size += len(rest)
+        while rest:
+            _, writable, _ = select.select([], [server.stdin], [], QUIET_SECONDS)
+            if not writable:
+                return number, rest
+            rest = rest[os.write(server.stdin.fileno(), rest) :]
+    return number, b""
+
+
+@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
+    with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:
+        before = _begin(server)
+        sent, _ = _flood(server, ASKED[asked], MOST_REQUESTS)
+        assert _peak(server.process.pid) - before < MOST, sent
+        # It goes away without having read anything.
+        server.stdout.close()
+        server.stdin.close()
+        assert server.process.wait(CEILING) == 0
+
+
+@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.parametrize(
+    "asked", ["lists", "reads", "commands", "relayed answers of 1 MB", "relayed logs", "all of them"]
+)
+def test_all_that_is_owed_comes_once_the_client_reads(asked: str, root: Path, tmp_path: Path) -> None:
+    with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:
+        _begin(server)
+        sent, rest = _flood(server, ASKED[asked], 200)
+        os.set_blocking(server.stdin.fileno(), True)
+        writer = threading.Thread(target=server.send, args=(rest[:-1],) if rest else ())
+        writer.start()
+        owed, progress = set(range(1, sent + 1)), dict[int, list[float]]()
+        while owed:
+            message = server.answer()
+            if message.get("method") == "notifications/progress":
+                params = message["params"]
+                assert params["progressToken"] in owed  # none comes after the answer
+                progress.setdefault(params["progressToken"], []).append(params["progress"])
+            elif "method" not in message:
+                owed.remove(message["id"])  # each has one answer
+        writer.join()
+        assert all(told == sorted(told) for told in progress.values())
+        server.stdin.close()
+        assert server.rest() == []
+        assert server.process.wait(CEILING) == 0
+
+
+def _asking(number: int, root: Path) -> Json:
+    return call(number, "write_file", file_path=str(root / f"{number}.txt"), content="x\n")
+
+
+@pytest.mark.requirement("stdio.slow_reader.memory")
+def test_an_answer_to_a_question_is_heard_behind_any_number_of_requests(root: Path) -> None:
+    initialize = json.loads(json.dumps(INITIALIZE))
+    initialize["params"]["capabilities"] = {"elicitation": {}}
+    with running(root) as server:
+        server.send(initialize, INITIALIZED)
+        assert server.answer()["id"] == 0
+        heard: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        reader = threading.Thread(target=_hear, args=(server, heard))
+        reader.start()
+        # Twice as much as may wait, and every call that is at work asks.
+        count = 400
+        for number in range(1, count + 1):
+            message = _asking(number, root)
+            message["params"]["arguments"]["content"] = "x" * 60_000
+            server.send(message)
+        answered = dict[int, Json]()
+        while len(answered) < count:
+            message = heard.get(timeout=CEILING)
+            if message.get("method") == "elicitation/create":
+                server.send({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "decline"}})
+            elif "method" not in message:
+                answered[message["id"]] = message
+        refused = [answer for answer in answered.values() if "error" in answer]
+        assert 0 < len(refused) < count
+        assert all("too many requests" in answer["error"]["message"] for answer in refused)
+        server.stdin.close()
+        reader.join(CEILING)
+        assert server.process.wait(CEILING) == 0
+
+
+def _hear(server: Server, heard: queue.SimpleQueue[Json]) -> None:
+    for line in server.stdout:
+        heard.put(json.loads(line))
+
+
+@pytest.mark.requirement("stdio.slow_reader.memory")
+def test_pings_and_cancellations_are_heard_while_more_calls_wait_than_may_be_at_work(root: Path) -> None:
+    count = 1_000
+    with running(root, None, "--approval-mode", "yolo") as server:
+        server.send(INITIALIZE, INITIALIZED)
+        assert server.answer()["id"] == 0
+        command = f"until [ -e '{root / 'go'}' ]; do sleep 0.1; done"
+        server.send(*[call(number, "run_shell_command", command=command) for number in range(1, count + 1)])
+        server.send({"jsonrpc": "2.0", "id": "ping", "method": "ping"})
+        assert server.answer() == {"jsonrpc": "2.0", "id": "ping", "result": {}}
+        cancel = "notifications/cancelled"
+        server.send(*[{"jsonrpc": "2.0", "method": cancel, "params": {"requestId": n}} for n in range(1, count)])
+        (root / "go").touch()
+        assert server.answer()["id"] == count
+        server.stdin.close()
+        assert server.rest() == []
+        assert server.process.wait(CEILING) == 0

@@ -1,0 +1,264 @@
+"""Secrets in arguments, however they are called and wherever they lie: no record and no line of the log shows them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from server.audit import record_of
+from tests.harness import PEERS, server_arguments, write_config
+from tests.interaction.relay.clients import Json, client_on
+from tools.audit import AuditEntry
+from tools.permissions.permission import Permission, Verdict
+from tools.secrets import HIDDEN, redact
+from tools.told_arguments import without_secrets
+
+MARK = "7Hq-gl0w"
+"""No form tells that this is a secret."""
+
+WORDS = [
+    *("authorization", "session", "session id", "session token", "otp", "otp code", "totp", "mfa", "mfa code", "pin"),
+    *("pin code", "passwd", "password", "passphrase", "pass phrase", "cookie", "set cookie", "bearer", "credential"),
+    *("credentials", "api key", "x api key", "client secret", "private key", "signature", "sig", "jwt", "csrf", "xsrf"),
+    *("auth header", "auth", "access token", "refresh tokens", "seed phrase", "recovery code", "verification code"),
+    *("two factor code", "mnemonic", "proxy authorization", "password2", "user pwd", "hmac", "sid", "passcode"),
+]
+
+EVERYDAY = [
+    *("author", "authors", "pinned", "spin", "opinion", "shipping", "session_name", "sessionType", "max_tokens"),
+    *(
+        "maxTokens",
+        "token_count",
+        "key_size",
+        "prompt_tokens",
+        "signature_help",
+        "design",
+        "assign",
+        "monkey",
+        "keyboard",
+    ),
+    *("code", "number", "side", "sidebar", "inside", "option", "path", "file_path", "content", "passenger", "compass"),
+    *(
+        "bypass",
+        "signal",
+        "authority",
+        "concert",
+        "seed",
+        "phrase",
+        "factor",
+        "id",
+        "header",
+        "secretary",
+        "pins_total",
+    ),
+]
+
+SPELLINGS: list[Callable[[list[str]], str]] = [
+    "_".join,
+    "-".join,
+    lambda words: "_".join(words).upper(),
+    lambda words: words[0] + "".join(word.capitalize() for word in words[1:]),
+    lambda words: "".join(word.capitalize() for word in words),
+    lambda words: "-".join(word.capitalize() for word in words),
+    lambda words: "my." + "_".join(words),
+    lambda words: "x-" + "-".join(words),
+    lambda words: "user" + "".join(word.capitalize() for word in words),
+]
+
+NAMES = [spell(word.split(" ")) for word in WORDS for spell in SPELLINGS]
+
+
+def shapes(name: str, value: Any) -> Iterator[Json]:
+    """Arguments in which a value stands behind a name."""
+    yield {name: value}
+    yield {"outer": {name: value}}
+    yield {"outer": [{"deep": [{name: value}]}]}
+    yield {name: {"inner": [value]}}
+    yield {name: [value, value]}
+    yield {"headers": [{"name": name, "value": value}]}
+    yield {"headers": [{"value": value, "key": name}]}
+    yield {"pairs": [["Accept", "text"], [name, value]]}
+    yield {"args": ["tool", f"--{name}", value]}
+    yield {"args": ["tool", f"--{name}={value}"]}
+    yield {"headers": f"Accept: text\n{name}: {value}\nHost: x"}
+    yield {"headers": [f"{name}: {value}"]}
+    yield {"body": json.dumps({"a": 1, name: value})}
+    yield {"body": json.dumps(json.dumps({"a": 1, name: value}))}
+    yield {"url": f"https://h.example/p?a=1&{name}={value}&b=2"}
+    yield {"url": f"https://h.example/p?{name}={value}#x"}
+    yield {"command": f"curl -H '{name}: {value}' https://h.example"}
+    yield {"command": f"tool --{name} {value} x"}
+    yield {"command": f"tool --{name}={value} x"}
+
+
+def told(arguments: Json) -> str:
+    """What the record of a call shows of its arguments."""
+    allow = Permission(Verdict.ALLOW, "because")
+    return json.dumps(record_of(AuditEntry("tool", arguments, "Call it", "stdio", allow, 0.0))["arguments"])
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
+    for value in (MARK, "31415926"):
+        for arguments in shapes(name, value):
+            assert value not in told(arguments), arguments
+            assert HIDDEN in told(arguments)
+    assert "31415926" not in told({name: 31415926})
+    assert told({name: True}) == json.dumps({name: True})
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("name", EVERYDAY)
+def test_what_only_sounds_like_a_secret_is_told_whole(name: str) -> None:
+    for arguments in shapes(name, MARK):
+        assert HIDDEN not in told(arguments), arguments
+        assert MARK in told(arguments)
+
+
+@pytest.mark.requirement("secrets.told")
+def test_pwd_is_a_folder_where_it_looks_like_one() -> None:
+    for folder in ("/srv/data", "~/x", "./x", "$HOME", "C:\\x"):
+        assert told({"pwd": folder}) == json.dumps({"pwd": folder})
+    assert MARK not in told({"pwd": MARK, "Pwd": MARK, "nested": [{"PWD": MARK}]})
+
+
+FORMS = [
+    *("Bearer 7Hq-gl0w", "bearer abc", "Basic bWU6N0hxZ2wwdw==", "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9),
+    *("sk-" + "ab12" * 8, "xoxb-123456789012-abcdefghijkl", "eyJhbGciOiJI.eyJzdWIiOiIx.dozjgNryP4J3"),
+    "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----",
+    *("https://me:7Hq@h.example/x", "https://7Hqgl0w7Hqgl0w7Hq@h.example/x", "https://h.example/?X-Amz-Signature=7Hqg"),
+]
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("form", FORMS)
+def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
+    for shown in (told({"x": form}), told({"x": [form]}), told({"x": {"y": {"z": form}}}), told({form: 1})):
+        assert form not in shown
+        assert json.dumps(form)[1:-1] not in shown
+        assert HIDDEN in shown
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        (f"PGPASSWORD={MARK} psql", MARK),
+        ("curl -u me:x1 h", "x1"),
+        ("tool --password x1 h", "x1"),
+        ("mysql -px1", "x1"),
+        ("wget --header 'Authorization: Bearer x1' h", "x1"),
+    ],
+)
+def test_short_secrets_in_commands_are_not_told_either_as_words_or_as_a_line(command: str, secret: str) -> None:
+    assert secret not in told({"command": command})
+    if "'" not in command:
+        assert secret not in told({"args": command.split(" ")})
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Basic authentication is what a bearer needs; the bearer token of the session has a signature",
+        "git commit -m 'Mend the session of the author: pinned tokens'",
+        "git log --author=somebody --max-count=5; ls -la src; make -j4 all",
+        "ssh -o StrictHostKeyChecking=accept-new h; sort --key=2 f",
+        "python -m pytest -k 'test_session' --maxfail=1",
+    ],
+)
+def test_ordinary_texts_are_told_whole(text: str) -> None:
+    assert redact(text) == text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(NAMES), inner),
+    max_leaves=10,
+)
+
+
+@pytest.mark.requirement("secrets.told")
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.text() | st.sampled_from(NAMES), json_values))
+def test_any_arguments_can_be_told(arguments: Json) -> None:
+    assert told(arguments)
+    assert MARK not in json.dumps(without_secrets({"deep": arguments, "otp": MARK}))
+
+
+@pytest.mark.requirement("secrets.told")
+def test_what_is_told_of_huge_arguments_stays_small() -> None:
+    deep: Any = MARK
+    for _ in range(500):
+        deep = [{"a": deep}]
+    huge = {
+        "a" * 1_000_000 + "Token": MARK,
+        "deep": deep,
+        "wide": {f"k{at}": "v" for at in range(100_000)},
+        "long": ["y" * 1_000_000] * 10,
+        "number": 10**6_000,
+    }
+    assert len(told(huge)) < 10_000
+    assert MARK not in told(huge)
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("filler", range(3_900, 4_100, 7))
+def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
+    token = "ghp_" + "a1B2" * 9
+    for arguments in ({"x": "y" * filler + " " + token}, {"x": ["p" * (filler - 2_000), "q" * 2_000, token]}):
+        assert "ghp_" not in told(arguments)
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.anyio
+async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_of_calls(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    upstream = {"command": sys.executable, "args": [str(PEERS / "upstream.py")], "trust": True}
+    written = {"mcpServers": {"up": upstream}, "log": {"level": "debug", "audit": str(audit)}}
+    root = tmp_path / "root"
+    root.mkdir()
+    command = StdioServerParameters(
+        command=sys.executable, args=server_arguments(root, write_config(tmp_path, written))
+    )
+    with (tmp_path / "log").open("w+") as log:
+        async with client_on(stdio_client(command, errlog=log), "handshake", {}) as client:
+            for number, name in enumerate(NAMES[::5]):
+                for arguments in list(shapes(name, MARK))[number % 19 :: 19]:
+                    await client.call("up__echo", arguments)
+            await client.call("run_shell_command", {"command": f"true --session-token={MARK}"})
+            await client.call("read_file", {"absolute_path": str(root), "otpCode": MARK, f"--token={MARK}": 1})
+        log.seek(0)
+        said = log.read()
+    assert "up__echo" in audit.read_text()
+    assert MARK not in audit.read_text()
+    assert MARK not in said
+
+
+HOSTILE: list[Callable[[int], str]] = [
+    *(lambda n, part=part: part * n for part in ("-", "--a-", "a.", "a=", "session:", 'otp="', 'pin\\"=', "Bearer ")),
+    *(lambda n, part=part: part * n for part in ("?sig=", "://a@", "--session ", "authorization:", "-cookie-", "\\")),
+    *(lambda n, part=part: part + "a" * n for part in ("Bearer ", "https://", "--", "pin=", "-b ", "Cookie: ")),
+    *(lambda n, part=part: part + " " * n for part in ("Bearer", "pin=", "--pin", "-u", "token:")),
+]
+
+
+@pytest.mark.requirement("secrets.linear")
+@pytest.mark.parametrize("made", HOSTILE)
+@pytest.mark.anyio
+async def test_hostile_texts_are_looked_at_in_linear_time(made: Callable[[int], str]) -> None:
+    # A quadratic pattern needs minutes to hours for these.
+    program = "import sys; from tools.secrets import redact; redact(sys.stdin.read())"
+    with anyio.fail_after(60):
+        await anyio.run_process([sys.executable, "-c", program], input=made(50_000).encode())
