@@ -112,7 +112,7 @@ async def listening(command: list[str], pattern: str) -> AsyncGenerator[str]:
     """Run a server that tells its address on standard error; yields what the pattern's group found."""
     async with await anyio.open_process(command, stdin=None, stdout=None) as process:
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 found = await _find(process, pattern)
             yield found
         finally:

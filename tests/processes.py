@@ -10,15 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.waiting import CEILING
 from tools.execution.confinement import Confined
 from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
 
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C"}
-
-CEILING = 30.0
-"""Seconds after which a test has failed; everything takes a small part of that."""
 
 PAUSE = 0.005
 

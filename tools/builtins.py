@@ -24,7 +24,7 @@ from tools.planning.ask_user_question import AskUserQuestionTool
 from tools.planning.exit_plan_mode import ExitPlanModeTool
 from tools.planning.todo_lists import TodoLists
 from tools.planning.todo_write import TodoWriteTool
-from tools.web.providers.search_settings import SearchSettings
+from tools.web.search_settings import SearchSettings
 from tools.web.web_fetch import WebFetchTool
 from tools.web.web_search import WebSearchTool
 

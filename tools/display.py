@@ -30,10 +30,23 @@ MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80
 """Bytes kept free in the block for the line that tells the totals."""
 
+MAX_DROPPED_CHARS = 200
+"""Of the last line that does not fit whole; of a longer one the beginning is shown."""
+
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
 """Blanks of every width and lines of nothing else, which push what follows them out of sight."""
+
+MAX_HOST_CHARS = 253
+"""Of a host, and of what stands before it (RFC 1035: no name is longer)."""
+
+MAX_HOSTS_TOLD = 5
+
+_AUTHORITY = re.compile(
+    r"(?i)\bhttps?://(?P<before>[^\s/\\?#\"'`<>]{0,2000}@)?(?P<host>\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})"
+)
+"""A URL up to the end of its host, as browsers read it: a backslash is a slash there."""
 
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -68,6 +81,35 @@ def in_one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
+def true_hosts(text: str) -> list[str]:
+    """Lines for a person about the URLs in a text that lead to another host than they seem to.
+
+    What stands before an `@` is a name and a password, and letters of other scripts look like Latin ones.
+    """
+    told: dict[str, None] = {}
+    for found in _AUTHORITY.finditer(text):
+        before, host = found["before"], found["host"]
+        if before:
+            told[f"Note: the link with {visible_line(before[:MAX_HOST_CHARS])} leads to the host {_plain(host)}."] = (
+                None
+            )
+        elif not host.isascii():
+            told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+        if len(told) >= MAX_HOSTS_TOLD:
+            break
+    return list(told)
+
+
+def _plain(host: str) -> str:
+    """A host in the letters of ASCII, in which none looks like another."""
+    try:
+        return visible_line(
+            (host if host.isascii() else host[:MAX_HOST_CHARS].encode("idna").decode())[:MAX_HOST_CHARS]
+        )
+    except UnicodeError:
+        return "not a valid name"
+
+
 def _mark(match: re.Match[str]) -> str:
     code = ord(match.group())
     return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
@@ -95,7 +137,7 @@ def render_question(question: Question) -> str:
             lines += _of_questions(details)
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *true_hosts("\n".join(lines))])
 
 
 def _of_command(details: ExecConfirmation) -> list[str]:
@@ -135,13 +177,19 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
 
     Returns:
-        The text, and whether something was cut off. A first line that is too long is cut within.
+        The text, and whether something was cut off. A line that is too long is cut within, and its length is told.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
         return text, False
     head = data[:size].decode("utf-8", "ignore")
-    return head.rpartition("\n")[0] or head, True
+    whole, _, part = head.rpartition("\n")
+    if whole and len(part) <= MAX_DROPPED_CHARS:
+        return whole, True
+    start = len(head) - len(part)
+    end = text.find("\n", start)
+    told = f"... [a line of {(len(text) if end < 0 else end) - start:,} characters]"
+    return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
 
 
 def _shown(text: str, language: str, *, is_cut: bool = False) -> str:

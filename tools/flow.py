@@ -25,6 +25,7 @@ from tools.contract.blocking import run_blocking
 from tools.contract.confirmation import Answer, Channel, Confirmer, Pending, Question, Unavailable
 from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
+from tools.contract.resources import UNKNOWN_EFFECT, exhaustion_of
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
 from tools.contract.subject import Subject
 from tools.permissions.choices import choices_for, grants_for
@@ -91,7 +92,8 @@ class Flow:
         if not isinstance(cleared, _Cleared):
             return cleared
         result = await _or_failure(tool, _execute(tool, cleared))
-        return replace(result, note=cleared.note) if cleared.note else result
+        notes = [note for note in (tool.about_ignored(call.arguments), cleared.note) if note]
+        return replace(result, note="\n".join(notes)) if notes else result
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: what would happen to a call, and why. Changes nothing.
@@ -202,10 +204,10 @@ async def _or_failure(tool: BaseTool[Any], step: Awaitable[OutcomeT]) -> Outcome
         # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
         logger.exception("%s raised %s", tool.name, type(error).__name__)
         return ToolResult.failed(
-            ToolError(
+            exhaustion_of(error)
+            or ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                f"{tool.name} failed because of an internal error; its log has the details. "
-                "Whether it had an effect is not known: look before you try again.",
+                f"{tool.name} failed because of an internal error; its log has the details. {UNKNOWN_EFFECT}",
             )
         )
 

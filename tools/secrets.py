@@ -9,31 +9,58 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
+from itertools import zip_longest
 
 HIDDEN = "[hidden]"
 """What stands in place of a secret."""
 
 _WORDS = (
-    "TOKEN",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "KEY",
-    "AUTH",
-    "CREDENTIAL",
-    "CRED",
-    "PRIVATE",
-    "CERT",
-    "COOKIE",
-    "JWT",
+    *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "KEY", "AUTH", "AUTHORIZATION", "CREDENTIAL"),
+    *("CRED", "PRIVATE", "CERT", "COOKIE", "JWT", "OTP", "SESSID", "SESSIONID"),
 )
 """Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)."""
 
-_WHOLE_WORDS = frozenset({"PASS", "PGPASS", "PW", "PAT", "DSN", "BEARER", "XAUTHORITY"})
+_EVERYDAY = frozenset({"MONKEY", "DONKEY", "TURKEY", "WHISKEY", "HOCKEY", "JOCKEY", "HOTKEY", "CONCERT", "SACRED"})
+"""Words that end so and mean something else."""
+
+_WHOLE_WORDS = frozenset(
+    {
+        *("PASS", "PGPASS", "PW", "PAT", "DSN", "BEARER", "XAUTHORITY", "AUTHORISATION", "CSRF", "XSRF", "MNEMONIC"),
+        *("PINCODE", "OTPCODE", "AUTHCODE", "AUTHHEADER", "CVV", "CVC"),
+    }
+)
+
+_LAST_WORDS = frozenset({"SESSION", "PIN", "MFA", "2FA", "SID", "SIG", "SIGNATURE", "HMAC", "AUTHENTICATION"})
+"""A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)."""
+
+_HOLDING = frozenset({"ID", "CODE", "NUMBER", "VALUE", "DATA", "HEADER", "HASH", "STRING", "TEXT"})
+"""What may follow one of these."""
+
+_PAIRS = frozenset(
+    {
+        *(
+            (word, "CODE")
+            for word in ("VERIFICATION", "SECURITY", "RECOVERY", "BACKUP", "ACCESS", "LOGIN", "SMS", "FACTOR")
+        ),
+        *((word, "CODES") for word in ("RECOVERY", "BACKUP")),
+        *(("SEED", "PHRASE"), ("SEED", "WORDS"), ("RECOVERY", "PHRASE"), ("BACKUP", "PHRASE"), ("PASS", "PHRASE")),
+    }
+)
+"""Words that are none by themselves."""
+
+_FIRST_OF_COUNTS = frozenset({"MAX", "MIN", "NUM", "TOTAL"})
+_LAST_OF_COUNTS = frozenset({"COUNT", "LIMIT", "LENGTH", "SIZE", "BUDGET", "TTL"})
+_COUNTED_TOKENS = frozenset({"INPUT", "OUTPUT", "PROMPT", "COMPLETION", "REASONING", "THINKING", "NEW", "CONTEXT"})
+"""Names of numbers: `max_tokens`, `key_size`, `prompt_tokens`."""
+
+_SHORTEST_TOKEN = 12
+"""Characters; a shorter word has no form of a secret."""
 
 _LAST_WORD = "PWD"
-"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder."""
+"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is no path."""
+
+_MAX_NAME_CHARS = 200
+"""Of a longer name the two ends are looked at."""
 
 _PUBLIC = frozenset(
     {
@@ -43,40 +70,86 @@ _PUBLIC = frozenset(
         "PIP_CERT",
         "CARGO_HTTP_CAINFO",
         "NODE_EXTRA_CA_CERTS",
+        "XDG_SESSION_ID",
+        "SIGNINGKEY",
+        "USER.SIGNINGKEY",
     }
 )
-"""Names of certificate stores: paths of what everybody may see."""
-
-_SECRET_SETTINGS = ("_authtoken", "_auth=", "_password", "<password>", "npmauthtoken", "password=", "-u ")
-"""Keys of npm, Maven, Gradle, pip and curl whose values have no form of their own; in small letters."""
+"""Names of certificate stores, paths of what everybody may see; the number of a login; which key
+git signs with."""
 
 _BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
 _KEY_HEADER_LENGTH = 64
 
 
-@lru_cache(maxsize=1_024)
 def is_secret_name(name: str) -> bool:
     """Whether a variable or parameter of this name holds a secret by its name."""
+    half = _MAX_NAME_CHARS // 2
+    return _is_secret_name(name if len(name) <= _MAX_NAME_CHARS else f"{name[:half]}_{name[-half:]}")
+
+
+@lru_cache(maxsize=1_024)
+def _is_secret_name(name: str) -> bool:
     if name.upper() in _PUBLIC:
         return False
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    words = [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+    words = _words(name)
+    if not words or words[0] in _FIRST_OF_COUNTS or words[-1] in _LAST_OF_COUNTS:
+        return False
+    if words[-1] == "TOKENS" and len(words) > 1 and words[-2] in _COUNTED_TOKENS:
+        return False
     if len(words) > 1 and words[-1] == _LAST_WORD:
         return True
-    return any(word in _WHOLE_WORDS or word.removesuffix("S").endswith(_WORDS) for word in words)
+    return any(map(_is_secret_word, words)) or any(
+        (word in _LAST_WORDS and (after is None or after in _HOLDING)) or (word, after) in _PAIRS
+        for word, after in zip_longest(words, words[1:])
+    )
+
+
+def _words(name: str) -> list[str]:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+
+
+def _is_secret_word(word: str) -> bool:
+    stem = word.rstrip("0123456789").removesuffix("S")
+    return word in _WHOLE_WORDS or (stem.endswith(_WORDS) and stem not in _EVERYDAY)
 
 
 def redact(text: str) -> str:
     """The text with everything that looks like a secret replaced by `HIDDEN`."""
+    if len(text) < _SHORTEST_TOKEN and text.isidentifier():
+        return text
     text = _without_keys(text)
     if "://" in text:
         text = _userinfo().sub(f"://{HIDDEN}@", text)
     text = _tokens().sub(HIDDEN, text)
     text = _headers().sub(_hide_value, text)
     text = _assignments().sub(_hide_value, text)
-    text = _variables().sub(lambda found: _hide_value(found) if is_secret_name(found[2]) else found[0], text)
+    text = _without_named(text)
+    text = _schemes().sub(_hide_value, text)
     text = _options().sub(_hide_value, text)
     return _programs().sub(_without_passwords, text)
+
+
+def _without_named(text: str) -> str:
+    """`session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`: whether it is a secret is told by the name."""
+    parts: list[str] = []
+    done = 0
+    for name in _names().finditer(text):
+        if name.start() >= done and _is_before_secret(name) and (found := _value().match(text, name.end())):
+            parts += [text[done : name.end()], _hide_value(found)]
+            done = found.end()
+    return "".join([*parts, text[done:]])
+
+
+def _is_before_secret(found: re.Match[str]) -> bool:
+    """Whether what stands behind a name in a text is a secret; one that only begins so means something else there."""
+    name = found["name"] or found["option"]
+    if name.isupper() and found[0].endswith("="):
+        return is_secret_name(name)
+    words = _words(name)
+    count = 2 if words[-1] in _HOLDING or words[-1] == _LAST_WORD or tuple(words[-2:]) in _PAIRS else 1
+    return words != ["KEY"] and is_secret_name(name) and is_secret_name("_".join(words[-count:]))
 
 
 def _hide_value(found: re.Match[str]) -> str:
@@ -98,12 +171,6 @@ def _without_passwords(found: re.Match[str]) -> str:
 def has_secret(text: str) -> bool:
     """Whether there is anything in a text that `redact` would hide."""
     return redact(text) != text
-
-
-def has_secret_setting(text: str) -> bool:
-    """Whether a settings file of a build tool holds a secret: by its form, or by the key before it."""
-    lowered = text.lower()
-    return any(key in lowered for key in _SECRET_SETTINGS) or has_secret(text)
 
 
 def without_userinfo(url: str) -> str:
@@ -131,7 +198,7 @@ def _without_keys(text: str) -> str:
 
 @cache
 def _userinfo() -> re.Pattern[str]:
-    return re.compile(r"://[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+@")
+    return re.compile(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
 
 
 @cache
@@ -156,16 +223,16 @@ def _tokens() -> re.Pattern[str]:
     )
 
 
-_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|[^\s\"',;&|<>()]{4,}+)"
-"""In quotes, where it may hold blanks, or one word."""
+_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
+"""In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash."""
 
 
 @cache
 def _headers() -> re.Pattern[str]:
     return re.compile(
-        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]*cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
+        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
         r"(?:(?:bearer|basic|token|digest|negotiate)[ ]{1,4})?)"
-        r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]{4,}+|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]{3,}+|[^\s\"',;]{4,}+)",
+        r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
         re.IGNORECASE,
     )
 
@@ -178,7 +245,7 @@ def _assignments() -> re.Pattern[str]:
     """
     words = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
     return re.compile(
-        rf"(?:{words}[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-])"
+        rf"(?:{words}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-])"
         rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
         rf"|(?<=\bset )[\w.:/@-]{{0,64}}{words}[ ]{{1,4}})"
         rf"{_VALUE}",
@@ -187,9 +254,26 @@ def _assignments() -> re.Pattern[str]:
 
 
 @cache
-def _variables() -> re.Pattern[str]:
-    """`NAME=value`; whether it is a secret is told by the name."""
-    return re.compile(rf"(?<![A-Za-z0-9_])(([A-Z][A-Z0-9_]{{1,63}})=){_VALUE}")
+def _names() -> re.Pattern[str]:
+    """What may be the name of a value behind it, up to the value."""
+    return re.compile(
+        r"(?<![\w$.-])(?:--?)?(?P<name>[A-Za-z][\w.-]{0,63})\\?[\"']?[ ]{0,4}[=:][ ]{0,4}"
+        r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
+    )
+
+
+@cache
+def _value() -> re.Pattern[str]:
+    plain = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
+    return re.compile(rf"(?!(?:{plain})\b){_VALUE}", re.IGNORECASE)
+
+
+@cache
+def _schemes() -> re.Pattern[str]:
+    """`Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within."""
+    return re.compile(
+        r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
+    )
 
 
 @cache

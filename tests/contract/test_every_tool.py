@@ -37,7 +37,7 @@ from tools.planning.agent_command import AgentCommand
 from tools.planning.todo_lists import TodoLists
 from tools.web.fetcher import PageFetcher
 from tools.web.opener import UrlOpener
-from tools.web.providers.search_settings import ProviderSettings, SearchSettings
+from tools.web.search_settings import ProviderSettings, SearchSettings
 from tools.web.web_search import WebSearchTool
 
 pytestmark = pytest.mark.anyio

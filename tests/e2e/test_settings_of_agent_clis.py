@@ -16,10 +16,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.harness import HANDSHAKE, PEERS, ROOT, server_arguments
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-CEILING = 55
 BOTH = ["qwen", "gemini"]
 
 FLAT = """{

@@ -37,10 +37,6 @@ TOP_LEVEL = {
     "tools",
 }
 
-MODULE_LINES = 400
-TEST_MODULE_LINES = 600
-FUNCTION_LINES = 80
-
 WRITES_TO_STDOUT = {"server/cli.py"}
 """The modules whose purpose is to print for a person. Everywhere else stdout belongs to the protocol."""
 
@@ -151,26 +147,6 @@ def test_the_top_level_holds_exactly_the_named_entries() -> None:
         if entry.name != ".git" and not ignored.match_file(entry.name + ("/" if entry.is_dir() else ""))
     }
     assert entries == TOP_LEVEL
-
-
-@pytest.mark.requirement("project.size")
-def test_modules_stay_short() -> None:
-    lengths = {name: text.count("\n") for name, text in _sources().items()}
-    limits = {name: TEST_MODULE_LINES if name.startswith("tests/") else MODULE_LINES for name in lengths}
-    assert {name: length for name, length in lengths.items() if length > limits[name]} == {}
-
-
-@pytest.mark.requirement("project.size")
-def test_functions_stay_short() -> None:
-    lengths = {
-        f"{name}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for name, tree in _trees().items()
-        if not name.startswith("tests/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert lengths
-    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
 
 
 @pytest.mark.requirement("project.form")

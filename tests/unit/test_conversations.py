@@ -51,7 +51,7 @@ async def waiting(talk: Conversation) -> list[Any]:
     """Everything that waits, with the answer at the end."""
     events: list[Any] = []
     talk.tell(Answer({}))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not (events and isinstance(events[-1], Answer)):
             events.append(await talk.next())
     return events

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.json_rpc import Notification, Request, read_unreadable
-from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized
+from server.json_rpc import Notification, Request
+from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized, refusal_of_unreadable
 from server.transports.outbox import LARGE_LINE, Outbox
 
 
@@ -86,8 +86,7 @@ def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
 def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
     ends: bytes, identity: str | int | None
 ) -> None:
-    refusal = refusal_of_oversized(ends, 100)
-    assert (refusal["id"] if refusal else None) == identity
+    assert refusal_of_oversized(ends, 100)["id"] == identity
 
 
 @pytest.mark.requirement("stdio.malformed")
@@ -96,17 +95,19 @@ def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
     [
         (b'{"id": 3}', 3),
         (b'{"id": "x", "jsonrpc": "2.0"}', "x"),
-        (b'{"id": 1.5, "method": "ping"}', 1.5),
+        (b'{"id": 1.5, "method": "ping"}', None),
         (b'{"id": true}', None),
         (b'{"id": null}', None),
-        (b"[1]", None),
-        (b"nonsense", None),
-        (b"[" * 100_000, None),
+        (b'[{"id": 1}]', None),
+        (b'{"id": 3, "result": {}, "error": {}}', "none"),
+        (b"[1]", "none"),
+        (b"nonsense", "none"),
+        (b"[" * 100_000, "none"),
     ],
 )
-def test_only_json_with_an_id_is_answered(line: bytes, identity: str | float | None) -> None:
-    unreadable = read_unreadable(line)
-    assert (unreadable.refusal["id"] if unreadable else None) == identity
+def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | None) -> None:
+    refusal = refusal_of_unreadable(line)
+    assert (refusal["id"] if refusal else "none") == identity
 
 
 @pytest.mark.requirement("stdio.ids")

@@ -19,7 +19,7 @@ from mcp.client.sse import sse_client
 
 async def reach(transport):
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with Client(transport) as client:
                 await client.list_tools()
     except* Exception:

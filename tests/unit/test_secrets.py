@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from tools.secrets import HIDDEN, has_secret, has_secret_setting, is_secret_name, redact, without_userinfo
+from tools.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
 
 @pytest.mark.requirement("secrets.names")
@@ -151,26 +151,3 @@ async def test_hostile_texts_are_read_in_linear_time(made: Callable[[int], str])
     program = "import sys; from tools.secrets import redact; redact(sys.stdin.read())"
     with anyio.fail_after(40):
         await anyio.run_process([sys.executable, "-c", program], input=made(200_000).encode())
-
-
-@pytest.mark.requirement("secrets.settings")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "//registry.example/:_authToken=abc",
-        "_auth=abc",
-        "npmAuthToken: abc",
-        "<server><password>abc</password></server>",
-        "repositoryPassword=abc",
-        "-u me:abc",
-        "index-url = https://me:word@index.example/simple",
-    ],
-)
-def test_settings_of_build_tools_with_a_secret_are_known(text: str) -> None:
-    assert has_secret_setting(text)
-
-
-@pytest.mark.requirement("secrets.settings")
-@pytest.mark.parametrize("text", ["", "registry=https://registry.example", "org.gradle.jvmargs=-Xmx2g"])
-def test_other_settings_of_build_tools_are_not(text: str) -> None:
-    assert not has_secret_setting(text)

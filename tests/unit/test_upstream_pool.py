@@ -59,7 +59,7 @@ async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
 
 @pytest.mark.requirement("upstream.first_list")
 async def test_nothing_is_waited_for_before_the_start() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await pool_of("hung").wait_for_first_list()
 
 
@@ -79,7 +79,7 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
 
     async with anyio.create_task_group() as tasks:
         pool.start(tasks, ONE_CLIENT)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await attempts(5)
             missing = "upstream bad is not available: its command was not found"
             assert warnings() == [missing]
@@ -97,7 +97,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
     (me,) = pool.upstreams
     async with anyio.create_task_group() as tasks:
         pool.start(tasks, ONE_CLIENT)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await me.known.wait()
         for _ in range(3):
             with pytest.raises(ToolError, match="state left out: it is this very server"):

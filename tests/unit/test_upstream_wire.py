@@ -35,7 +35,7 @@ async def test_a_notification_without_parameters_has_no_such_key() -> None:
     try:
         await peer.notify("notifications/initialized")
         await peer.notify("notifications/other", {"a": 1})
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await outgoing.flush()
         first, second = (json.loads(line) for line in os.read(reading, 1 << 16).splitlines())
     finally:

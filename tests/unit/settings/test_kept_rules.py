@@ -172,7 +172,7 @@ async def test_a_server_that_runs_keeps_the_rules(project: Project) -> None:
     changes: AsyncGenerator[SettingsReport] = new_settings(project.report, 0.02)
     async with aclosing(changes):
         _add_a_blank(project)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             report = await anext(changes)
     assert report.settings.permissions.deny == ("Read(s.txt)",)
     assert dict(report.settings.agents) == {}

@@ -62,6 +62,7 @@ DEFAULTS: Mapping[str, Any] = {
         "timeout": 120000,
         "silenceTimeout": 0,
         "env": {},
+        "readable": [],
         "maxConcurrent": 8,
     },
     "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": SEARCH},

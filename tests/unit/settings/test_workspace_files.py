@@ -130,7 +130,7 @@ def test_what_belongs_to_the_operator_is_taken_out_of_a_trusted_file(environ: di
         "http": {"allowedOrigins": ["https://evil.example"]},
         "log": {"audit": "/etc/passwd"},
         "confirmation": {"whenUnavailable": "client"},
-        "shell": {"sandbox": "off", "timeout": 1000},
+        "shell": {"sandbox": "off", "timeout": 1000, "readable": ["/"]},
         "web": {"allowPrivateHosts": ["169.254.169.254"]},
         "memory": {"globalFolder": "/"},
         "mcpServers": {"a": {"command": "a", "trust": True}},
@@ -141,10 +141,10 @@ def test_what_belongs_to_the_operator_is_taken_out_of_a_trusted_file(environ: di
     settings = report.settings
     assert settings.workspace.roots == ()
     assert (settings.http.allowed_origins, settings.log.audit, settings.memory.global_folder) == ((), None, None)
-    assert (settings.shell.sandbox, settings.shell.timeout) == ("auto", 1000)
+    assert (settings.shell.sandbox, settings.shell.timeout, settings.shell.readable) == ("auto", 1000, ())
     assert settings.confirmation.when_unavailable is None
     assert not report.upstreams["a"].trust
-    assert len(report.warnings) == 8
+    assert len(report.warnings) == 9
     assert all(warning.startswith(f"{path}: ") for warning in report.warnings)
 
 
