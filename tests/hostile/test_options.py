@@ -229,6 +229,25 @@ async def test_an_option_that_the_shell_makes_of_something_else_is_asked_about(c
     assert passed == []
 
 
+@pytest.mark.requirement("options.asked")
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("Bash(g++ *)", "g++ -c -x assembler - -o o.o"),
+        ("Bash(cc *)", "cc -E -"),
+        ("Bash(clang-15 *)", "clang-15 -x c - -o o"),
+        ("Bash(rustc *)", "rustc - -o x"),
+        ("Bash(python3 *)", "python3 -m timeit -n1 'print(1)'"),
+        ("Bash(python3 *)", "python3 -mtimeit 'print(1)'"),
+        ("Bash(python3 *)", "python3 -Bm timeit 'print(1)'"),
+        ("Bash(python3 *)", "python3 -m pdb -c 'p 1' a.txt"),
+        ("Bash(python3 *)", "python3 -X dev -m code < a.txt"),
+    ],
+)
+async def test_a_text_that_is_given_to_run_is_asked_about(context: ToolContext, rule: str, command: str) -> None:
+    assert await _asked(context, [rule], command)
+
+
 EVERYDAY = [
     ("git clone", "git clone https://h.example/x"),
     ("git clone", "git clone -b main --depth 1 https://h.example/x d"),

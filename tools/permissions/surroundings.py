@@ -146,7 +146,7 @@ class Surroundings:
                 return None
             target = os.path.join(self.directory, with_home(folder, self.home), target)
         # POSIX lets exactly two slashes in front mean something else; on the systems that we know they mean one.
-        return target[1:] if target.startswith("//") and not target.startswith("///") else target
+        return "/" + target.lstrip("/") if target.startswith("//") else target
 
 
 _BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)

@@ -56,8 +56,8 @@ TOO_MANY_OPTIONS = "so many options hide what it is told to do"
 _LONG_RUN = re.compile(r"\s{200,}")
 _EXPORTING = names("export declare typeset readonly")
 
-_LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|include|ignore|filter|skip|glob|pattern|name)")
-"""Options whose values are names that are left out or looked for, and no files that are opened."""
+_LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|ignore|skip)(?!-?(?:from|file|path))")
+"""Options whose values are names that are left out, and no files that are opened."""
 
 _TEXT_DOUBTS = {"alias": "it defines an alias", "trap": "it runs something at another time"}
 

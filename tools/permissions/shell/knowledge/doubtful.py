@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 
 from tools.permissions.shell.knowledge.evaluation import doubts_of_builtin
 from tools.permissions.shell.knowledge.interpreters import GIVEN_TEXT, doubts_of_interpreter, is_interpreter
+from tools.permissions.shell.knowledge.running_options import option_table_of
 from tools.permissions.shell.knowledge.sed_awk_jq import awk_program, only_prints_awk, only_prints_sed, sed_scripts
 from tools.permissions.shell.knowledge.wrappers import FROM_FILE, INTERACTIVE, LATER
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.words import Word
 
-COMPILERS = names("gcc as ld rustc go javac tcc nasm yasm")
-"""By their families. A text from their input may include any file."""
+_COMPILERS = names("gcc as rustc nasm yasm")
+"""By the names of their option tables. A text from their input may include any file."""
 
 _RENAMES = "it gives a name another meaning"
 _OWN_PROGRAM = "the program in its arguments may read, write or run something else"
@@ -49,7 +50,7 @@ def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
         doubts.append(_ALWAYS[name])
     if (judge := _JUDGES.get(name)) is not None:
         doubts += judge(arguments)
-    elif name in COMPILERS and any(word.text == "-" for word in arguments):
+    elif option_table_of(name) in _COMPILERS and any(word.text == "-" for word in arguments):
         doubts.append(GIVEN_TEXT)
     elif is_interpreter(name):
         doubts += doubts_of_interpreter(name, arguments)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tools.permissions.shell.names import names
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, literal
 
 GIVEN_TEXT = "it runs the text of a program that is given to it"
 
@@ -22,6 +22,7 @@ _PYTHON_TEXT = re.compile(r"-[bBdEhiIOPqRsSuvx]*c.*|-", re.DOTALL)
 _OTHER_TEXT = re.compile(
     r"-[A-Za-z0-9]*[eEprR].*|--(?:ev|pr|exec|ru|comm|code|requ|imp|loader).*|-[BFM]?|eval|repl", re.DOTALL
 )
+_MODULE = re.compile(r"-[bBdEhiIOPqRsSuvx]*m(.*)", re.DOTALL)
 _VALUED = names("-W -X -I -C -S")
 _HARMLESS_USES = names("--version -V --help -h -v")
 _GIVEN_MODULES = names("timeit pdb bdb code codeop asyncio idlelib IPython ptpython bpython xonsh runpy")
@@ -41,10 +42,13 @@ def doubts_of_interpreter(name: str, arguments: Sequence[Word]) -> list[str]:
     Options in front of a program's file may be a program themselves, and without a file it comes from the input.
     """
     given = _PYTHON_TEXT if name.startswith(("python", "pypy")) else _OTHER_TEXT
+    modules = _modules(name, arguments)
     is_value = False
     for word in arguments:
-        if word.text in _HARMLESS_USES or (word.text == "-m" and not _module(name, arguments) & _GIVEN_MODULES):
+        if word.text in _HARMLESS_USES or (_MODULE.match(word.text) and modules and not modules & _GIVEN_MODULES):
             return []
+        if _MODULE.match(word.text) and modules:
+            break
         if not is_value and _is_program_file(word):
             return []
         if not is_value and (not word.is_literal or given.fullmatch(word.text)):
@@ -55,14 +59,15 @@ def doubts_of_interpreter(name: str, arguments: Sequence[Word]) -> list[str]:
 
 def reads_folders(name: str, arguments: Sequence[Word]) -> bool:
     """Whether an interpreter is told to read folders of which its words do not tell what is in them."""
-    return bool(_module(name, arguments) & _FOLDER_MODULES)
+    return bool(_modules(name, arguments) & _FOLDER_MODULES)
 
 
-def _module(name: str, arguments: Sequence[Word]) -> frozenset[str]:
-    """The module that Python is told to run; none for other interpreters."""
+def _modules(name: str, arguments: Sequence[Word]) -> frozenset[str]:
+    """The modules that Python may be told to run; none for other interpreters."""
     if not name.startswith(("python", "pypy")):
         return frozenset()
-    return frozenset(after.text for word, after in pairwise(arguments) if word.text == "-m")
+    options = ((_MODULE.fullmatch(word.text), after) for word, after in pairwise((*arguments, literal(""))))
+    return frozenset(option[1] or after.text for option, after in options if option is not None)
 
 
 def _is_program_file(word: Word) -> bool:

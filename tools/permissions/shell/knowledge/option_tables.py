@@ -313,8 +313,8 @@ perl: loads d? M?~strict|warnings|utf8|feature m? | valued I | ends
 php: loads c z | sets d~memory_limit|display_errors|error_reporting|max_execution_time|xdebug\.mode | ends
 
 tar: runs I/use-compress-program~$COMPRESSOR F to-command rsh-command rmt-command info-script new-volume-script
-    | writes g listed-incremental index-file volno-file P! absolute-names! one-top-level~$INSIDE transform xform |
-    flags to-stdout checkpoint
+    | writes g listed-incremental index-file volno-file P! absolute-names! one-top-level~$INSIDE transform xform
+    | flags to-stdout checkpoint
     | sets checkpoint-action~dot|\.|echo|bell|sleep|ttyout|totals|wait
     | valued f C T X b H K L N V directory file exclude
 cpio: runs rsh-command | valued F D E H I O R

@@ -92,6 +92,19 @@ class _Given:
     is_attached: bool
 
 
+@lru_cache(maxsize=512)
+def option_table_of(name: str) -> str:
+    """The name in the tables of a program that may be called by a version, or by what it builds for."""
+    if name in tables() or len(name) > MAX_NAME_CHARS:
+        return name
+    if _COMPILER.fullmatch(name):
+        return "gcc"
+    if _LINKER.fullmatch(name):
+        return "ld"
+    versioned = _VERSIONED.fullmatch(name.removesuffix(".exe"))
+    return versioned[1] if versioned else name
+
+
 def options_used(name: str, arguments: Sequence[Word], text: str) -> list[OptionUse]:
     """The options that are to be asked about.
 
@@ -139,7 +152,7 @@ def _tables(name: str, arguments: Sequence[Word], depth: int = 0) -> Iterator[tu
     if name in _COMPOSE:
         yield from _tables(_COMPOSE[name], [literal("compose"), *arguments], depth + 1)
         return
-    family = _family(name)
+    family = option_table_of(name)
     table = tables().get(family)
     place = _place_of_inner(family, table, arguments)
     if place < len(arguments) and arguments[place].is_literal:
@@ -193,19 +206,6 @@ def _tables_of_git(arguments: Sequence[Word]) -> Iterator[tuple[str, Options, Se
         yield f"git {verb}", table, rest
     # What is not literal counts by the table of the sub-command alone.
     yield f"git {verb}", tables()["git-*"], [word for word in rest if word.is_literal or word.prefix.startswith("--")]
-
-
-@lru_cache(maxsize=512)
-def _family(name: str) -> str:
-    """The name in the tables of a program that may be called by a version, or by what it builds for."""
-    if name in tables() or len(name) > MAX_NAME_CHARS:
-        return name
-    if _COMPILER.fullmatch(name):
-        return "gcc"
-    if _LINKER.fullmatch(name):
-        return "ld"
-    versioned = _VERSIONED.fullmatch(name.removesuffix(".exe"))
-    return versioned[1] if versioned else name
 
 
 def _place_of_inner(family: str, table: Options | None, arguments: Sequence[Word]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tools.permissions.shell.knowledge.files.operands import REMOTE_PATH, TOP_OF_REPOSITORY, F, R, Targets, W, host
 from tools.permissions.shell.knowledge.git import GLOBAL_VALUED, is_read_only_git, subcommand
@@ -19,13 +18,15 @@ _SHOWING = names(
     "annotate archive blame bundle cat-file diff diff-files diff-index diff-tree difftool fast-export format-patch grep"
     " range-diff show whatchanged notes unpack-file checkout-index"
 )
-_COMPARING = names("diff diff-files diff-index diff-tree show whatchanged")
+_COMPARING = names("diff diff-files diff-index diff-tree whatchanged")
 _SHOWING_WITH_PATCH = names("log reflog stash rev-list shortlog show-branch")
 _SHOWING_VERBOSE = names("commit status")
 _STATISTICS = re.compile(r"--(?:stat|shortstat|numstat|dirstat|summary|name-only|name-status|no-patch)(?:=.*)?|-s")
-_LISTS = names("--stdin-paths --pathspec-from-file --files-from --index-info")
-_MESSAGE = re.compile(r"-[A-Za-z]*m|--message")
-_VERBOSE = re.compile(r"-[A-Za-z]*v|--v")
+_LISTS = names("--stdin-paths --pathspec-from-file --index-info")
+_VALUED_OF_COMMIT = names(
+    "m message F file C reuse-message c reedit-message fixup squash author date cleanup trailer t template"
+    " pathspec-from-file"
+)
 _IN_FOLDER = names("grep")
 """They look at the folder they are in, where no other is named."""
 
@@ -103,9 +104,6 @@ def _shown(name: str, rest: Sequence[Word], folder: str | None) -> Targets:
     """What shows contents of files may show those of any file of the repository, unless paths are named behind `--`."""
     if any(word.text.partition("=")[0] in _LISTS for word in rest):
         yield R, None
-    if name == "commit":
-        # What stands behind `-m` is a text whatever it becomes.
-        rest = [word for before, word in pairwise((literal(""), *rest)) if not _MESSAGE.fullmatch(before.text)]
     tells_names = (
         any(_STATISTICS.fullmatch(word.text) for word in rest)
         and not any(_may_be(word, _WITHOUT_PATCH) and not _STATISTICS.fullmatch(word.text) for word in rest)
@@ -116,7 +114,7 @@ def _shown(name: str, rest: Sequence[Word], folder: str | None) -> Targets:
         name in _SHOWING
         or (name in _SHOWING_WITH_PATCH and any(_may_be(word, _WITHOUT_PATCH) for word in rest))
         or (name == "stash" and any(word.text == "show" for word in rest))
-        or (name in _SHOWING_VERBOSE and any(word.may_be_option and _is_verbose(word) for word in rest))
+        or (name in _SHOWING_VERBOSE and _is_verbose(rest))
     )
     if not shows:
         return
@@ -138,8 +136,9 @@ def _may_be(word: Word, harmless: re.Pattern[str]) -> bool:
     return word.may_be_option and not harmless.fullmatch(word.text)
 
 
-def _is_verbose(word: Word) -> bool:
-    return not word.is_literal or _VERBOSE.match(word.text) is not None
+def _is_verbose(rest: Sequence[Word]) -> bool:
+    parsed = parse(rest, _VALUED_OF_COMMIT)
+    return parsed.has_open or any(name == "-v" or name.startswith("--v") for name, _ in parsed.options)
 
 
 def _paths_named(name: str, rest: Sequence[Word]) -> Sequence[Word]:
