@@ -14,7 +14,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -47,18 +47,23 @@ def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
         spared: Children of it that are left out, with all that is below them.
     """
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb", buffering=0) as stat:
-                fields = stat.read(1024).rpartition(b")")[2].split()
-                # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
-                if fields[0] not in b"ZX" or int(fields[17]) > 1:
-                    children.setdefault(int(fields[1]), []).append(int(name))
+    for pid, parent in _running():
+        children.setdefault(parent, []).append(pid)
     left_out = set(spared)
     found = [pid for pid in children.get(root, ()) if pid not in left_out]
     for pid in found:
         found += children.get(pid, ())
     return found
+
+
+def _running() -> Iterator[tuple[int, int]]:
+    """The id of each process that runs, with that of its parent; the newest first, since they come and go the most."""
+    for pid in sorted(map(int, filter(str.isdecimal, os.listdir("/proc"))), reverse=True):
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
+            fields = stat.read(1024).rpartition(b")")[2].split()
+            # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
+            if fields[0] not in b"ZX" or int(fields[17]) > 1:
+                yield pid, int(fields[1])
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
@@ -106,15 +111,17 @@ class Descendants:
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Stop all of them first, so that none starts others meanwhile."""
-        stopped: set[int] = set()
+        """Stop all of them first, each as soon as it is seen, so that none starts others meanwhile."""
+        ours, left_out = {os.getpid()}, set(self._spared)
         for _ in range(STOP_ROUNDS):
-            running = set(self.pids()) - stopped
-            if not running:
+            before = len(ours)
+            for pid, parent in _running():
+                if parent in ours and pid not in ours and pid not in left_out:
+                    send_signals([pid], signal.SIGSTOP)
+                    ours.add(pid)
+            if len(ours) == before:
                 break
-            send_signals(running, signal.SIGSTOP)
-            stopped |= running
-        send_signals(stopped, signal.SIGKILL)
+        send_signals(ours - {os.getpid()}, signal.SIGKILL)
 
     def is_left(self) -> bool:
         return False

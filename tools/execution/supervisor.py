@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 LEAVE_GRACE_SECONDS = 0.2
 """So long have programs to end by themselves once the server is gone."""
 
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 30.0
 """After so long without the server, what cannot be killed is left alone."""
 
 LOOKS = 50
