@@ -105,7 +105,6 @@ def test_what_is_written_is_told(command: str, target: str | None) -> None:
         ("git show HEAD:f -- f", ":/"),
         ("git show --stat 8baef1b", ":/"),
         ("git commit --dry-run -F -m -v", ":/"),
-        ("git commit --verb -m x", ":/"),
         ("git status -vv", ":/"),
         ("git commit --verb -m x", ":/"),
         ("git log -p", ":/"),
