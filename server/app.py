@@ -120,7 +120,7 @@ class App:
             clients=self.clients,
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(commands=self._commands.runner),
+            services=Services(self._commands.runner, self._commands.consented),
             media=settings.media,
             before=self.start_upstreams,
         )

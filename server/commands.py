@@ -35,6 +35,8 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         self._confinement: BubblewrapConfinement | None = None
+        self.consented: set[str] = set()
+        """Real paths of files that programs obey and that tools have written with a person's consent."""
 
     def change(self, settings: Settings) -> None:
         """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
@@ -72,10 +74,11 @@ class Commands:
             hidden=_own_folders(report),
             read_only=tuple(real_path(path) for path in report.files),
             readable=shell.readable,
+            writable=shell.writable,
         )
         search_path = os.environ.get("PATH", os.defpath)
         self._confinement = self._confinement or BubblewrapConfinement(
-            SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path
+            SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path, consented=self.consented
         )
         options = ShellOptions(
             environment=command_environment(shell.env, os.environ),

@@ -6,8 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,6 @@ from pydantic import ValidationError
 from server.clients import Client, ClientRoots, RequestContext
 from server.file_uris import UriRefusedError, path_of_uri
 from server.settings.files import real_path
-from tools.contract.resources import ExhaustedError
-from tools.contract.threads import THREADS
 from tools.filesystem.ignore import Forbidden
 from tools.filesystem.workspace import Workspace, contains
 
@@ -75,7 +71,6 @@ class WorkspacePolicy:
         self._respect_agent_ignore = respect_agent_ignore
         self._hidden = hidden
         self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
-        self._cleared: set[str] = set()
         """Roots without what a server that was killed had left in them."""
 
     def rebuild(self) -> None:
@@ -98,16 +93,7 @@ class WorkspacePolicy:
         roots = client.roots
         if self.follows_client and roots is None:
             roots = await ask_roots(client, ctx, related=related)
-        workspace = self.workspace(roots, client.readable)
-        if not self._cleared.issuperset(workspace.roots):
-            from tools.execution.sandbox.placeholders import remove_abandoned  # noqa: PLC0415 - once for each root
-
-            new = set(workspace.roots) - self._cleared
-            self._cleared |= new
-            # Where no thread can be started, the next command removes them.
-            with suppress(ExhaustedError):
-                await THREADS.run(partial(remove_abandoned, new))
-        return workspace
+        return self.workspace(roots, client.readable)
 
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
         """The workspace for a client.

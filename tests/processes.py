@@ -29,7 +29,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 class Plain:
     """No sandbox: every command runs as it is."""
 
-    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
+    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> Confined:
         """Leave the command as it is."""
         del workspace_roots
         return Confined(spec)

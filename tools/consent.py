@@ -38,6 +38,7 @@ class Judgement:
         permission: The verdict, with its reason.
         details: What the tool itself would ask, where it was asked.
         choices: Where the verdict is to ask: the answers that are offered.
+        written: Where the verdict is to ask: real paths of the files that are written.
     """
 
     tool: BaseTool[Any]
@@ -45,6 +46,7 @@ class Judgement:
     permission: Permission
     details: ConfirmationDetails | None = None
     choices: tuple[Choice, ...] = ()
+    written: tuple[str, ...] = ()
 
 
 def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:

@@ -27,7 +27,7 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.resources import UNKNOWN_EFFECT, exhaustion_of
 from tools.contract.result import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
-from tools.contract.subject import Subject
+from tools.contract.subject import Access, PathSubject, Subject
 from tools.permissions.choices import choices_for, grants_for
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.policy import PermissionPolicy
@@ -111,7 +111,10 @@ class Flow:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, context.workspace)
         choices = choices_for(details, grants, context.client, saves=self.keeper is not None)
-        return Judgement(tool, params, replace(permission, grants=grants), details, choices)
+        written = tuple(
+            subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
+        )
+        return Judgement(tool, params, replace(permission, grants=grants), details, choices, written)
 
     async def _judge_call(
         self, tool: BaseTool[Any], params: Any, context: ToolContext
@@ -143,7 +146,7 @@ class Flow:
         self._note(entry)
         match permission.verdict:
             case Verdict.ALLOW:
-                return _Cleared(judged.params, description, context)
+                return _Cleared(judged.params, description, replace(context, waiver=permission.waiver))
             case Verdict.DENY:
                 raise ExecutionDeniedError(refusal_of(permission))
             case Verdict.ASK:
@@ -153,7 +156,9 @@ class Flow:
                     return question
                 remembered = await self._take(answer, question, judged, entry, context)
                 given = answer if isinstance(answer, Answer) else None
-                answered = replace(context, answer=given, confirmed=judged.details)
+                answered = replace(context, answer=given, confirmed=judged.details, waiver=permission.waiver)
+                if permission.no_rule_allows:
+                    context.services.consented.update(judged.written)
                 return _Cleared(judged.params, description, answered, remembered.note if remembered else "")
 
     async def _take(

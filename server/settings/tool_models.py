@@ -136,6 +136,10 @@ class ShellSettings(Section):
     """Files and folders that sandboxed commands see as they are although they are known to hold secrets, such as \
 ~/.npmrc or ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder."""
 
+    writable: tuple[str, ...] = ()
+    """Files and folders of the workspace that sandboxed commands may make and change although other programs obey \
+them, such as .vscode. A relative one is meant in every folder of the workspace."""
+
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The most commands running at once."""
 

@@ -35,6 +35,7 @@ OPERATORS = (
     ("shell", "sandbox"),
     ("shell", "network"),
     ("shell", "readable"),
+    ("shell", "writable"),
     ("web", "search"),
     ("web", "allowPrivateHosts"),
     ("web", "allowedPorts"),

@@ -9,6 +9,7 @@ look, so everything is imported before.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -28,7 +29,8 @@ import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tools.contract.errors import ToolError
-from tools.execution.confinement import NetworkAccess, SteeringChanges
+from tools.contract.subject import NO_WAIVER, Waiver
+from tools.execution.confinement import NetworkAccess, SandboxChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox import probe
@@ -37,7 +39,7 @@ from tools.execution.sandbox.view import Prepared, Site
 
 NOBODY = 65534
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
-USED_LATER = (_asyncio, probe, resource, thread)
+USED_LATER = (_asyncio, ctypes, probe, resource, thread)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Ran:
 
     code: int
     output: str
-    changes: SteeringChanges
+    changes: SandboxChanges
 
 
 async def run_confined(
@@ -111,10 +113,14 @@ async def run(
     roots: Sequence[str],
     environment: Mapping[str, str] | None = None,
     before_mounts: Callable[[], None] = lambda: None,
+    *,
+    waiver: Waiver = NO_WAIVER,
+    private_folder: Callable[[], str] | None = None,
 ) -> Ran:
     """Run a shell command in the sandbox, to its end."""
     base = command_environment({}, os.environ) if environment is None else environment
-    confined = await confinement.confine(ProcessSpec(("/bin/bash", "-c", command), roots[0], base), roots)
+    spec = ProcessSpec(("/bin/bash", "-c", command), roots[0], base)
+    confined = await confinement.confine(spec, roots, waiver, private_folder)
     assert isinstance(confined, Sandboxed)
     assert confined.sandbox == "bwrap"
     code, output = await run_confined(confined, before_mounts=before_mounts)
@@ -126,7 +132,7 @@ async def main() -> None:
     meanwhile = os.environ.get("MEANWHILE", "true")
     # Root itself needs a control group for the stricter mode.
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
-    confinement = BubblewrapConfinement(mode, NetworkAccess(network), Site(home=home), linger_seconds=0)
+    confinement = BubblewrapConfinement(mode, NetworkAccess(network), Site(home=home))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:

@@ -8,21 +8,28 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import anyio
+import mcp_types as types
 import pytest
 
+from tests.harness import write_config
 from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
+from tests.interaction.test_own_files import Person, served
 from tests.waiting import until
 from tools.contract.errors import ToolError
+from tools.contract.subject import Waiver
 from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.confinement import NetworkAccess, SteeringChanges
+from tools.execution.confinement import NetworkAccess, SandboxChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.auto_run_files import SteeringLookout, is_harmless
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.limits import GROUP_PROCESSES, is_root
 from tools.execution.sandbox.view import Site
@@ -48,10 +55,14 @@ def home(tmp_path: Path) -> Path:
 
 
 async def confinement(
-    home: Path, network: NetworkAccess = NetworkAccess.NONE, settings: Sequence[Path] = ()
+    home: Path,
+    network: NetworkAccess = NetworkAccess.NONE,
+    settings: Sequence[Path] = (),
+    writable: tuple[str, ...] = (),
+    consented: Collection[str] = (),
 ) -> BubblewrapConfinement:
-    site = Site(home=str(home), read_only=tuple(map(str, settings)))
-    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, linger_seconds=0)
+    site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
+    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, consented=consented)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -307,19 +318,28 @@ STEERING = (
     "echo x > present/.vscode/settings.json",
     "echo x > present/.vscode/tasks.json",
     "echo x > Present.code-workspace",
+    "echo x > link/settings.json",
+    "echo x >> own-settings.json",
+)
+"""Each must fail, and the workspace be as before."""
+
+NEW = (
     "mkdir -p .vscode && echo x > .vscode/tasks.json",
     "echo x > .mcp.json",
     "mkdir -p .coretools && echo x > .coretools/settings.json",
-    "mkdir -p .qwen && echo x > .qwen/settings.json",
-    "mkdir -p .gemini && echo x > .gemini/settings.json",
-    "mkdir -p .claude && echo x > .claude/settings.json",
-    "rmdir .claude && mkdir .claude && echo x > .claude/settings.json",
-    "mv .claude .other && mkdir .claude && echo x > .claude/settings.json",
-    "echo x > link/settings.json",
-    "echo x >> own-settings.json",
+    "mkdir -p deep/er/.qwen && echo x > deep/er/.qwen/settings.json",
+    "mkdir -p other && echo x > other/settings.json && mv other .gemini",
+    "ln -s present .claude",
+    "cp -r present other",
     "echo x > absent-settings.json",
+    "mkdir -p absent/folder && echo x > absent/folder/settings.json",
+    "echo {} > x.untrusted.code-workspace",
+    "git init -q other && echo x > other/.git/hooks/post-checkout",
+    "git init -q other && git -C other config core.fsmonitor ./x",
+    "mkdir other && echo 'gitdir: ../evil' > other/.git",
+    "cp -r .git evil && echo ../evil > .git/commondir",
 )
-"""Each must fail, and the workspace be as before."""
+"""Each succeeds, and what programs outside obey is not there any more afterwards."""
 
 
 @pytest.fixture
@@ -342,7 +362,7 @@ def steered(root: Path) -> Path:
 @pytest.mark.parametrize("command", STEERING)
 async def test_what_steers_others_is_not_changed_and_nothing_is_left(steered: Path, home: Path, command: str) -> None:
     before = listing(steered)
-    sandbox = await confinement(home, settings=[steered / "own-settings.json", steered / "absent-settings.json"])
+    sandbox = await confinement(home, settings=[steered / "own-settings.json"])
     result = await run(sandbox, command, [str(steered)], environment_of(home))
     assert result.code != 0
     after = listing(steered)
@@ -352,7 +372,7 @@ async def test_what_steers_others_is_not_changed_and_nothing_is_left(steered: Pa
         name: before[name] for name in steering if _steers(name)
     }
     assert {name for name in after if _steers(name)} == {name for name in before if _steers(name)}
-    assert result.changes == SteeringChanges()
+    assert result.changes == SandboxChanges()
 
 
 def _steers(name: str) -> bool:
@@ -361,33 +381,186 @@ def _steers(name: str) -> bool:
     )
 
 
-@pytest.mark.requirement("sandbox.steering_new")
-async def test_what_is_new_and_steers_others_is_told(root: Path, home: Path) -> None:
-    command = "mkdir -p deep/.vscode && echo x > deep/.vscode/tasks.json; git init -q deep/er"
-    result = await ran(home, command, root)
-    assert result.code == 0
-    told = {str(Path(path).relative_to(root)) for path in result.changes.new}
-    assert {"deep/.vscode", "deep/er/.git/config", "deep/er/.git/hooks"} <= told
+@pytest.mark.requirement("sandbox.new_files")
+@pytest.mark.parametrize("command", NEW)
+@pytest.mark.parametrize("has_folder", [True, False], ids=["known client", "unknown client"])
+async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_workspace(
+    steered: Path, home: Path, tmp_path: Path, command: str, *, has_folder: bool
+) -> None:
+    private = tmp_path.resolve() / "private"
+    private.mkdir()
+    absent = [steered / "absent-settings.json", steered / "absent" / "folder" / "settings.json"]
+    sandbox = await confinement(home, settings=absent)
+    before = {path for path in SteeringLookout().look(str(steered)).found if os.path.lexists(path)}
+    folder = (lambda: str(private)) if has_folder else None
+    result = await run(sandbox, command, [str(steered)], environment_of(home), private_folder=folder)
+    assert result.code == 0, result.output
+    left = SteeringLookout().look(str(steered)).found - before
+    assert [path for path in left if not is_harmless(path, [str(steered)])] == []
+    assert not any(path.exists() for path in absent)
+    assert result.changes.moved
+    for old, new in result.changes.moved:
+        assert not os.path.lexists(old)
+        assert os.path.lexists(new)
+        assert Path(new).is_relative_to(private if has_folder else steered)
+    assert replace(result.changes, moved=()) == SandboxChanges()
 
 
-@pytest.mark.requirement("sandbox.steering_new")
-async def test_a_name_that_looks_set_aside_is_told_as_new_because_programs_obey_it(root: Path, home: Path) -> None:
-    result = await ran(home, "echo {} > x.untrusted.code-workspace", root)
-    assert result.changes == SteeringChanges(new=(str(root / "x.untrusted.code-workspace"),))
+@pytest.mark.requirement("sandbox.new_files")
+async def test_nothing_of_ours_stands_in_a_workspace_while_a_command_runs(root: Path, home: Path) -> None:
+    result = await ran(home, "find . | sort", root)
+    assert result.output == ".\n"
 
 
-@pytest.mark.requirement("sandbox.steering_new")
-@pytest.mark.parametrize("before", ["true", "mkdir .git/commondir.untrusted"])
-async def test_a_repository_cannot_be_diverted_to_another_configuration(before: str, root: Path, home: Path) -> None:
+@pytest.mark.requirement("sandbox.new_files")
+async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, home: Path) -> None:
     repository(root)
-    (root / "evil").mkdir()
-    shutil.copytree(root / ".git", root / "evil", dirs_exist_ok=True)
-    result = await ran(home, f"{before} ; echo ../evil > .git/commondir", root)
-    assert not (root / ".git" / "commondir").exists()
-    assert result.changes.new == ()
-    (told,) = result.changes.set_aside
-    assert told.startswith(str(root / ".git" / "commondir.untrusted"))
-    assert Path(told).read_text() == "../evil\n"
+    consented: set[str] = set()
+    sandbox = await confinement(home, consented=consented)
+    environment = environment_of(home)
+
+    def meanwhile() -> None:
+        for name in ("settings.json", "tasks.json"):
+            (root / ".vscode").mkdir(exist_ok=True)
+            (root / ".vscode" / name).write_text("{}")
+            consented.add(str(root / ".vscode" / name))
+
+    async def by_git() -> None:
+        waiver = Waiver(is_git=True)
+        command = "git init -q x; mkdir .qwen; echo x > .qwen/settings.json"
+        await run(sandbox, command, [str(root)], environment, waiver=waiver)
+
+    spec = ProcessSpec(("/bin/bash", "-c", "until [ -e end ]; do sleep 0.01; done"), str(root), environment)
+    confined = await sandbox.confine(spec, [str(root)])
+    assert isinstance(confined, Sandboxed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_confined, confined, 30, meanwhile)
+        await until((root / ".vscode").exists)
+        await by_git()
+        (root / "end").touch()
+    assert await confined.release() == SandboxChanges()
+    assert (root / ".qwen" / "settings.json").exists()
+
+
+@pytest.mark.requirement("sandbox.git")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git config user.name new && git config --get user.name",
+        "git checkout -q -b local --track origin/settings && cat .vscode/settings.json .mcp.json",
+        "git merge -q origin/settings && git push -q -u origin main",
+        "git rebase -q origin/settings && git remote add other ../bare && git fetch -q other",
+        "git checkout -q origin/settings && git rm -q -r .vscode && git stash -q && git stash pop -q",
+        "git worktree add -q sub/tree origin/settings && git -C sub/tree checkout -q -b b2",
+        "git clone -q ../bare copy && git init -q made && git -c protocol.file.allow=always submodule -q add ../bare m",
+        "git branch -q x && git branch -q -u origin/main x && git branch -q -m x y && git branch -q -d y",
+    ],
+)
+async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: Path, command: str) -> None:
+    (root / "seed").mkdir()
+    repository(root / "seed")
+    (root / "seed" / ".mcp.json").write_text("{}")
+    (root / "seed" / ".vscode").mkdir()
+    (root / "seed" / ".vscode" / "settings.json").write_text("{}")
+    git = "git -c user.name=t -c user.email=t@example.org"
+    prepare = (
+        f"cd seed && git checkout -q -b settings && git add . && {git} commit -qm s && git checkout -q main && cd .. &&"
+        " git clone -q --bare seed bare && git clone -q bare work && cd work &&"
+        " git config user.email t@example.org && git config user.name t"
+    )
+    await anyio.run_process(["bash", "-ec", prepare], cwd=root)
+    work = root / "work"
+    sandbox = await confinement(home)
+    result = await run(
+        sandbox, command, [str(work), str(root / "bare")], environment_of(home), waiver=Waiver(is_git=True)
+    )
+    assert (result.code, result.changes) == (0, SandboxChanges()), result.output
+    assert "resource busy" not in result.output
+    status = await anyio.run_process(["git", "fsck"], cwd=work)
+    assert status.returncode == 0
+
+
+@pytest.mark.requirement("sandbox.consent")
+async def test_what_a_person_has_allowed_is_written_and_nothing_else(steered: Path, home: Path) -> None:
+    sandbox = await confinement(home)
+    waiver = Waiver((str(steered / "present" / ".vscode" / "settings.json"), str(steered / ".mcp.json")))
+    command = (
+        "echo new > present/.vscode/settings.json; echo {} > .mcp.json; echo x > .envrc;"
+        " sed -i s/new/newer/ present/.vscode/settings.json; echo x > present/.vscode/tasks.json;"
+        " echo x > .git/hooks/pre-commit"
+    )
+    result = await run(sandbox, command, [str(steered)], environment_of(home), waiver=waiver)
+    assert (steered / "present" / ".vscode" / "settings.json").read_text() == "newer\n"
+    assert (steered / ".mcp.json").read_text() == "{}\n"
+    assert not (steered / ".git" / "hooks" / "pre-commit").exists()
+    assert [old for old, _ in result.changes.moved] == [str(steered / ".envrc")]
+    # It stands in the folder that had to be writable, so it can only be told.
+    assert result.changes.changed == (str(steered / "present" / ".vscode"),)
+
+
+@pytest.mark.requirement("sandbox.writable")
+async def test_what_the_operator_names_is_written_by_every_command(steered: Path, home: Path) -> None:
+    sandbox = await confinement(home, writable=(".vscode", "present/.vscode"))
+    command = "mkdir .vscode; echo x > .vscode/tasks.json; echo x > present/.vscode/tasks.json; echo x > .envrc"
+    result = await run(sandbox, command, [str(steered)], environment_of(home))
+    assert result.code == 0
+    assert (steered / ".vscode" / "tasks.json").exists()
+    assert (steered / "present" / ".vscode" / "tasks.json").exists()
+    assert [old for old, _ in result.changes.moved] == [str(steered / ".envrc")]
+    assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.temporary")
+async def test_the_temporary_folder_lasts_from_command_to_command_and_is_seen_by_nobody_else(
+    root: Path, home: Path, tmp_path: Path
+) -> None:
+    private = tmp_path.resolve() / "private"
+    private.mkdir()
+    sandbox = await confinement(home)
+    environment = environment_of(home)
+    own = dict[str, Any](private_folder=lambda: str(private))
+    first = await run(sandbox, "umask 0; echo kept > /tmp/file && mktemp -d", [str(root)], environment, **own)
+    second = await run(sandbox, "cat /tmp/file; test -d $(ls -d /tmp/tmp.*)", [str(root)], environment, **own)
+    other = await run(sandbox, "cat /tmp/file", [str(root)], environment)
+    assert (first.code, second.code, second.output) == (0, 0, "kept\n")
+    assert other.code != 0
+    assert (private / "tmp" / "file").read_text() == "kept\n"
+
+
+@pytest.mark.requirement("sandbox.temporary")
+async def test_links_that_a_command_leaves_in_its_temporary_folder_lead_no_mount_astray(home: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="workspace-", dir="/tmp"))
+    private = home.parent / "private"
+    private.mkdir()
+    try:
+        sandbox = await confinement(home)
+        own = dict[str, Any](private_folder=lambda: str(private))
+        (private / "tmp").mkdir()
+        (private / "tmp" / folder.name).symlink_to("/etc")
+        result = await run(sandbox, "echo x > made; cat made", [str(folder)], environment_of(home), **own)
+        assert (result.code, result.output) == (0, "x\n")
+        assert (folder / "made").exists()
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.requirement("sandbox.temporary")
+async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_is_told(
+    root: Path, home: Path, tmp_path: Path
+) -> None:
+    private = tmp_path.resolve() / "private"
+    private.mkdir()
+    site = Site(home=str(home), temporary_bytes=1024**2)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
+    if (await sandbox.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    own = dict[str, Any](private_folder=lambda: str(private))
+    environment = environment_of(home)
+    small = await run(sandbox, "truncate -s 4G /tmp/holes; echo x > /tmp/small", [str(root)], environment, **own)
+    assert small.changes == SandboxChanges()
+    large = await run(sandbox, "head -c 2M /dev/zero > /tmp/large; mkdir /tmp/d", [str(root)], environment, **own)
+    assert large.changes.temporary_bytes > 2 * 1024**2
+    assert list((private / "tmp").iterdir()) == []
 
 
 @pytest.mark.requirement("sandbox.swaps")
@@ -454,8 +627,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
     )
     result = await ran(home, command, root)
     assert (result.code, result.output.strip().splitlines()[0]) == (0, "3")
-    assert result.changes == SteeringChanges()
-    # No folder that keeps a name free shows up as a change.
+    assert result.changes == SandboxChanges()
     status = await anyio.run_process(["git", "status", "--porcelain"], cwd=root)
     assert status.stdout == b""
 
@@ -500,9 +672,10 @@ async def test_roots_of_any_name_are_writable_and_left_clean(tmp_path: Path, hom
     folder = tmp_path.resolve() / name
     folder.mkdir()
     result = await ran(home, "pwd; echo x > made; echo y > .mcp.json", folder)
-    assert result.code != 0
+    assert result.code == 0
     assert result.output.startswith(f"{folder}\n")
-    assert [path.name for path in folder.iterdir()] == ["made"]
+    assert [old for old, _ in result.changes.moved] == [str(folder / ".mcp.json")]
+    assert sorted(path.name for path in folder.iterdir()) == [Path(result.changes.moved[0][1]).name, "made"]
 
 
 @pytest.mark.requirement("sandbox.roots")
@@ -578,10 +751,10 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
                 parent.chmod(parent.stat().st_mode | 0o011)
     attempts = " ; ".join(
         f"( {command} ) >/dev/null 2>&1 && echo 'worked: {number}'"
-        for number, command in enumerate((*OUTSIDE, *STEERING[:3], "echo x > .mcp.json"))
+        for number, command in enumerate((*OUTSIDE, *STEERING[:3]))
     )
     git = "git -c user.name=t -c user.email=t@example.org"
-    command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed"
+    command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"
     before = listing(home)
     ended = await anyio.run_process(
         [sys.executable, str(Path(__file__).with_name("sandboxed.py")), str(root), str(home), "none", command],
@@ -589,6 +762,44 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     )
     assert ended.returncode == 0, ended.stderr.decode()
     result = json.loads(ended.stdout)
-    assert result == {"code": 0, "output": "committed\n", "changes": json.loads(json.dumps(asdict(SteeringChanges())))}
+    ((old, new),) = result["changes"].pop("moved")
+    assert old == str(root / ".mcp.json")
+    changes = json.loads(json.dumps(asdict(SandboxChanges())))
+    assert result == {"code": 0, "output": "committed\n", "changes": {k: v for k, v in changes.items() if k != "moved"}}
     assert listing(home) == before
-    assert {path.name for path in root.iterdir()} == {".git", "file"}
+    assert {path.name for path in root.iterdir()} == {".git", "file", Path(new).name}
+
+
+@pytest.mark.requirement("sandbox.consent")
+@pytest.mark.requirement("sandbox.git")
+@pytest.mark.requirement("sandbox.stopped")
+@pytest.mark.requirement("sandbox.temporary")
+async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
+    if (await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.HOST, Site(str(root))).status([])).failure:
+        pytest.skip("not run: bubblewrap does not run here")
+    repository(root)
+    config = write_config(tmp_path, {"permissions": {"allow": ["Bash(git *)", "Bash(python3 x.py)", "Bash(tee *)"]}})
+    (root / "x.py").write_text("try: open('.vscode/settings.json', 'w')\nexcept OSError as error: print(error)\n")
+    person = Person("once")
+    async with served(root, person, "--config", str(config)) as client:
+
+        async def said(command: str) -> str:
+            result = await client.call_tool("run_shell_command", {"command": command})
+            assert not result.is_error, result
+            return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
+
+        assert "Note" not in await said("git config user.name t; git config user.email t@example.org; cd . && git log")
+        assert person.asked == []
+        await said("git config core.fsmonitor false")
+        assert len(person.asked) == 1
+        assert ".git/config" in person.asked[0]
+        assert "Note" not in await said("mkdir .vscode && echo 1 > .vscode/settings.json")
+        assert ".vscode/settings.json" in person.asked[1]
+        assert (root / ".vscode" / "settings.json").read_text() == "1\n"
+        stopped = await said("python3 x.py")
+        assert "Exit Code" not in stopped
+        assert "seems to have stopped a write" in stopped
+        moved = await said("printf %s x | tee .envr\\c > /dev/null")
+        assert "moved out of the workspace" in moved or len(person.asked) > 2
+        await said("python3 x.py; mktemp")
+        assert "/tmp/tmp." in await said("ls -d /tmp/tmp.*")

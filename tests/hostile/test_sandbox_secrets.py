@@ -72,7 +72,7 @@ async def sandbox(
     home: Path, readable: Sequence[str] = (), network: NetworkAccess = NetworkAccess.NONE
 ) -> AsyncGenerator[BubblewrapConfinement]:
     site = Site(home=str(home), readable=tuple(readable))
-    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, linger_seconds=0)
+    made = BubblewrapConfinement(SandboxMode.AUTO, network, site)
     try:
         if (await made.status([])).failure is not None:
             pytest.skip("not run: bubblewrap does not run here")

@@ -13,15 +13,12 @@ import pytest
 
 from tests.hostile.sandboxed import Ran, run, run_confined
 from tools.contract.errors import ToolError
-from tools.execution.confinement import NetworkAccess, SteeringChanges
+from tools.execution.confinement import NetworkAccess, SandboxChanges
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
+from tools.execution.sandbox.auto_run_files import FOLDERS, SteeringLookout
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.kept import KEPT
-from tools.execution.sandbox.placeholders import is_placeholder
-from tools.execution.sandbox.steering import FOLDERS, SteeringLookout
-from tools.execution.sandbox.view import Site, prepare
-from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS
+from tools.execution.sandbox.view import KEPT, Site, prepare
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +34,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
         hidden=tuple(str(root / name) for name in hidden),
         read_only=tuple(str(root / name) for name in settings),
     )
-    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site, linger_seconds=0)
+    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -102,17 +99,14 @@ async def test_own_settings_in_a_folder_of_the_workspace_are_not_replaced_by_mov
 @pytest.mark.requirement("sandbox.ways")
 @pytest.mark.parametrize("there", [".", "cfg"])
 @pytest.mark.parametrize("kind", ["settings", "hidden"])
-async def test_own_settings_that_are_absent_are_not_made_where_their_folders_are_absent_too(
-    root: Path, there: str, kind: str
-) -> None:
+async def test_own_settings_that_a_command_has_made_are_moved_away(root: Path, there: str, kind: str) -> None:
     (root / there).mkdir(exist_ok=True)
     file(root, "evil.json", EVIL)
-    before = content(root)
     command = "mv cfg old ; mkdir -p cfg/coretools-mcp/deep && cp evil.json cfg/coretools-mcp/deep/settings.json"
     settings, hidden = ["cfg/coretools-mcp/deep/settings.json"], ["cfg/coretools-mcp"]
     result = await ran(root, command, settings if kind == "settings" else [], hidden if kind == "hidden" else [])
-    assert result.code != 0
-    assert content(root) == before
+    assert not (root / "cfg/coretools-mcp/deep/settings.json").exists()
+    assert len(result.changes.moved) == 1
     assert result.changes.changed == ()
 
 
@@ -180,7 +174,6 @@ async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
     prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
-    prepared.placeholders.close()
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -195,7 +188,6 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
         SteeringLookout(),
         [str(root)],
     )
-    prepared.placeholders.close()
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
     assert KEPT - 3 < len(kept) <= KEPT
@@ -216,21 +208,9 @@ async def test_of_too_many_files_that_steer_those_near_the_top_are_kept_in_every
     result = await run(confinement, command, [str(first), str(second)], command_environment({}, os.environ))
     confinement.close()
     assert [(folder / ".envrc").read_text() for folder in (first, second)] == ["", ""]
-    names_kept_free = 2 * len((*ABSENT_FOLDERS, *ABSENT_FILES))
     # What else there is room for: each takes two mounts, beside that of the folder that they share.
-    deep = (KEPT - names_kept_free - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
-    assert result.changes == SteeringChanges(uncovered=2 * KEPT - deep)
-
-
-@pytest.mark.requirement("sandbox.ways")
-async def test_own_settings_are_kept_from_being_made_after_another_command_has_ended(root: Path) -> None:
-    site = Site(home=str(root.parent), read_only=(str(root / "cfg/own/settings.json"),))
-    first, second = (prepare(site, NetworkAccess.NONE, SteeringLookout(), [str(root)]) for _ in range(2))
-    first.placeholders.close()
-    assert is_placeholder(str(root / "cfg"))
-    assert str(root / "cfg") in second.view.read_only
-    second.placeholders.close()
-    assert list(root.iterdir()) == []
+    deep = (KEPT - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
+    assert result.changes == SandboxChanges(uncovered=2 * KEPT - deep)
 
 
 @pytest.mark.requirement("sandbox.steering_changed")

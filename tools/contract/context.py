@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import ReadLedger
 from tools.contract.services import Services
+from tools.contract.subject import NO_WAIVER, Waiver
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
@@ -137,6 +138,7 @@ class ToolContext:
         memo: What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice.
         progress: Tells the client how far the work is (done, total or `None`, message).
         signal: Set when the client has cancelled.
+        waiver: What of the sandbox's protection a command is let off.
         clock: Seconds since the epoch.
     """
 
@@ -150,4 +152,5 @@ class ToolContext:
     memo: dict[str, object] = field(default_factory=dict[str, object])
     progress: Progress = _no_progress
     signal: AbortSignal = field(default_factory=AbortSignal)
+    waiver: Waiver = NO_WAIVER
     clock: Callable[[], float] = time.time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ class Services:
 
     Args:
         commands: Runs shell commands; `None` where none can be run.
+        consented: Real paths of files that programs obey and that tools have written with a person's consent.
     """
 
     commands: Callable[[], CommandRunner] | None = None
+    consented: set[str] = field(default_factory=set[str])

@@ -57,3 +57,20 @@ class AgentSubject:
 
 
 Subject = PathSubject | CommandSubject | HostSubject | AgentSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """What of a sandbox's protection a command is let off, because its words say so and it may run.
+
+    Args:
+        auto_run_files: Files and folders that programs outside the sandbox obey and that it writes; those that are
+            relative are meant in every folder of the workspace.
+        is_git: Whether nothing but git changes anything: git is trusted to do what its words say.
+    """
+
+    auto_run_files: tuple[str, ...] = ()
+    is_git: bool = False
+
+
+NO_WAIVER = Waiver()

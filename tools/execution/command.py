@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tools.contract.subject import NO_WAIVER, Waiver
+
 if TYPE_CHECKING:
-    from tools.execution.confinement import Confined, SteeringChanges
+    from tools.execution.confinement import Confined, SandboxChanges
     from tools.execution.jobs import Job
     from tools.execution.process import ExitStatus
 
@@ -30,6 +32,7 @@ class CommandRequest:
         client_key: Whose output it is; empty for a client that cannot be told from others.
         timeout_seconds: How long it may take, waiting for its turn included; without effect in the background.
         description: What it is for, in the model's words.
+        waiver: What of the sandbox's protection it is let off.
     """
 
     command: str
@@ -38,6 +41,7 @@ class CommandRequest:
     client_key: str
     timeout_seconds: float
     description: str = ""
+    waiver: Waiver = NO_WAIVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Finished:
         pid: The process id it had.
         shell: The absolute path of the shell that ran it.
         confined: Where it ran.
-        steering: What is known of files that steer programs outside the sandbox.
+        changes: What is known of files that steer programs outside the sandbox.
         left_running: Processes that it started and that ran on.
         job: The background job that these are now, or `None` where they were ended because there can be none.
     """
@@ -94,6 +98,6 @@ class Finished:
     pid: int
     shell: str
     confined: Confined
-    steering: SteeringChanges
+    changes: SandboxChanges
     left_running: tuple[int, ...] = ()
     job: Job | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from tools.contract.subject import NO_WAIVER, Waiver
 from tools.execution.process import ProcessSpec
 
 
@@ -18,20 +19,22 @@ class NetworkAccess(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SteeringChanges:
-    """What is known, after a command, of the files that steer programs outside its sandbox.
+class SandboxChanges:
+    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`.
 
     Args:
-        new: Paths of those that were not there when it began, whoever made them.
-        set_aside: Where those are now that were renamed, so that no program obeys them.
+        moved: Paths of those that were not there when it began, whoever made them, each with where it is now.
+        new: Paths of those that could not be moved.
         changed: Paths of those that are gone now, or are not what they were, whoever did that.
         uncovered: How many files and folders could not be kept from it, since there are too many.
+        temporary_bytes: How much its `/tmp` held that was emptied, since that was too much; else 0.
     """
 
+    moved: tuple[tuple[str, str], ...] = ()
     new: tuple[str, ...] = ()
-    set_aside: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     uncovered: int = 0
+    temporary_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +75,30 @@ class Confined:
             ToolError: It must not begin, and has to be ended: it is not confined as it was meant to be.
         """
 
-    async def release(self) -> SteeringChanges:
+    async def release(self) -> SandboxChanges:
         """Give back what is held for the command, once everything of it has ended, or if it was not started."""
-        return SteeringChanges()
+        return SandboxChanges()
 
 
 class Confinement(Protocol):
     """Decides where a command runs."""
 
-    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
+    async def confine(
+        self,
+        spec: ProcessSpec,
+        workspace_roots: Sequence[str],
+        waiver: Waiver = NO_WAIVER,
+        private_folder: Callable[[], str] | None = None,
+        /,
+    ) -> Confined:
         """Put a command into a sandbox, or leave it as it is.
 
         Args:
             spec: The command as it would be started without a sandbox.
             workspace_roots: Real paths of the folders it may change.
+            waiver: What of the protection it is let off.
+            private_folder: Makes the client's folder, if it has one, for its `/tmp` and for what is taken out of the
+                workspace. Blocks.
 
         Raises:
             ToolError: A sandbox is required, and none works here.

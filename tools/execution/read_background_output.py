@@ -15,7 +15,7 @@ from tools.contract.result import ToolResult
 from tools.execution.job_access import JOB_ALIASES, JobParams, jobs_of
 from tools.execution.job_report import job_facts, status_text
 from tools.execution.jobs import Job, JobStatus
-from tools.execution.report_text import command_line, size, steering_notes
+from tools.execution.report_text import command_line, sandbox_notes, size
 
 if TYPE_CHECKING:
     from tools.execution.output_window import Window
@@ -88,7 +88,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
 
 
 def _text(job: Job, window: Window) -> str:
-    lines = [f"Status: {status_text(job)}", *steering_notes(job.running.steering)]
+    lines = [f"Status: {status_text(job)}", *sandbox_notes(job.running.changes)]
     if window.lost:
         lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
     if window.end > window.start:

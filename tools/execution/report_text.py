@@ -1,4 +1,4 @@
-"""What all results tell of commands, in the same words: sizes, command lines, facts, files that steer."""
+"""What all results tell of commands, in the same words: sizes, command lines, facts, what a sandbox saw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tools.contract.names import one_line, shown_whole_path
 
 if TYPE_CHECKING:
-    from tools.execution.confinement import Confined, SteeringChanges
+    from tools.execution.confinement import Confined, SandboxChanges
     from tools.execution.process import ExitStatus
 
 KILO = 1000
@@ -16,7 +16,7 @@ KILO = 1000
 DISPLAY_CHARS = 4_000
 """Characters of an output that a person is shown beside the result for the model."""
 
-MOST_STEERING = 10
+MOST_NAMED = 10
 """Files that are named."""
 
 
@@ -82,12 +82,22 @@ def command_facts(
     }
 
 
-def steering_notes(changes: SteeringChanges) -> list[str]:
-    """What happened to files that programs outside the sandbox obey."""
+def sandbox_notes(changes: SandboxChanges) -> list[str]:
+    """What happened to files that programs outside the sandbox obey, and to the client's `/tmp`."""
     notes: list[str] = []
+    if changes.moved:
+        places = ", ".join(
+            f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in changes.moved[:MOST_NAMED]
+        )
+        more = f" and {len(changes.moved) - MOST_NAMED} more" if len(changes.moved) > MOST_NAMED else ""
+        notes.append(
+            "Note: these are new since the command began, and programs outside the sandbox run what they say, so they "
+            f"were moved out of the workspace: {places}{more}. If they are wanted, write them with write_file, which "
+            "asks the user, or ask the operator to name them in shell.writable."
+        )
     if changes.new:
         notes.append(
-            "Note: new since the command began, and obeyed by programs outside the sandbox: "
+            "Note: new since the command began, and obeyed by programs outside the sandbox; they could not be moved: "
             f"{named_paths(changes.new)}. Tell the user."
         )
     if changes.changed:
@@ -95,20 +105,17 @@ def steering_notes(changes: SteeringChanges) -> list[str]:
             "Note: changed, replaced or gone since the command began, and obeyed by programs outside the sandbox: "
             f"{named_paths(changes.changed)}. Tell the user."
         )
-    if changes.set_aside:
-        notes.append(
-            "Note: the command made a file that would have led git to a configuration elsewhere; it was renamed, so "
-            f"that git does not obey it: {named_paths(changes.set_aside)}. Tell the user."
-        )
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
             "as they are, since there are too many; the command could change those that lie deepest."
         )
+    if changes.temporary_bytes:
+        notes.append(f"Note: /tmp held {size(changes.temporary_bytes)}, which is too much, and was emptied.")
     return notes
 
 
 def named_paths(paths: Sequence[str]) -> str:
     """Paths for a sentence; of many the first ones."""
-    more = f" and {len(paths) - MOST_STEERING} more" if len(paths) > MOST_STEERING else ""
-    return ", ".join(map(shown_whole_path, paths[:MOST_STEERING])) + more
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more

@@ -79,7 +79,9 @@ class ShellTool(BuiltinTool[ShellParams]):
         "Standard output and standard error come together in the order they were printed; a non-zero exit code is "
         "told. There is no terminal and no input, so use options that ask nothing (-y, --no-pager, --batch). A long "
         "output is shown by its beginning and its end, with a file that read_file can page through. What the command "
-        "leaves running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
+        "leaves running (&) becomes a background job. Commands may run confined: they change nothing outside the "
+        "workspace but their own /tmp, which lasts as long as this session. For files prefer read_file, edit, glob and "
+        "grep_search."
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)

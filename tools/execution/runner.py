@@ -148,7 +148,8 @@ class CommandRunner:
         shell = find_program("bash", search_path, request.roots) or POSIX_SHELL
         limits = await THREADS.run(default_limits)
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
-        confined = await self._confinement.confine(spec, request.roots)
+        private_folder = self._spills.private_folder(request.client_key)
+        confined = await self._confinement.confine(spec, request.roots, request.waiver, private_folder)
         try:
             process = await self._begin(confined)
         except BaseException as error:
@@ -223,7 +224,7 @@ class CommandRunner:
             pid=running.process.pid,
             shell=running.shell,
             confined=running.confined,
-            steering=running.steering,
+            changes=running.changes,
             left_running=left,
             job=job,
         )

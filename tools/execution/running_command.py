@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tools.execution.command import CommandRequest
-from tools.execution.confinement import Confined, SteeringChanges
+from tools.execution.confinement import Confined, SandboxChanges
 from tools.execution.running_program import RunningProgram
 
 
@@ -17,13 +17,13 @@ class RunningCommand(RunningProgram):
         request: What was asked for.
         shell: The absolute path of the shell that runs it.
         confined: What was started, and where.
-        steering: What is known of files that steer programs outside the sandbox, once it is closed.
+        changes: What is known of files that steer programs outside the sandbox, once it is closed.
     """
 
     request: CommandRequest
     shell: str
     confined: Confined
-    steering: SteeringChanges = field(default_factory=SteeringChanges, init=False)
+    changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
 
     async def _leave_place(self) -> None:
-        self.steering = await self.confined.release()
+        self.changes = await self.confined.release()

@@ -42,6 +42,7 @@ async def run_command(params: ShellParams, folder: str, context: ToolContext) ->
         client_key=context.client.key,
         timeout_seconds=params.timeout / 1000 if params.timeout is not None else runner.options.timeout_seconds,
         description=params.description or "",
+        waiver=context.waiver,
     )
     if params.is_background:
         return await _in_background(runner, request, context)

@@ -11,7 +11,7 @@ from tools.execution.command import POSIX_SHELL, CommandRequest, Ending, Finishe
 from tools.execution.confinement import NetworkAccess
 from tools.execution.job_report import status_text
 from tools.execution.jobs import MAX_RUNNING, Job, JobStatus
-from tools.execution.report_text import DISPLAY_CHARS, command_facts, named_paths, size, steering_notes
+from tools.execution.report_text import DISPLAY_CHARS, command_facts, named_paths, sandbox_notes, size
 from tools.execution.time_limit import MAX_TIMEOUT
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ NEAR_THE_LIMIT = 0.5
 _EMPTY = "Output: (empty)"
 
 _WORDS = re.compile(r"[\w-]+")
+
+_STOPPED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
+"""How programs say that they could not write what the sandbox keeps as it is."""
 
 _LACKS_LOGIN = (
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
@@ -154,11 +157,19 @@ def _notes(finished: Finished, request: CommandRequest) -> list[str]:
             f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work give a larger "
             "timeout, or use is_background."
         )
-    if finished.confined.sandbox != "none" and (finished.exit is None or finished.exit.code != 0):
+    is_sandboxed = finished.confined.sandbox != "none"
+    if is_sandboxed and _STOPPED.search(finished.shown.text):
+        notes.append(
+            "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
+            "none that other programs obey (git hooks and settings, settings of editors and agents); a command that is "
+            "nothing but git can. write_file and edit can write such files with the user's consent."
+        )
+    elif is_sandboxed and (finished.exit is None or finished.exit.code != 0):
         network = ", and reaches no network" if finished.confined.network is NetworkAccess.NONE else ""
         notes.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
+    if is_sandboxed and (finished.exit is None or finished.exit.code != 0):
         notes += _login_notes(finished, request)
-    notes += steering_notes(finished.steering)
+    notes += sandbox_notes(finished.changes)
     notes += _file_notes(finished.shown)
     return notes
 

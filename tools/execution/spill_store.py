@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -49,6 +50,11 @@ class _ClientFiles:
 
     def make(self) -> None:
         self._make(self.path)
+
+    def made(self) -> str:
+        """The client's folder, made if it is not there yet. Blocks."""
+        self._make(self.path)
+        return self.path
 
     def reserve(self, count: int) -> bool:
         for path in list(self._files):
@@ -116,14 +122,19 @@ class SpillStore:
 
     def open(self, client_key: str) -> Spill | None:
         """A file for one output; `None` for a client that cannot be told from others, to which nothing is kept."""
+        client = self._client(client_key)
+        return None if client is None else client.open(self._command_bytes)
+
+    def private_folder(self, client_key: str) -> Callable[[], str] | None:
+        """What makes a client's folder and tells its path, blocking; `None` for a client that has none."""
+        client = self._client(client_key)
+        return None if client is None else client.made
+
+    def _client(self, client_key: str) -> _ClientFiles | None:
         folder = self.folder_of(client_key)
-        if folder is None:
-            return None
-        client = self._clients.get(client_key)
-        if client is None:
-            client = _ClientFiles(folder, self._client_bytes, self._threads(), self._make)
-            self._clients[client_key] = client
-        return client.open(self._command_bytes)
+        if folder is not None and client_key not in self._clients:
+            self._clients[client_key] = _ClientFiles(folder, self._client_bytes, self._threads(), self._make)
+        return self._clients.get(client_key)
 
     def forget(self, client_key: str) -> None:
         """Remove all files of a client that does not come back."""
@@ -204,4 +215,12 @@ def _sweep(parent: str) -> None:
 def _remove_tree(folder: str) -> None:
     import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
+    def unlock(_call: object, path: str, _error: object) -> None:
+        """A command may have taken the rights to a folder in its `/tmp` away."""
+        with suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.chmod(path, 0o700)
+
+    shutil.rmtree(folder, onerror=unlock)
     shutil.rmtree(folder, ignore_errors=True)

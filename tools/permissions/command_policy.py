@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
-from tools.contract.subject import Access, CommandSubject
+from tools.contract.subject import Access, CommandSubject, Waiver
 from tools.filesystem.ignore import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
 from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
@@ -61,6 +61,7 @@ class CommandPolicy:
             setting=whole.setting,
             is_explicit=whole.verdict is Verdict.ASK and bool(whole.setting),
             parts=tuple(parts),
+            waiver=Waiver(tuple(dict.fromkeys(around.auto_run_files)), analysis.only_git_changes),
         )
 
     def _part_of_command(self, command: SubCommand, around: Surroundings) -> Part:
@@ -222,6 +223,7 @@ class CommandPolicy:
             is_as_now = around.is_read_only and os.path.basename(command.words[0]) != "git"
             yield from self._parts_of_unknown_target(effect.access, what, command, paths[-1], is_as_now=is_as_now)
         if effect.access is Access.WRITE and (why := around.why_protected(paths)) is not None:
+            around.auto_run_files.append(paths[-1])
             yield Part(source, Verdict.ASK, f"it writes {paths[0]}: {why}")
         if effect.is_source:
             return
@@ -262,6 +264,7 @@ class CommandPolicy:
     ) -> Iterator[Part]:
         yield from self._parts_by_narrow_rules(paths, Access.WRITE, command)
         if paths and (why := around.why_protected(paths, by_name=True)) is not None:
+            around.auto_run_files.append(paths[-1])
             yield Part(command.source, Verdict.ASK, f"it may write {paths[0]}: {why}")
 
     def _parts_by_narrow_rules(self, paths: Sequence[str], access: Access, command: SubCommand) -> Iterator[Part]:

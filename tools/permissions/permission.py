@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tools.contract.subject import NO_WAIVER, Waiver
+
 
 class Verdict(StrEnum):
     """The three outcomes of a permission check."""
@@ -63,6 +65,7 @@ class Permission:
         no_rule_allows: Neither a rule nor a mode allows it from now on: it is asked about each time.
         way_out: What to do instead, as a sentence, where that is particular.
         parts: What was said of its parts, where it was judged by parts.
+        waiver: What of the sandbox's protection it is let off if it runs.
     """
 
     verdict: Verdict
@@ -73,6 +76,7 @@ class Permission:
     no_rule_allows: bool = False
     way_out: str = ""
     parts: tuple[Part, ...] = ()
+    waiver: Waiver = NO_WAIVER
 
 
 def summed(source: str, parts: Sequence[Part]) -> Part:

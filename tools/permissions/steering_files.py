@@ -171,11 +171,6 @@ REPOSITORY_FOLDERS = {"hooks"}
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 """Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
 
-ABSENT_FOLDERS = (".vscode", ".coretools", ".qwen", ".gemini", ".claude", ".cursor", ".codex")
-ABSENT_FILES = (".mcp.json",)
-"""What the sandbox keeps from being made at the top of a workspace root where it is not there: the names that programs
-look for in each project and whose word they take at once."""
-
 _FOLDER_REASONS = (
     dict.fromkeys(EDITOR_FOLDERS, "an editor runs what its settings and tasks say")
     | dict.fromkeys(AGENT_FOLDERS, "an agent takes its permissions and programs from its settings")

@@ -31,6 +31,7 @@ class Surroundings:
         directory: Where the command starts, absolute.
         guarded: The server's own settings.
         is_read_only: Whether no part of the whole changes anything.
+        auto_run_files: Real paths of those that the whole was seen to write.
         made: By its path, the commands of the whole that may put a link there; `None` for a place that is not known.
     """
 
@@ -39,6 +40,7 @@ class Surroundings:
     directory: str
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
     is_read_only: bool = False
+    auto_run_files: list[str] = field(default_factory=list[str])
     made: dict[str | None, list[SubCommand]] = field(default_factory=dict[str | None, list[SubCommand]])
 
     def note_links(self, commands: Sequence[SubCommand]) -> None:

@@ -12,7 +12,6 @@ from tests.harness import write_config
 from tests.interaction.consent.actions import BEFORE, NOTES, Snapshot, snapshot
 from tests.interaction.consent.routes import Route
 from tests.interaction.raw_clients import RawClient, http_server, introduced, reach, stdio_server
-from tools.execution.sandbox.placeholders import is_placeholder
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,7 @@ class Servers:
     def check(self) -> None:
         """What was seen at the end of each test is what is there at the end of all."""
         assert {folder: snapshot(folder) for folder in self._left} == self._left
-        # For a second, empty folders of a sandbox may still keep names free.
-        there = [path for path in self.root.iterdir() if not is_placeholder(str(path))]
-        assert sorted(there) == sorted(self._left)
+        assert sorted(self.root.iterdir()) == sorted(self._left)
 
     def _stdio_client(self, revision: str, setup: Setup, announced: Mapping[str, Any]) -> RawClient:
         key = (revision, setup.name, announced.get("name"))

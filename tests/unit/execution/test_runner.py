@@ -16,7 +16,7 @@ from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, s
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import CommandRequest
-from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
+from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
 from tools.execution.process import ProcessSpec, StartFailedError
 from tools.execution.runner import CommandRunner, ShellOptions
 from tools.execution.spill_store import SpillStore
@@ -123,7 +123,7 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
 @pytest.mark.requirement("shell.start")
 async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
     class Broken(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "No sandbox works here.")
 
     async with shell_in(root, tmp_path, confinement=Broken(), max_concurrent=1) as shell:
@@ -141,11 +141,13 @@ class Held(Confined):
     released: list[str] = field(default_factory=list[str])
     is_over: Callable[[], bool] = lambda: True
 
-    async def release(self) -> SteeringChanges:
+    async def release(self) -> SandboxChanges:
         assert self.is_over()
         self.released.append(self.spec.folder)
-        new, aside = (f"{self.spec.folder}/{name}" for name in ("x.untrusted.code-workspace", "commondir.untrusted"))
-        return SteeringChanges((new,), (aside,), (f"{self.spec.folder}/.envrc",), uncovered=7)
+        at = self.spec.folder
+        return SandboxChanges(
+            ((f"{at}/.mcp.json", "/private/mcp.json"),), (f"{at}/.vscode",), (f"{at}/.envrc",), 7, 3_000_000_000
+        )
 
 
 @pytest.mark.requirement("shell.confined")
@@ -161,17 +163,18 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
     shells: list[Shell] = []
 
     class Holding(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
             return Held(spec, "bwrap", NetworkAccess.NONE, released=released, is_over=lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=Holding()) as shell:
         shells.append(shell)
         if said is not None:
             text = text_of(await shell.run(command))
-            assert f"{said} the sandbox: {root}/x.untrusted.code-workspace. Tell the user." in text
-            assert f"git does not obey it: {root}/commondir.untrusted. Tell the user." in text
+            assert f"moved out of the workspace: {root}/.mcp.json (now /private/mcp.json)." in text
+            assert f"{said} the sandbox; they could not be moved: {root}/.vscode. Tell the user." in text
             assert f"gone since the command began, and obeyed by programs outside the sandbox: {root}/.envrc." in text
             assert "Note: 7 of the files and folders" in text
+            assert "Note: /tmp held 3.0 GB" in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]
@@ -185,7 +188,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 @pytest.mark.requirement("shell.confined")
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
             return Confined(spec, "bwrap", NetworkAccess.NONE)
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
@@ -197,7 +200,7 @@ async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root
 @pytest.mark.requirement("shell.facts")
 async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
             assert workspace_roots == (str(root),)
             return Confined(
                 ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment),

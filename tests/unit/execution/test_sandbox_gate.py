@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,11 +19,7 @@ from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.execution.sandbox.gate import Gate
 from tools.execution.sandbox.mount_table import MountTable
-from tools.execution.sandbox.placeholders import Placeholders
 from tools.execution.sandbox.view import Prepared, Site
-from tools.filesystem.changing.folder_lock import alone_in
-from tools.filesystem.descriptors import Folder
-from tools.permissions.steering_files import ABSENT_FOLDERS
 
 pytestmark = [
     pytest.mark.anyio,
@@ -179,32 +174,6 @@ async def test_a_carriage_return_in_a_name_keeps_no_command_from_running(root: P
     assert list((root / "x\ry" / ".vscode").iterdir()) == []
 
 
-@pytest.mark.requirement("sandbox.placeholders")
-def test_a_name_that_cannot_be_kept_free_for_want_of_descriptors_is_an_error(root: Path) -> None:
-    program = (
-        "import os, resource, sys; from tools.execution.sandbox.placeholders import Placeholders\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 2,) * 2)\n"
-        "try: Placeholders(sys.argv[1:])\n"
-        "except OSError as error: print(os.strerror(error.errno))"
-    )
-    names = [str(root / f".name{number}") for number in range(9)]
-    done = subprocess.run([sys.executable, "-c", program, *names], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout == "Too many open files\n"
-    assert list(root.iterdir()) == []
-
-
-@pytest.mark.requirement("sandbox.lingering")
-async def test_a_file_can_be_written_into_a_folder_that_keeps_a_name_free(root: Path) -> None:
-    path = str(root / ".vscode")
-    held = Placeholders([path])
-    # It must not wait until that is given back, which a background job may keep for hours.
-    with Folder(path, os.open(path, os.O_RDONLY)) as folder, alone_in(folder):
-        (root / ".vscode" / "settings.json").write_text("{}")
-    held.close()
-    assert (root / ".vscode" / "settings.json").read_text() == "{}"
-    assert not (root / ".vscode").stat().st_mode & 0o1000
-
-
 @pytest.mark.requirement("sandbox.gate")
 async def test_no_descriptor_stays_open_after_a_command(root: Path) -> None:
     async def settled() -> int:
@@ -220,35 +189,3 @@ async def test_no_descriptor_stays_open_after_a_command(root: Path) -> None:
     for _ in range(3):
         await begun(root, "true", lambda: None)
     assert await settled() <= before
-
-
-@pytest.mark.requirement("sandbox.lingering")
-async def test_names_of_folders_stay_free_for_a_moment_and_those_of_files_do_not(root: Path) -> None:
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(str(root.parent)), linger_seconds=0.2)
-    if (await sandbox.status([])).failure is not None:
-        pytest.skip("not run: bubblewrap does not run here")
-    spec = ProcessSpec(("/bin/true",), str(root), command_environment({}, os.environ))
-    broker = BrokeredStarter()
-
-    async def ran() -> None:
-        confined = await sandbox.confine(spec, [str(root)])
-        process = await broker.start(confined.spec)
-        await confined.begin()
-        await process.wait_gone()
-        process.close()
-        await confined.release()
-
-    try:
-        await ran()
-        assert {path.name for path in root.iterdir()} == set(ABSENT_FOLDERS)
-        (root / ".vscode" / "settings.json").write_text("{}")
-        with anyio.fail_after(30):
-            while {path.name for path in root.iterdir()} != {".vscode"}:  # noqa: ASYNC110 - no event of ours
-                await anyio.sleep(0.02)
-        await ran()
-        assert {path.name for path in root.iterdir()} == set(ABSENT_FOLDERS)
-        sandbox.close()
-        assert {path.name for path in root.iterdir()} == {".vscode"}
-    finally:
-        sandbox.close()
-        await broker.aclose()

@@ -1,9 +1,8 @@
-"""What a command sees, what it may not change, and the folders that keep names free."""
+"""What a command sees, what it may not change, and what becomes of new files that programs obey."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tools.execution.confinement import NetworkAccess
+from tools.execution.confinement import NetworkAccess, SandboxChanges
 from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_options
+from tools.execution.sandbox.auto_run_files import (
+    FOLDERS,
+    SETTLED_NANOSECONDS,
+    SteeringLookout,
+    is_harmless,
+    move_away,
+)
 from tools.execution.sandbox.hidden import secret_places
-from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
-from tools.execution.sandbox.steering import FOLDERS, SETTLED_NANOSECONDS, SteeringLookout
 from tools.execution.sandbox.view import Site, prepare, sandbox_environment
 from tools.filesystem.workspace import contains
-from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 
@@ -30,7 +33,6 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         hidden_folders=("/home/u/.config", "/w/.ssh"),
         pinned=("/w/.git",),
         read_only=("/w/.vscode",),
-        absent=frozenset({"/w/.vscode"}),
     )
     argv = bubblewrap_options(view, "/w", Descriptors(info=7, held=8, options=6, calls=9))
     text = " ".join(argv)
@@ -41,7 +43,7 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         "--bind /home/u/.config/w",
         # It would be shown again by the mount of a folder that holds it.
         "--bind-try /w/.git",
-        "--tmpfs /w/.vscode",
+        "--ro-bind-try /w/.vscode",
         "--tmpfs /w/.ssh",
         # Where it waits: after all that is mounted.
         "--file 8 /dev/null",
@@ -115,30 +117,9 @@ def test_what_steers_is_found_wherever_it_is(root: Path) -> None:
     assert set(found.read_only) == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "a")
     }
-    assert set(found.absent) == {
-        *(str(root / name) for name in (*ABSENT_FOLDERS, *ABSENT_FILES)),
-    }
     assert found.found == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "b/.claude")
     }
-
-
-@only_posix
-@pytest.mark.requirement("sandbox.steering")
-def test_a_repository_at_the_top_without_hooks_gets_none(root: Path) -> None:
-    (root / ".git").mkdir()
-    (root / ".git" / "HEAD").write_text("")
-    assert str(root / ".git" / "hooks") in SteeringLookout().look(str(root)).absent
-
-
-@only_posix
-@pytest.mark.requirement("sandbox.placeholders")
-def test_no_folder_is_made_behind_a_link(root: Path) -> None:
-    outside = root.parent / "outside"
-    outside.mkdir()
-    (root / ".git").symlink_to(outside)
-    held = Placeholders([str(root / ".git" / "hooks")])
-    assert (held.paths, list(outside.iterdir())) == ((), [])
 
 
 @only_posix
@@ -167,66 +148,6 @@ def test_looking_is_bounded_and_begins_at_the_top(root: Path) -> None:
 
 
 @only_posix
-@pytest.mark.requirement("sandbox.placeholders")
-def test_the_last_of_those_who_hold_a_name_removes_it(root: Path) -> None:
-    path = str(root / ".vscode")
-    first, second = Placeholders([path]), Placeholders([path])
-    assert is_placeholder(path)
-    first.release()
-    first.release()
-    assert is_placeholder(path)
-    second.release()
-    assert not os.path.lexists(path)
-
-
-@only_posix
-@pytest.mark.requirement("sandbox.placeholders")
-def test_a_name_held_by_another_process_stays(root: Path) -> None:
-    path = str(root / ".vscode")
-    program = (
-        "import sys; from tools.execution.sandbox.placeholders import Placeholders\n"
-        "held = Placeholders([sys.argv[1]]); print(held.paths, flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        assert path.encode() in other.stdout.readline()
-        Placeholders([path]).release()
-        assert is_placeholder(path)
-        other.send_signal(signal.SIGKILL)
-        other.wait()
-    # Left by a process that was killed: taken over, and removed.
-    assert is_placeholder(path)
-    Placeholders([path]).release()
-    assert not os.path.lexists(path)
-
-
-@only_posix
-@pytest.mark.requirement("sandbox.placeholders")
-def test_names_that_are_lost_are_given_back_when_the_program_ends(root: Path) -> None:
-    path = str(root / ".vscode")
-    program = (
-        "import sys; from tools.execution.sandbox.placeholders import Placeholders; held = Placeholders([sys.argv[1]])"
-    )
-    subprocess.run([sys.executable, "-c", program, path], check=True)
-    assert not os.path.lexists(path)
-
-
-@only_posix
-@pytest.mark.requirement("sandbox.placeholders")
-def test_what_people_put_there_is_never_touched(root: Path) -> None:
-    taken, filled, empty = root / ".mcp.json", root / ".vscode", root / ".claude"
-    taken.write_text("{}")
-    empty.mkdir()
-    held = Placeholders([str(taken), str(filled), str(empty), str(root / "absent" / "deep")])
-    assert held.paths == (str(filled),)
-    (filled / "settings.json").write_text("{}")
-    held.release()
-    assert (taken.read_text(), (filled / "settings.json").read_text(), empty.is_dir()) == ("{}", "{}", True)
-
-
-@only_posix
 @pytest.mark.requirement("sandbox.view")
 def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path) -> None:
     (root / "inside").mkdir()
@@ -239,11 +160,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
     ):
         (root / name).symlink_to(target)
     prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
-    try:
-        kept = {path for path in prepared.view.read_only if not is_placeholder(path)}
-        assert kept == {str(root / "inside")}
-    finally:
-        prepared.placeholders.close()
+    assert prepared.view.read_only == (str(root / "inside"),)
 
 
 @only_posix
@@ -251,12 +168,83 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
 def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_steers(root: Path) -> None:
     (root / ".claude").mkdir()
     prepared = prepare(Site(home=str(root)), NetworkAccess.NONE, SteeringLookout(), [str(root), str(root / "missing")])
-    try:
-        assert prepared.view.roots == (str(root),)
-        assert str(root / ".claude") in prepared.view.hidden_folders
-        assert str(root / ".claude") not in prepared.view.read_only
-        assert str(root / ".gemini") in prepared.view.read_only
-    finally:
-        assert prepared.new() == ()
-        prepared.placeholders.close()
+    assert prepared.view.roots == (str(root),)
+    assert str(root / ".claude") in prepared.view.hidden_folders
+    assert str(root / ".claude") not in prepared.view.read_only
+    assert prepared.settle() == SandboxChanges()
     assert [path.name for path in root.iterdir()] == [".claude"]
+
+
+def _git(*arguments: str, folder: Path) -> None:
+    subprocess.run(["git", "-c", "protocol.file.allow=always", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@only_posix
+@pytest.mark.requirement("sandbox.new_files")
+def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(root: Path) -> None:
+    first = root / "first"
+    _git("init", "-q", "first", folder=root)
+    _git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "x", "--allow-empty", folder=first)
+    _git("remote", "add", "origin", "https://example.org/x.git", folder=first)
+    _git("worktree", "add", "-q", "../tree", folder=first)
+    _git("clone", "-q", "first", "second", folder=root)
+    _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
+    new = SteeringLookout().look(str(root)).found
+    assert len(new) >= 8
+    assert [path for path in sorted(new) if not is_harmless(path, [str(root)])] == []
+
+
+@only_posix
+@pytest.mark.requirement("sandbox.new_files")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".git/config", "[core]\n\tfsmonitor = ./x\n"),
+        (".git/config", "[core] fsmonitor = ./x"),
+        (".git/config", "[core] [alias]\nx = !./x"),
+        (".git/config", '[filter "x"]\nclean = ./x'),
+        (".git/config", "[include]\npath = ../x"),
+        (".git/config", '[remote "x"]\nurl = ext::./x'),
+        (".git/config", "[core]\nabbrev = 7 \\\n"),
+        (".git/config", "abbrev = 7"),
+        (".git/config", "[core"),
+        (".git/config", "x" * 300_000),
+        (".git/hooks/pre-commit", "./x"),
+        (".git/commondir", "../.."),
+        (".git", "gitdir: ../outside"),
+        (".git", "gitdir: sub/not-git"),
+        (".vscode/tasks.json", "{}"),
+        (".mcp.json", "{}"),
+    ],
+)
+def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, name: str, content: str) -> None:
+    (root / "a" / name).parent.mkdir(parents=True)
+    (root / "a" / name).write_text(content)
+    (path,) = SteeringLookout().look(str(root)).found
+    assert not is_harmless(path, [str(root)])
+
+
+@only_posix
+@pytest.mark.requirement("sandbox.new_files")
+def test_what_is_moved_away_keeps_its_content_and_is_led_nowhere_by_links(root: Path, tmp_path: Path) -> None:
+    private, outside = tmp_path / "private", tmp_path / "outside"
+    private.mkdir()
+    outside.mkdir()
+    (outside / ".vscode").mkdir()
+    (root / ".vscode").mkdir()
+    (root / ".vscode" / "tasks.json").write_text("{}")
+    (root / ".vscode" / "link").symlink_to(outside)
+    os.mkfifo(root / ".vscode" / "pipe")
+    place = move_away(str(root / ".vscode"), str(private))
+    assert place is not None
+    assert Path(place).is_relative_to(private)
+    assert (Path(place) / "tasks.json").read_text() == "{}"
+    assert list(root.iterdir()) == []
+    (root / "sub").symlink_to(outside)
+    assert move_away(str(root / "sub" / ".vscode"), str(private)) is None
+    assert (outside / ".vscode").is_dir()
+    (root / ".envrc").write_text("x")
+    renamed = move_away(str(root / ".envrc"), None)
+    assert renamed is not None
+    assert [path.name for path in root.iterdir() if path.is_file()] == [Path(renamed).name]
+    assert Path(renamed).name.startswith(".envrc.untrusted-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.steering_files import ABSENT_FILES, ABSENT_FOLDERS, why_protected
+from tools.permissions.steering_files import why_protected
 
 PROTECTED = [
     ".git",
@@ -63,12 +63,6 @@ def test_files_that_steer_programs_are_protected_with_a_reason(path: str) -> Non
 @pytest.mark.parametrize("path", FREE)
 def test_other_files_are_not(path: str) -> None:
     assert why_protected(path) is None
-
-
-@pytest.mark.requirement("protected.names")
-@pytest.mark.parametrize("name", [*ABSENT_FOLDERS, *ABSENT_FILES])
-def test_what_is_kept_from_being_made_is_protected(name: str) -> None:
-    assert why_protected(name)
 
 
 @pytest.mark.requirement("policy.protected_names")

@@ -63,6 +63,7 @@ DEFAULTS: Mapping[str, Any] = {
         "silenceTimeout": 0,
         "env": {},
         "readable": [],
+        "writable": [],
         "maxConcurrent": 8,
     },
     "web": {"allowPrivateHosts": [], "allowedPorts": [80, 443], "search": SEARCH},

@@ -15,7 +15,7 @@ from tools.execution.sandbox.mount_table import Expected, MountTable
 from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
-"""Size of each private folder. They are held in memory, so a disk cannot be filled through them."""
+"""Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more."""
 
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 """Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
@@ -34,6 +34,7 @@ class View:
     Args:
         roots: Writable folders.
         private: Folders that are empty at first and gone afterwards.
+        temporary: The folder of the client that is its `/tmp`; `None` for one that is gone afterwards.
         readable: What is seen although it lies in a private folder.
         hidden_folders: Folders that are empty, and where nothing can be made.
         hidden_files: Files that cannot be opened.
@@ -41,12 +42,12 @@ class View:
         shown: What is seen although it lies in a hidden folder.
         pinned: Writable folders that cannot be renamed or removed, none of them in one that is read-only.
         read_only: Files and folders of the roots that stay as they are.
-        absent: Those of them that are names to be kept free: nobody's folders, empty ones.
         network: What it reaches.
     """
 
     roots: tuple[str, ...]
     private: tuple[str, ...] = ()
+    temporary: str | None = None
     readable: tuple[str, ...] = ()
     hidden_folders: tuple[str, ...] = ()
     hidden_files: tuple[str, ...] = ()
@@ -54,7 +55,6 @@ class View:
     shown: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
-    absent: frozenset[str] = frozenset()
     network: NetworkAccess = NetworkAccess.NONE
 
     def expected(self) -> tuple[Expected, ...]:
@@ -63,10 +63,7 @@ class View:
         return (
             *(table.bound_first(path) for path in self.roots),
             *(table.bound(path) for path in self.pinned),
-            *(
-                table.new(path) if path in self.absent else table.bound(path, is_read_only=True)
-                for path in self.read_only
-            ),
+            *(table.bound(path, is_read_only=True) for path in self.read_only),
         )
 
 
@@ -101,11 +98,11 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
         *("--new-session", "--cap-drop", "ALL", "--info-fd", str(descriptors.info)),
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *_each("--ro-bind-try", TUNING),
-        *_private(view.private),
+        *_private(view),
         *_each("--ro-bind-try", view.readable),
         *_by_depth(view),
         *_each("--bind-try", view.pinned),
-        *_read_only(view),
+        *_each("--ro-bind-try", view.read_only),
         # After these, which show what is really in the folders that they mount.
         *_steps(step for step in _hidden(view) if _is_in_root(view, step.path)),
         # Here it waits at the gate. Nothing is left of what it reads.
@@ -120,14 +117,11 @@ def depth(path: str) -> int:
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
-def _read_only(view: View) -> Iterator[str]:
-    for path in view.read_only:
-        # A new file system takes less time than to show a folder in which nothing is.
-        yield from (*_SMALL, "0555", "--tmpfs", path) if path in view.absent else ("--ro-bind-try", path, path)
-
-
-def _private(folders: tuple[str, ...]) -> Iterator[str]:
-    for folder in folders:
+def _private(view: View) -> Iterator[str]:
+    for folder in view.private:
+        if view.temporary is not None and folder == "/tmp":  # noqa: S108 - the name of a mount point
+            yield from ("--bind", view.temporary, folder)
+            continue
         mode = "1777" if folder in _OPEN_TO_ALL else "0755"
         yield from ("--perms", mode, "--size", str(PRIVATE_BYTES), "--tmpfs", folder)
 

@@ -4,7 +4,7 @@
     confined = await confinement.confine(spec, roots)      # the first time, this tries the sandbox out
     ... start confined.spec ...
     await confined.begin()                                 # looks whether the sandbox is the one that was meant
-    steering = await confined.release()                    # after everything of the command has ended
+    changes = await confined.release()                     # after everything of the command has ended
 
 What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
 starts it sees to their end, as to that of any other process.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,18 +24,18 @@ from anyio import CancelScope, Lock
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
+from tools.contract.subject import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
-from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
+from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.arguments import Descriptors
+from tools.execution.sandbox.auto_run_files import SteeringLookout
 from tools.execution.sandbox.hidden import secret_places
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
-from tools.execution.sandbox.lingering import SECONDS, Lingering
 from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
 from tools.execution.sandbox.seccomp import seccomp_program
 from tools.execution.sandbox.setup import Setup
-from tools.execution.sandbox.steering import SteeringLookout
-from tools.execution.sandbox.view import Site, prepare, sandbox_environment, too_broad, writable
+from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad, writable
 from tools.filesystem.programs import is_outside
 
 DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
@@ -67,7 +67,6 @@ class Sandboxed(Confined):
     """A command in the sandbox, with what is held for it."""
 
     setup: Setup = field(repr=False, kw_only=True)
-    lingering: Lingering = field(repr=False, kw_only=True)
 
     async def begin(self) -> None:
         """Let the command begin, if its sandbox is the one that was meant.
@@ -84,9 +83,9 @@ class Sandboxed(Confined):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
-    async def release(self) -> SteeringChanges:
-        """Give back what is held, once everything of the command has ended."""
-        return await self.setup.finish(self.lingering)
+    async def release(self) -> SandboxChanges:
+        """See to what is left, once everything of the command has ended."""
+        return await self.setup.finish()
 
 
 class BubblewrapConfinement:
@@ -98,7 +97,7 @@ class BubblewrapConfinement:
         site: What of this machine and server matters to every command.
         search_path: Where to look for the program (`PATH`).
         program: The program to use instead of the one that would be found.
-        linger_seconds: How long after a command the names of folders are kept free for the next one.
+        consented: Real paths that other tools have written with a person's consent; whoever holds it adds to it.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class BubblewrapConfinement:
         search_path: str = os.defpath,
         program: str | None = None,
         *,
-        linger_seconds: float = SECONDS,
+        consented: Collection[str] = (),
     ) -> None:
         self._mode = mode
         self._site = site
@@ -119,10 +118,15 @@ class BubblewrapConfinement:
         self._status: SandboxStatus | None = None
         self._trying = Lock()
         self._group = ProcessGroupLimit()
-        self._lookout = SteeringLookout()
-        self._lingering = Lingering(linger_seconds)
+        self._lookout = SteeringLookout(consented)
 
-    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str]) -> Confined:
+    async def confine(
+        self,
+        spec: ProcessSpec,
+        workspace_roots: Sequence[str],
+        waiver: Waiver = NO_WAIVER,
+        private_folder: Callable[[], str] | None = None,
+    ) -> Confined:
         """Put a command into the sandbox, or leave it as it is.
 
         Raises:
@@ -136,7 +140,9 @@ class BubblewrapConfinement:
             # Not to be lost on the way: it holds descriptors.
             with CancelScope(shield=True):
                 try:
-                    return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots))
+                    free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
+                    client = partial(prepare, waiver=free, private_folder=private_folder)
+                    return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots, client))
                 except OSError as error:
                     raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
         if self._mode is SandboxMode.REQUIRED:
@@ -158,7 +164,6 @@ class BubblewrapConfinement:
 
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""
-        self._lingering.close()
         self._group.close()
 
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
@@ -178,7 +183,7 @@ class BubblewrapConfinement:
 
         @contextmanager
         def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], calls: int) -> Generator[Sandboxed]:
-            confined = self._confined(program, spec, [root], readable, calls)
+            confined = self._confined(program, spec, [root], partial(prepare, readable=readable), calls)
             try:
                 yield confined
             finally:
@@ -198,7 +203,7 @@ class BubblewrapConfinement:
         program: str,
         spec: ProcessSpec,
         roots: Sequence[str],
-        readable: Sequence[str] = (),
+        view: Callable[..., Prepared],
         calls: int | None = None,
     ) -> Sandboxed:
         """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
@@ -207,7 +212,7 @@ class BubblewrapConfinement:
         present = writable(roots)
         hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
         copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)} if calls is None else {}
-        look = partial(prepare, self._site, self._network, self._lookout, roots, readable, secrets=(hidden, copies))
+        look = partial(view, self._site, self._network, self._lookout, roots, secrets=(hidden, copies))
         if calls is None:
             numbers = DESCRIPTORS if program_of_calls is not None else replace(DESCRIPTORS, calls=None)
             setup = Setup(look, spec.folder, numbers)
@@ -230,7 +235,6 @@ class BubblewrapConfinement:
             network=self._network,
             withheld=hidden.withheld,
             setup=setup,
-            lingering=self._lingering,
         )
 
 

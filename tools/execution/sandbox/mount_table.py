@@ -44,7 +44,7 @@ class Expected(NamedTuple):
 
     Args:
         at: Where.
-        device: Of its file system; `None` for a new one.
+        device: Of its file system.
         what: The path in its file system.
         is_read_only: Whether nothing can be changed through it.
         layers: How many mounts lie on each other there, it included; `None` where that may differ. As each has
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
     """
 
     at: str
-    device: str | None
+    device: str
     what: str
     is_read_only: bool
     layers: int | None = None
@@ -96,18 +96,13 @@ class MountTable:
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 
-    def new(self, path: str) -> Expected:
-        """The same where a new file system was mounted instead."""
-        return Expected(path, None, "/", is_read_only=False, layers=self._seen(path)[1] + 1)
-
     def has(self, expected: Expected) -> bool:
         """Whether a mount is there and seen."""
         seen, layers = self._seen(expected.at)
-        return (
-            (seen.at, seen.what, seen.is_read_only) == (expected.at, expected.what, expected.is_read_only)
-            and expected.device in {None, seen.device}
-            and expected.layers in {None, layers}
-        )
+        return (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4] and expected.layers in {
+            None,
+            layers,
+        }
 
     def _seen(self, path: str) -> tuple[Mount, int]:
         """The mount on which a path is found, from the root on down, and how many lie on each other at the path."""

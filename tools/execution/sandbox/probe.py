@@ -26,7 +26,7 @@ from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus
 if TYPE_CHECKING:
     from tools.execution.sandbox.bubblewrap import Sandboxed
 
-SECONDS = 2.0
+SECONDS = 5.0
 """How long the attempt may take; a sandbox takes milliseconds."""
 
 ATTEMPTS = 2
@@ -120,7 +120,8 @@ def _attempt(folder: str, marker: str, network: str, wrap: Wrap) -> str | None:
     if sys.platform != "linux":
         return NOT_LINUX
     root = tempfile.mkdtemp(dir=folder)
-    os.makedirs(os.path.join(root, ".git", "hooks"))
+    for kept in (".git/hooks", ".vscode"):
+        os.makedirs(os.path.join(root, kept))
     abstract = os.path.basename(folder) + os.path.basename(root)
     # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
     script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")

@@ -5,31 +5,23 @@ Bubblewrap is started first, which takes about as long as to look at the machine
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 
 from anyio import CancelScope
 
 from tools.contract.threads import THREADS
-from tools.execution.confinement import SteeringChanges
+from tools.execution.confinement import SandboxChanges
 from tools.execution.sandbox.arguments import Descriptors, bubblewrap_options
 from tools.execution.sandbox.gate import Gate
-from tools.execution.sandbox.lingering import Lingering
 from tools.execution.sandbox.mount_table import Expected
-from tools.execution.sandbox.steering import is_diverted_repository
 from tools.execution.sandbox.view import Prepared
-
-SET_ASIDE = ".untrusted"
-"""Stands behind the name of a file that a command must not have made."""
 
 
 class Setup:
     """Makes one sandbox. To be closed or finished.
 
     Args:
-        prepare: Looks at the machine and holds what has to be held.
+        prepare: Looks at the machine.
         folder: Where the command starts.
         numbers: The descriptors as bubblewrap knows them; `None` where it knows them as we do, with that of `calls`.
         calls: Our descriptor with the filter of system calls, where that is so; `None` for no filter.
@@ -81,55 +73,20 @@ class Setup:
             TimeoutError: It takes too long.
         """
         expected: tuple[Expected, ...] = ()
-        # Not to be lost on the way: folders are made.
+        # Not to be lost on the way: bubblewrap waits.
         with CancelScope(shield=True):
             expected = await THREADS.run(self.say)
         return await self.gate.look(expected)
 
-    async def finish(self, lingering: Lingering) -> SteeringChanges:
-        """Give back what is held, once everything of the command has ended, or if it was not started.
-
-        Args:
-            lingering: Takes over the names that are kept free.
-        """
+    async def finish(self) -> SandboxChanges:
+        """See to what is left, once everything of the command has ended, or if it was not started."""
         self.gate.close()
-        prepared = self._prepared
-        if prepared is None:
-            return SteeringChanges()
-        changes = SteeringChanges()
-        with CancelScope(shield=True):
-            changes = await THREADS.run(partial(_let_go, prepared, lingering.names))
-        lingering.keep(prepared.placeholders)
+        changes = SandboxChanges()
+        if self._prepared is not None:
+            with CancelScope(shield=True):
+                changes = await THREADS.run(self._prepared.settle)
         return changes
 
     def close(self) -> None:
-        """The same for one that is only tried out. Blocks."""
+        """The same for one that is only tried out."""
         self.gate.close()
-        if self._prepared is not None:
-            self._prepared.placeholders.close()
-
-
-def _let_go(prepared: Prepared, spared: frozenset[str]) -> SteeringChanges:
-    """Give back all names but some, and tell what has changed."""
-    prepared.placeholders.release(spared)
-    new: list[str] = []
-    set_aside: list[str] = []
-    changed = prepared.changed()
-    for path in prepared.new():
-        # git would take hooks and commands from wherever it points, and nobody but an attacker puts it there.
-        aside = _set_aside(path) if is_diverted_repository(path) else None
-        if aside is None:
-            new.append(path)
-        else:
-            set_aside.append(aside)
-    return SteeringChanges(tuple(new), tuple(set_aside), changed, prepared.uncovered)
-
-
-def _set_aside(path: str) -> str | None:
-    """Give a file a name that no program obeys; where it is now, or `None` where it cannot be renamed."""
-    # The first name may be taken, by a folder that the command has made there.
-    for aside in (path + SET_ASIDE, f"{path}{SET_ASIDE}-{os.urandom(8).hex()}"):
-        with suppress(OSError):
-            os.rename(path, aside)
-            return aside
-    return None

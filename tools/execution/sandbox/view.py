@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache, partial
 
-from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.arguments import View, depth
-from tools.execution.sandbox.fingerprint import Fingerprint, fingerprint
+from tools.contract.subject import NO_WAIVER, Waiver
+from tools.execution.confinement import NetworkAccess, SandboxChanges
+from tools.execution.sandbox.arguments import PRIVATE_BYTES, View, depth
+from tools.execution.sandbox.auto_run_files import (
+    Fingerprint,
+    SteeringLookout,
+    fingerprint,
+    is_harmless,
+    move_away,
+    without_entries,
+)
 from tools.execution.sandbox.hidden import Hidden, secret_places
-from tools.execution.sandbox.kept import Kept, by_depth
-from tools.execution.sandbox.placeholders import Placeholders, is_placeholder
-from tools.execution.sandbox.steering import Steering, SteeringLookout
 from tools.filesystem.workspace import contains
 
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
-"""Folders where programs leave sockets, and files for others. Each command has its own, in memory. `/dev/shm` is part
-of the private `/dev`."""
+"""Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
+lasts; of the others each command has its own, in memory. `/dev/shm` is part of the private `/dev`."""
+
+TEMPORARY = PRIVATE[0]
+MOST_MEASURED = 50_000
+"""Files of the client's `/tmp` that are counted, to see how much it holds."""
 
 SYSTEM_ROOTS = (
     *(
@@ -61,46 +72,114 @@ class Site:
 
     Args:
         home: The home folder.
-        hidden: Further folders and files to hide: state and settings of the server. Not made either where absent.
-        read_only: Files that stay as they are even inside a root, also where absent: settings of the server.
+        hidden: Further folders and files to hide: state and settings of the server. Taken out of a root where new.
+        read_only: Files that stay as they are even inside a root: settings of the server. Taken out of it where new.
         readable: Files and folders that are seen whole although they are known places of secrets.
+        writable: Files and folders of the roots that commands may change although programs outside obey them.
+        temporary_bytes: How much a client's `/tmp` may hold after a command.
     """
 
     home: str
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    temporary_bytes: int = PRIVATE_BYTES
+
+
+KEPT = 200
+"""Mounts for the paths of all workspaces that are kept, of each kind, with the folders on the way to them: those
+nearest to the top. Each takes bubblewrap the longer the more there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A view, with what is held for as long as it is in use.
+    """A view, and what is compared with it after the command.
 
     Args:
         view: What the command sees.
-        placeholders: Names that are kept free.
-        found: For each root, every path in it that steered programs before, and what was there.
-        uncovered: How many of these, links left aside, the view does not keep as they are.
+        before: For each root, every path in it that programs obey, and what was there.
+        waived: Files and folders that the command may change although programs obey them.
+        uncovered: How many of the paths, links left aside, the view does not keep as they are.
         lookout: Looks through the roots again.
+        folder: The client's private folder, if it has one.
+        temporary_bytes: How much its `/tmp` may hold.
     """
 
     view: View
-    placeholders: Placeholders
-    found: Mapping[str, Mapping[str, Fingerprint | None]]
+    before: Mapping[str, Mapping[str, Fingerprint | None]]
+    waived: tuple[str, ...]
     uncovered: int
     lookout: SteeringLookout
+    folder: str | None
+    temporary_bytes: int
 
-    def new(self) -> tuple[str, ...]:
-        """Paths of steering files that are there now and were not before."""
-        new: list[str] = []
-        for root, before in self.found.items():
-            new += (path for path in self.lookout.look(root).found - before.keys() if not is_placeholder(path))
-        return tuple(sorted(set(new)))
+    def settle(self) -> SandboxChanges:
+        """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        moved: list[tuple[str, str]] = []
+        left: list[str] = []
+        changed: list[str] = []
+        for path, before in self._differing():
+            if self._is_waived(path, before):
+                self.lookout.accept(path)
+            elif self.lookout.is_accepted(path):
+                continue
+            elif before is not None:
+                changed.append(path)
+            elif not is_harmless(path, self.view.roots):
+                place = move_away(path, self.folder)
+                if place is None:
+                    left.append(path)
+                else:
+                    moved.append((path, place))
+        return SandboxChanges(tuple(moved), tuple(left), tuple(changed), self.uncovered, self._empty_temporary())
 
-    def changed(self) -> tuple[str, ...]:
-        """Paths of steering files that were there before and are gone now, or something else."""
-        found = (state for before in self.found.values() for state in before.items())
-        return tuple(sorted({path for path, before in found if fingerprint(path) != before}))
+    def _is_waived(self, path: str, before: Fingerprint | None) -> bool:
+        """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
+        waived = (*self.waived, *self.lookout.consented)
+        if _is_inside(path, waived):
+            return True
+        free = {each[len(path) + 1 :].partition(os.sep)[0] for each in waived if contains(path, each)}
+        if not free:
+            return False
+        now = without_entries(fingerprint(path), free)
+        return now == without_entries(before, free) if before is not None else now is not None and len(now) == 2
+
+    def _differing(self) -> list[tuple[str, Fingerprint | None]]:
+        """Each path where something else is than before, with what that was."""
+        known = {path: state for before in self.before.values() for path, state in before.items()}
+        now = {path for root in self.before for path in self.lookout.look(root).found}
+        states = {path: known.get(path) for path in sorted(now | known.keys())}
+        return [(path, before) for path, before in states.items() if path not in known or fingerprint(path) != before]
+
+    def _empty_temporary(self) -> int:
+        """Empty the client's `/tmp` where it has become too large; how much it held then, else 0."""
+        if self.view.temporary is None:
+            return 0
+        size = _size_of(self.view.temporary)
+        if size <= self.temporary_bytes:
+            return 0
+        import shutil  # noqa: PLC0415 - seldom needed
+
+        for name in os.listdir(self.view.temporary):
+            path = os.path.join(self.view.temporary, name)
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                os.unlink(path)
+        return size
+
+
+def _size_of(folder: str) -> int:
+    """How many bytes the files in a folder take on the disk, as far as they are looked at."""
+    size = count = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            count += 1
+            with suppress(OSError):
+                size += os.lstat(os.path.join(above, name)).st_blocks * 512
+            if count >= MOST_MEASURED:
+                return size
+    return size
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
@@ -125,8 +204,10 @@ def prepare(
     readable: Sequence[str] = (),
     *,
     secrets: tuple[Hidden, Mapping[str, int]] | None = None,
+    waiver: Waiver = NO_WAIVER,
+    private_folder: Callable[[], str] | None = None,
 ) -> Prepared:
-    """Look at the machine and hold what has to be held.
+    """Look at the machine.
 
     Args:
         site: What matters to every command.
@@ -136,23 +217,34 @@ def prepare(
         readable: What it has to see wherever it lies.
         secrets: What is hidden, and the descriptors of bubblewrap that have the copies; `None` to look for it here, and
             to show no copies.
+        waiver: What of the protection it is let off.
+        private_folder: Makes the client's folder, if it has one.
+
+    Raises:
+        OSError: The client's folder cannot be made.
     """
     present = writable(roots)
+    folder = None if private_folder is None else private_folder()
     steering = {root: lookout.look(root) for root in present}
-    settings = [path for path in map(_real, site.read_only) if _is_inside(path, present)]
-    own = [path for path in map(_real, site.hidden) if _is_inside(path, present)]
+    own = [path for path in map(_real, (*site.read_only, *site.hidden)) if _is_inside(path, present)]
     hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
-    placeholders = Placeholders(_absent(steering.values(), (*settings, *own), present))
+    named = _named_in(present, waiver.auto_run_files)
+    # What holds a whole root is too much to be meant.
+    waived = (
+        present if waiver.is_git else tuple(path for path in named if not any(contains(path, root) for root in present))
+    )
     private = _private()
-    seen = partial(_is_seen, roots=present, hidden=hidden.paths)
-    kept = Kept(present, seen)
+    kept = _Kept(present, partial(_is_seen, roots=present, hidden=hidden.paths))
     kept.pin_ways(hidden.paths)
-    kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
+    if not waiver.is_git:
+        kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
     steers = by_depth(path for found in steering.values() for path in found.read_only)
-    kept.protect((*settings, *placeholders.paths, *steers))
+    # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
+    kept.protect((*own, *(path for path in steers if not any(_overlap(path, free) for free in waived))))
     view = View(
         roots=present,
         private=private,
+        temporary=None if folder is None else _temporary(folder, (*present, *readable, site.home)),
         readable=_readable((*readable, site.home), private, present),
         hidden_folders=tuple(path for path in hidden.folders if path not in present),
         hidden_files=(*hidden.files, *(path for path in hidden.copies if path not in copies)),
@@ -160,14 +252,44 @@ def prepare(
         shown=hidden.shown,
         pinned=by_depth(kept.pinned_only()),
         read_only=by_depth(kept.read_only),
-        absent=frozenset(placeholders.paths),
         network=network,
     )
     before = {
-        root: {path: fingerprint(path) for path in (*found.found, *(path for path in settings if contains(root, path)))}
+        root: {path: fingerprint(path) for path in (*found.found, *(path for path in own if contains(root, path)))}
         for root, found in steering.items()
     }
-    return Prepared(view, placeholders, before, kept.uncovered, lookout)
+    return Prepared(view, before, waived, kept.uncovered, lookout, folder, site.temporary_bytes)
+
+
+def by_depth(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths in an order in which a mount covers none that was made before it."""
+    return tuple(sorted(paths, key=depth))
+
+
+def _named_in(roots: Sequence[str], paths: Sequence[str]) -> Iterator[str]:
+    """Paths, those that are relative in every root."""
+    for path in paths:
+        yield from (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for root in roots)
+
+
+def _overlap(path: str, other: str) -> bool:
+    return contains(path, other) or contains(other, path)
+
+
+def _temporary(folder: str, needed: Iterable[str]) -> str:
+    """The client's `/tmp`, ready for the mounts that lie in it: where one goes, no command has left a link."""
+    path = os.path.join(folder, "tmp")
+    with suppress(FileExistsError):
+        os.mkdir(path)
+        os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+    for mounted in needed:
+        place = path
+        for name in os.path.relpath(mounted, TEMPORARY).split(os.sep) if contains(TEMPORARY, mounted) else ():
+            place = os.path.join(place, name)
+            with suppress(OSError):
+                if not stat.S_ISDIR(os.lstat(place).st_mode):
+                    os.unlink(place)
+    return path
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) -> dict[str, str]:
@@ -182,23 +304,72 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) ->
     return changed
 
 
-def _absent(steering: Iterable[Steering], own: Iterable[str], roots: Sequence[str]) -> list[str]:
-    """Names to be kept free; a folder that stays as it is keeps what is in it."""
-    named = [path for found in steering for path in found.absent]
-    return [*named, *(_first_absent(path, roots) for path in own if _is_free(path))]
+@dataclass(slots=True)
+class _Kept:
+    """The mounts that keep what programs obey as it is, or at least where it is.
+
+    A mount point cannot be renamed, but a folder that holds one can, and the mount moves along: something else could
+    then take its place. So every folder on the way from the root to what is kept is mounted onto itself, too. For what
+    lies at the top of a root, as it mostly does, there is none.
+
+    Args:
+        roots: Writable folders, none in another one.
+        seen: Whether a path lies in a root and is not hidden there.
+        pinned: Writable folders that cannot be renamed or removed, in the order in which they were asked for.
+        read_only: The same of what stays as it is.
+        uncovered: How many paths there were no mounts left for.
+    """
+
+    roots: Sequence[str]
+    seen: Callable[[str], bool]
+    pinned: dict[str, None] = field(default_factory=dict[str, None])
+    read_only: dict[str, None] = field(default_factory=dict[str, None])
+    uncovered: int = 0
+
+    def pin(self, paths: Iterable[str]) -> None:
+        """Keep folders where they are. A path that is none, or a link, is left out."""
+        self._take(paths, self.pinned)
+
+    def protect(self, paths: Iterable[str]) -> None:
+        """Keep files and folders as they are. A path where nothing is, or a link, is left out."""
+        self._take(paths, self.read_only)
+
+    def pin_ways(self, paths: Iterable[str]) -> None:
+        """Keep the folders where they are that lead to paths with mounts of their own."""
+        self._take((folder for path in paths for folder in self._way(path)), self.pinned)
+
+    def pinned_only(self) -> Iterator[str]:
+        """The pinned folders without those that are read-only, or in one that is: they cannot be renamed anyway."""
+        for path in self.pinned:
+            if path not in self.read_only and self.read_only.keys().isdisjoint(self._way(path)):
+                yield path
+
+    def _take(self, paths: Iterable[str], kind: dict[str, None]) -> None:
+        used = 0
+        for path in filter(self.seen, dict.fromkeys(paths)):
+            if path in kind or not _is_there(path):
+                continue
+            way = [folder for folder in self._way(path) if folder not in self.pinned and folder not in self.read_only]
+            if used + len(way) + 1 > KEPT:
+                self.uncovered += 1
+                continue
+            used += len(way) + 1
+            self.pinned |= dict.fromkeys(way)
+            kind[path] = None
+
+    def _way(self, path: str) -> Iterator[str]:
+        """The folders between the root and a path in it."""
+        folder = os.path.dirname(path)
+        while any(contains(root, folder) and root != folder for root in self.roots):
+            if self.seen(folder):
+                yield folder
+            folder = os.path.dirname(folder)
 
 
-def _first_absent(path: str, roots: Sequence[str]) -> str:
-    """The first of the folders that would have to be made for what belongs in a root, or that itself."""
-    folder = os.path.dirname(path)
-    while _is_inside(folder, roots) and _is_free(folder):
-        path, folder = folder, os.path.dirname(folder)
-    return path
-
-
-def _is_free(path: str) -> bool:
-    """Whether nothing is there but what keeps the name free, for another command too."""
-    return not os.path.lexists(path) or is_placeholder(path)
+def _is_there(path: str) -> bool:
+    with suppress(OSError):
+        return not stat.S_ISLNK(os.lstat(path).st_mode)
+    return False
 
 
 @cache

@@ -107,3 +107,14 @@ class Analysis:
             and all(effect.access is not Access.WRITE for effect in command.effects)
             for command in self.commands
         )
+
+    @property
+    def only_git_changes(self) -> bool:
+        """Whether git is all in it that changes anything, beyond doubt, and its words say what it does."""
+        changing = [command for command in self.commands if not command.is_read_only]
+        return (
+            not self.doubts
+            and bool(changing)
+            and all(command.words[:1] == ("git",) and not command.options for command in changing)
+            and not any(command.doubts for command in self.commands)
+        )

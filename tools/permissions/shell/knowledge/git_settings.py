@@ -37,3 +37,43 @@ def is_harmless_setting(setting: str) -> bool:
         setting: Its key, or `key=value`.
     """
     return HARMLESS_SETTING.fullmatch(setting.partition("=")[0]) is not None
+
+
+_MADE_BY_GIT = re.compile(
+    r"""
+    core\.(?:repositoryformatversion|bare|worktree)
+    | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
+    | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
+    | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
+    | submodule\.[^\n]+\.(?:url|active) | submodule\.active | lfs\.repositoryformatversion
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write."""
+_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
+_SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
+_HELPER = re.compile(r"\s*\"?[\w-]*::")
+"""The beginning of an address that names a program."""
+
+
+def is_harmless_in_new_repository(text: str) -> bool:
+    """Whether a file of settings, by all of its lines, makes git run nothing; what is not understood may.
+
+    Args:
+        text: As it stands in a repository's `config`.
+    """
+    section: str | None = None
+    for line in text.splitlines():
+        rest = line.strip()
+        while found := _SECTION.fullmatch(rest):
+            section = found[1] if found[2] is None else f"{found[1]}.{found[2]}"
+            rest = found[3].strip()
+        if not rest or rest[0] in "#;":
+            continue
+        setting = _SETTING.fullmatch(rest)
+        if section is None or setting is None or rest.endswith("\\"):
+            return False
+        key, value = f"{section}.{setting[1]}", setting[2] or ""
+        if _HELPER.match(value) or not (HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)):
+            return False
+    return True

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tools.permissions.shell.knowledge.files.operands import REMOTE_PATH, TOP_OF_REPOSITORY, F, R, Targets, W, host
 from tools.permissions.shell.knowledge.git import GLOBAL_VALUED, is_read_only_git, subcommand
+from tools.permissions.shell.knowledge.git_settings import is_harmless_setting
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.options import parse
@@ -178,8 +179,12 @@ def _written(name: str, rest: Sequence[Word]) -> Targets:
 
 
 def _configured(rest: Sequence[Word], folder: str) -> Targets:
-    """Which file of settings is written: what is in it can make git run something."""
+    """Which file of settings is written, where what is written can make git run something."""
     parsed = parse(rest, ("f", "file", "blob", "default", "type"))
+    is_plain = not parsed.has_open and all(name in ("--local", "--add", "--unset") for name, _ in parsed.options)
+    key, *values = parsed.operands or [literal("")]
+    if is_plain and key.is_literal and is_harmless_setting(key.text) and len(values) <= 1:
+        return
     for option, value in parsed.options:
         if option in ("-f", "--file"):
             yield W, value
