@@ -19,7 +19,7 @@ from tools.filesystem.search.ripgrep import MAX_FILE_BYTES, Match, Query, Refuse
 from tools.filesystem.search.visible_files import VisibleFiles
 from tools.filesystem.workspace import Location, Workspace
 
-MAX_SORTED = 5_000
+MAX_SORTED = 1_000
 """Matching lines that are sorted here."""
 
 MAX_LINES_OF_FILE = 1_000_000
