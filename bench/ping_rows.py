@@ -25,9 +25,6 @@ SECONDS = 2.0
 
 BAR = 50.0
 
-WANDERING = "(re|try)*Budget.*Exhausted"
-"""What our own engine searches for only in a process that can be killed."""
-
 ID = re.compile(rb'"id":\s*(\d+)')
 
 Work = Callable[[], tuple[str, dict[str, Any]]]

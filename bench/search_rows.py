@@ -117,7 +117,7 @@ ROWS = (
     Row("glob **/*.ts, 50 files, of one rg process", 1.0, _glob(SMALL, of_process=True)),
     Row("glob **/*.ts, 5,000 files, of rg --files + stat + sort", 2.5, _glob(LARGE)),
     Row("glob **/*.ts, 150,000 files, of rg --files + stat + sort", 2.5, _glob(HUGE)),
-    Row("grep rare, 50 files, of rg -n", 1.0, _grep(SMALL, RARE)),
+    Row("grep rare, 50 files, of rg -n", 1.6, _grep(SMALL, RARE)),
     Row("grep rare, 5,000 files, of rg -n", 1.4, _grep(LARGE, RARE)),
     Row("grep rare, 150,000 files, of rg -n", 1.4, _grep(HUGE, RARE)),
     Row("grep rare in any case, 150,000 files, of rg -n -i", 1.4, _grep(HUGE, RARE, "-i"), informative=True),
