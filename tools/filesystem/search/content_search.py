@@ -110,9 +110,11 @@ class ContentSearch:
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         for start in starts:
             if start.is_file:
-                folder, found = self._in_file(start.location, query, count)
+                folder = self._workspace.locate(os.path.dirname(start.location.path))
+                found = self._in_file(start.location, query, count)
             else:
-                folder, found = start.location, self._below(starts, start.location, query, count)
+                folder = start.location
+                found = self._below(starts, folder, query, count)
             with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
                 for match in left:
                     yield FileMatch(folder, match.path, match.lines[:most])
@@ -138,18 +140,15 @@ class ContentSearch:
         others = frozenset(start.location.path for start in starts) - {folder.path}
         return VisibleFiles(self._workspace, folder, self._files.filters, self._files.wanted, others)
 
-    def _in_file(self, file: Location, query: Query, count: str) -> tuple[Location, Generator[Match]]:
-        """The folder of a file that was named outright, and its match."""
-        path, name = os.path.split(file.path)
-        with self._workspace.open_file(file) as opened:  # what was named outright has to be readable
+    def _in_file(self, file: Location, query: Query, count: str) -> Generator[Match]:
+        """The match in a file that was named outright, which has to be readable and is never hidden by git's rules."""
+        with self._workspace.open_file(file) as opened:
             is_huge = opened.info.st_size > MAX_FILE_BYTES  # which ripgrep does not look at in a file that is named
-        self.huge += is_huge
-        names = () if is_huge else (name,)
-        return self._workspace.locate(path), self._in_files(names, path, query, count)
-
-    def _in_files(self, names: Sequence[str], folder: str, query: Query, count: str) -> Generator[Match]:
-        if names:
-            yield from self._ripgrep.matches(query, folder, names, count)
+        if is_huge:
+            self.huge += 1
+        else:
+            folder, name = os.path.split(file.path)
+            yield from self._ripgrep.matches(query, folder, [name], count)
 
     def _below(self, starts: Sequence[Start], folder: Location, query: Query, count: str) -> Generator[Match]:
         """What may be shown below a folder, in order."""
@@ -176,7 +175,7 @@ class ContentSearch:
             left = {match.path: match.lines for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
             with closing(self._excluding.matches(exclude, folder.path, list(left), count)) as others:
-                for other in others:
+                for other in (match for match in others if match.path in left):
                     excluded = frozenset(other.lines)
                     left[other.path] = [line for line in left[other.path] if line not in excluded]
             if self._excluding.timed_out:

