@@ -29,7 +29,8 @@ class GrepParams(ToolParams):
 
     pattern: str = Field(
         description="Regular expression in ripgrep's (Rust) syntax, matched within single lines: 'function\\s+\\w+', "
-        "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or set fixed_strings."
+        "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or "
+        "set fixed_strings."
     )
     path: str | None = Field(
         default=None, description="Folder or file to search, absolute or relative. Default: the whole workspace."

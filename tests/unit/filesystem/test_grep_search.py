@@ -546,8 +546,6 @@ async def test_matches_come_in_the_order_of_paths_however_many_there_are(root: P
     assert await names(context, "foo", limit=10, glob="*.txt") == many[:10]
     few = await grep(context, "foo", limit=10_000, names_only=True)
     assert str(few.llm_content).split("\n")[2:] == many
-    every_one = await grep(context, "foo", limit=10_000)
-    assert every_one.facts["matches"] == len(paths) + MAX_SORTED + 1 or every_one.facts["complete"] is False
 
 
 @pytest.mark.requirement("grep.names")
