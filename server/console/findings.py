@@ -19,7 +19,7 @@ class Health(StrEnum):
     """It is not there, and nobody asked for it; something else takes its place."""
 
     BROKEN = "broken"
-    """It was configured, and does not work."""
+    """It was configured or is needed, and does not work."""
 
 
 @dataclass(frozen=True, slots=True)

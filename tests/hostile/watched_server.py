@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -119,15 +118,6 @@ async def watched_server(
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         pid = _started_for(root)
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))
-
-
-def python_without_ripgrep(folder: Path) -> str:
-    """Our own Python with all that is installed for it, but with no other program beside it."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
-    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
-    return str(folder / "bin" / "python")
 
 
 def text_of(result: types.CallToolResult) -> str:
