@@ -16,6 +16,7 @@ from server.settings import SettingsError, SettingsReport, default_settings, loa
 from server.watchdog import start_watchdog
 from tools.contract.resources import ExhaustedError, exhaustion_of, share_arenas
 from tools.display import visible
+from tools.execution.process_privacy import make_private
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +61,7 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    make_private()  # before there is a watchdog, which is a copy of this process
     share_arenas()
     watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
     try:
