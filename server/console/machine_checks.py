@@ -81,21 +81,12 @@ async def check_git(report: SettingsReport) -> Sequence[Finding]:
 
 
 async def check_extras(report: SettingsReport) -> Sequence[Finding]:
-    """The optional packages."""
+    """The optional package that is imported; ripgrep is a program, and looked at as such."""
     del report
-    extras = (
-        ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
-        ("encodings", "charset_normalizer", "the encoding of old files is guessed less well"),
-    )
-    found: list[Finding] = []
-    for extra, module, without in extras:
-        if importlib.util.find_spec(module) is None:
-            remedy = f"pip install 'coretools-mcp[{extra}]'"
-            found.append(Finding(f"extra {extra}", Health.ABSENT, f"not installed: {without}", remedy))
-        else:
-            version = metadata.version(module.replace("_", "-"))
-            found.append(Finding(f"extra {extra}", Health.OK, f"{module} {version}"))
-    return found
+    if importlib.util.find_spec("pypdf") is None:
+        without = "not installed: PDF files are sent as they are, not as text"
+        return [Finding("extra pdf", Health.ABSENT, without, "pip install 'coretools-mcp[pdf]'")]
+    return [Finding("extra pdf", Health.OK, f"pypdf {metadata.version('pypdf')}")]
 
 
 async def _which(name: str) -> str | None:

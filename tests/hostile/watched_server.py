@@ -17,7 +17,9 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.harness import HANDSHAKE, server_arguments
+from tests.harness import HANDSHAKE, LAUNCHER, server_arguments
+
+SERVER = Path(__file__).with_name("readable_server.py")
 
 MEGABYTE = 1 << 20
 
@@ -112,9 +114,8 @@ async def watched_server(
     root: Path, *, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[WatchedServer]:
     """A server of its own for one root, run by this Python and with these variables beside the usual ones."""
-    parameters = StdioServerParameters(
-        command=python, args=server_arguments(root, None), env=dict(environment) if environment else None
-    )
+    arguments = [str(SERVER) if each == str(LAUNCHER) else each for each in server_arguments(root, None)]
+    parameters = StdioServerParameters(command=python, args=arguments, env=dict(environment) if environment else None)
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         pid = _started_for(root)
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))

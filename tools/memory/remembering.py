@@ -20,8 +20,7 @@ from tools.contract.names import sendable_name, shown_whole_path
 from tools.contract.result import FileDiff, ToolResult
 from tools.filesystem.changing.changer import PROPOSED, clipped, settled_text
 from tools.filesystem.changing.diff import Diff, unified_diff
-from tools.filesystem.changing.digest import Digest
-from tools.filesystem.changing.snapshot import Snapshot, take_snapshot
+from tools.filesystem.changing.snapshot import Digest, Snapshot, take_snapshot
 from tools.filesystem.changing.writer import Written, exclusive, replace_file
 from tools.filesystem.ignore import agent_ignore_file
 from tools.filesystem.text import UTF_8, Decoded, decode, encode, is_utf8

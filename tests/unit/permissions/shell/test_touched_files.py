@@ -106,7 +106,6 @@ def test_what_is_written_is_told(command: str, target: str | None) -> None:
         ("git show --stat 8baef1b", ":/"),
         ("git commit --dry-run -F -m -v", ":/"),
         ("git status -vv", ":/"),
-        ("git commit --verb -m x", ":/"),
         ("git log -p", ":/"),
         ("git log --patch", ":/"),
         ("git log -L1,2:f", ":/"),
