@@ -23,7 +23,7 @@ from server.file_uris import UriRefusedError, path_of_uri
 from server.settings.files import real_path
 from tools.contract.resources import ExhaustedError
 from tools.contract.threads import THREADS
-from tools.filesystem.ignore import Forbidden
+from tools.filesystem.ignore_files import Forbidden
 from tools.filesystem.workspace import Workspace, contains
 
 logger = logging.getLogger(__name__)

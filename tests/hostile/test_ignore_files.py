@@ -15,10 +15,16 @@ from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, st
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.ignore_files import rules_for_agents
-from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS, read_rules
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import MAX_COST_IN_FORCE, HiddenBy, Scope, agent_ignore_file, scope_of
+from tools.filesystem.ignore_files import (
+    MAX_COST_IN_FORCE,
+    HiddenBy,
+    Scope,
+    agent_ignore_file,
+    rules_for_agents,
+    scope_of,
+)
+from tools.filesystem.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS, read_rules
 from tools.filesystem.workspace import Workspace
 
 FILES = 12

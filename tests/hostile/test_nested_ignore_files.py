@@ -19,19 +19,18 @@ from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refu
 from tests.unit.permissions.test_policy import flow_with, of_command
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem import ignore
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
-from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import (
+from tools.filesystem.ignore_files import (
     AGENT_IGNORE_FILES,
+    MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     agent_ignore_file,
     agent_ignore_file_below,
     is_hidden_target,
     scope_of,
 )
+from tools.filesystem.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS
 from tools.filesystem.workspace import Location, Workspace
 from tools.permissions.permission import Verdict
 

@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
+from tools.filesystem.finding.automaton import Automaton
+from tools.filesystem.finding.tokens import MalformedPatternError, tokenize
+from tools.filesystem.finding.wildcards import path_regex
 
 from server.completion import MAX_TYPED_CHARS, complete_template
 from server.prompts import MAX_LINE_CHARS
@@ -23,12 +26,9 @@ from tools.contract.confirmation import Question
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, published_schema, rename
 from tools.contract.result import FunctionCall, ToolResult
-from tools.filesystem.finding.automaton import Automaton
 from tools.filesystem.finding.braces import PatternRefusedError, expand_braces
-from tools.filesystem.finding.ignore_rules import parse_rules
 from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.finding.tokens import MalformedPatternError, tokenize
-from tools.filesystem.finding.wildcards import path_regex
+from tools.filesystem.ignore_rules import parse_rules
 from tools.filesystem.paths import shown
 from tools.filesystem.workspace import Workspace
 

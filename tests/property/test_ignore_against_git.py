@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.ignore import Scope, agent_ignore_file, scope_of
+from tools.filesystem.ignore_files import Scope, agent_ignore_file, scope_of
 from tools.filesystem.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]

@@ -18,7 +18,7 @@ from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import Filters, Walk
 from tools.filesystem.glob import GlobTool
 from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.ignore import HiddenBy, scope_of
+from tools.filesystem.ignore_files import HiddenBy, scope_of
 from tools.filesystem.list_directory import LSTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.search.dialect import parse_pattern

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding import rule_matcher
-from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
-from tools.filesystem.finding.ignore_rules import as_bytes_text, read_rules
-from tools.filesystem.ignore import (
+from tools.filesystem.ignore_files import (
+    MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     Scope,
     agent_ignore_file,
     refuse_hidden,
     scope_of,
 )
+from tools.filesystem.ignore_rules import as_bytes_text, read_rules
 from tools.filesystem.workspace import Workspace
 
 

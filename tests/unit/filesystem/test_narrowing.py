@@ -13,7 +13,7 @@ import pytest
 from tools.contract.context import AbortSignal
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import AGENT_IGNORE_FILES, HiddenBy
+from tools.filesystem.ignore_files import AGENT_IGNORE_FILES, HiddenBy
 from tools.filesystem.search.dialect import parse_pattern
 from tools.filesystem.search.engines.engine import Query
 from tools.filesystem.search.engines.ripgrep_walk import tells_what_it_leaves_out

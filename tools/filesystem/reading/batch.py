@@ -17,7 +17,7 @@ from tools.contract.result import InlineDataPart, Part, TextPart
 from tools.filesystem.descriptors import Folder, OpenedFile
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.selection import Candidate
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.reading.content import Beginning, look_at, plain_text, read_on
 from tools.filesystem.reading.line_window import Wanted
 from tools.filesystem.reading.media import FileKind

@@ -17,13 +17,13 @@ from functools import cached_property
 
 from tools.filesystem.child import ChildFailedError
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.ignore_files import PresentNames
 from tools.filesystem.finding.walk import Filters, LeftOut, Walk
-from tools.filesystem.ignore import (
+from tools.filesystem.ignore_files import (
     AGENT_IGNORE_FILES,
     GIT_FOLDER,
     MAX_COST_IN_FORCE,
     HiddenBy,
+    PresentNames,
     Scope,
     scope_of,
 )
