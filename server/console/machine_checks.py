@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -84,17 +83,17 @@ async def check_extras(report: SettingsReport) -> Sequence[Finding]:
     """The optional packages."""
     del report
     extras = (
+        ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
-        ("encodings", "charset_normalizer", "the encoding of old files is guessed less well"),
+        ("encodings", "charset-normalizer", "the encoding of old files is guessed less well"),
     )
     found: list[Finding] = []
-    for extra, module, without in extras:
-        if importlib.util.find_spec(module) is None:
+    for extra, package, without in extras:
+        try:
+            found.append(Finding(f"extra {extra}", Health.OK, f"{package} {metadata.version(package)}"))
+        except metadata.PackageNotFoundError:
             remedy = f"pip install 'coretools-mcp[{extra}]'"
             found.append(Finding(f"extra {extra}", Health.ABSENT, f"not installed: {without}", remedy))
-        else:
-            version = metadata.version(module.replace("_", "-"))
-            found.append(Finding(f"extra {extra}", Health.OK, f"{module} {version}"))
     return found
 
 

@@ -47,8 +47,8 @@ MAX_IGNORE_FILE_BYTES = 1 << 20
 """Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes."""
 
 MAX_COST_IN_FORCE = 2 * MAX_COST
-"""What the rules of git that one folder comes under may cost. Files below those do not count. The same for agents, where
-a file below those hides all of its folder."""
+"""What the rules of git that one folder comes under may cost: files below those do not count. The same for agents,
+where a file below those hides all of its folder."""
 
 LOOK_SECONDS = 1.0
 """How long agent-ignore files are looked for below one folder; a shell command waits for it."""

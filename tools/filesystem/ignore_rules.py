@@ -95,14 +95,14 @@ class RuleList:
         odd_line: The number of the first line that was not understood, which is not among the rules.
     """
 
-    __slots__ = ("_rules", "bytes", "cost", "is_cut", "odd_line")
+    __slots__ = ("_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
 
     def __init__(self, rules: Sequence[tuple[str, bool]], cost: int, *, is_cut: bool, odd_line: int | None) -> None:
         self.cost = cost
         self.is_cut = is_cut
         self.odd_line = odd_line
-        self._rules, is_re2 = _matcher(rules)
-        self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * is_re2
+        self._rules, self.uses_re2 = _matcher(rules)
+        self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -184,12 +184,13 @@ def parse_rules(content: bytes) -> RuleList:
     """
     rules = _cache.get(content)
     if rules is None:
-        rules = _read_rules(content)
+        rules = read_rules(content)
         _cache.put(content, rules)
     return rules
 
 
-def _read_rules(content: bytes) -> RuleList:
+def read_rules(content: bytes) -> RuleList:
+    """The same, whether or not they are kept."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         # Replaced is what is not text; half a rule more is better than none of them.
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")

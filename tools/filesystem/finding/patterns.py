@@ -271,7 +271,7 @@ class _Wildcards:
 
 
 def _for_fnmatch(part: str) -> str:
-    """A part as `fnmatch` writes it, which knows no backslash, negates by `!` alone and looks long for the end of `[`."""
+    """A part as `fnmatch` reads it: it knows no backslash, negates by `!` alone, looks long for the end of `[`."""
     end = part.rfind("]")
 
     def respelled(found: re.Match[str]) -> str:

@@ -107,7 +107,6 @@ def test_what_is_written_is_told(command: str, target: str | None) -> None:
         ("git commit --dry-run -F -m -v", ":/"),
         ("git commit --verb -m x", ":/"),
         ("git status -vv", ":/"),
-        ("git commit --verb -m x", ":/"),
         ("git log -p", ":/"),
         ("git log --patch", ":/"),
         ("git log -L1,2:f", ":/"),
