@@ -95,13 +95,14 @@ class RuleList:
         odd_line: The number of the first line that was not understood, which is not among the rules.
     """
 
-    __slots__ = ("_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
+    __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
 
     def __init__(self, rules: Sequence[tuple[str, bool]], cost: int, *, is_cut: bool, odd_line: int | None) -> None:
         self.cost = cost
         self.is_cut = is_cut
         self.odd_line = odd_line
-        self._rules, self.uses_re2 = _matcher(rules)
+        self._rules, self._any = _matcher(rules)
+        self.uses_re2 = self._any is None
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
@@ -117,20 +118,26 @@ class RuleList:
         Returns:
             Hidden, brought back, or `None` if no rule fits.
         """
-        return self._rules.check_file(f"{path}/" if is_folder else path).include
+        if is_folder:
+            path += "/"
+        if self._any is not None and self._any.match(path) is None:
+            return None
+        return self._rules.check_file(path).include
 
 
-def _matcher(rules: Sequence[tuple[str, bool]]) -> tuple[PathSpec[RegexPattern], bool]:
-    """What matches all of some rules, and whether it is RE2."""
+def _matcher(rules: Sequence[tuple[str, bool]]) -> tuple[PathSpec[RegexPattern], re.Pattern[str] | None]:
+    """What tells the last of some rules that fits; where that is not RE2, also what tells quickly that none does."""
     from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
 
     if len(rules) > MAX_RULES_FOR_RE:
         try:
-            return PathSpec([RegexPattern(re.compile(regex), hides) for regex, hides in rules], backend="re2"), True
+            return PathSpec([RegexPattern(re.compile(regex), hides) for regex, hides in rules], backend="re2"), None
         except Exception:  # noqa: BLE001 - RE2 may be missing, so its errors have no name here
             logger.debug("RE2 is not installed, or there are too many rules for it")
-    bounded = [RegexPattern(re.compile(_without_repetition(regex)), hides) for regex, hides in rules]
-    return PathSpec(bounded, backend="simple"), False
+    bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
+    patterns = [RegexPattern(re.compile(regex), hides) for regex, hides in bounded]
+    union = "|".join(regex for regex, _ in bounded) or "(?!)"
+    return PathSpec(patterns, backend="simple"), re.compile(union)
 
 
 def _without_repetition(regex: str) -> str:
@@ -244,6 +251,8 @@ def _expression(pattern: str) -> str | None:
             regex += "."
         elif regex != ".":
             return None
+        if not regex.startswith("^"):
+            regex = f"^.*{regex}"
         # A bracket never fits a slash. One that begins with a bracket is written so that it may begin otherwise too.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         re.compile(regex)
