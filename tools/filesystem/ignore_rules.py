@@ -72,6 +72,7 @@ _TREE = "(?:/.+)?"
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*+)(?=\[\^//\]\*)", re.DOTALL
 )
+"""A star with what follows it in the same name, where another star comes next."""
 
 
 def bytes_text(name: str) -> str:
