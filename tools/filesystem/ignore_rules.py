@@ -98,7 +98,9 @@ class RuleList:
 
     __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
 
-    def __init__(self, rules: Sequence[tuple[str, bool]], cost: int, *, is_cut: bool, odd_line: int | None) -> None:
+    def __init__(
+        self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
+    ) -> None:
         self.cost = cost
         self.is_cut = is_cut
         self.odd_line = odd_line
@@ -126,35 +128,34 @@ class RuleList:
         return self._rules.check_file(path).include
 
 
-def _matcher(rules: Sequence[tuple[str, bool]]) -> tuple[PathSpec[RegexPattern], re.Pattern[str] | None]:
+def _matcher(rules: Sequence[tuple[re.Pattern[str], bool]]) -> tuple[PathSpec[RegexPattern], re.Pattern[str] | None]:
     """What tells the last of some rules that fits; where that is not RE2, also what tells quickly that none does."""
     from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
 
     if len(rules) > MAX_RULES_FOR_RE:
         try:
-            return PathSpec([RegexPattern(re.compile(regex), hides) for regex, hides in rules], backend="re2"), None
+            return PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2"), None
         except Exception:  # noqa: BLE001 - RE2 may be missing, so its errors have no name here
             logger.debug("RE2 is not installed, or there are too many rules for it")
     bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-    patterns = [RegexPattern(re.compile(regex), hides) for regex, hides in bounded]
-    union = "|".join(regex for regex, _ in bounded) or "(?!)"
-    return PathSpec(patterns, backend="simple"), re.compile(union)
+    union = "|".join(regex.pattern for regex, _ in bounded) or "(?!)"
+    return PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple"), re.compile(union)
 
 
-def _without_repetition(regex: str) -> str:
+def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     """An expression that fits the same, and of which Python's `re` tries each part once at each place.
 
     Behind a star stand parts of fixed length. So where another star follows, the first place where they fit is as good
     as any later one, and is never tried again (an atomic group). The same holds for `**` and the names behind it.
     """
-    regex = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex)
-    first, *others = regex.split(_TREE)
-    if not others:
-        return regex
-    if first.startswith("^(?:.+/)?"):
-        first = f"^(?>(?:.+?/)??{first.removeprefix('^(?:.+/)?')}(?=/))"
-    between = "".join(f"(?>(?:/.+?)??{names}(?=/))" for names in others[:-1])
-    return f"{first}{between}{_TREE}{others[-1]}"
+    bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
+    first, *others = bounded.split(_TREE)
+    if others:
+        if first.startswith("^(?:.+/)?"):
+            first = f"^(?>(?:.+?/)??{first.removeprefix('^(?:.+/)?')}(?=/))"
+        between = "".join(f"(?>(?:/.+?)??{names}(?=/))" for names in others[:-1])
+        bounded = f"{first}{between}{_TREE}{others[-1]}"
+    return regex if bounded == regex.pattern else re.compile(bounded)
 
 
 class _Cache:
@@ -203,7 +204,7 @@ def read_rules(content: bytes) -> RuleList:
         # Replaced is what is not text; half a rule more is better than none of them.
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     content = content.removeprefix(codecs.BOM_UTF8)
-    rules: list[tuple[str, bool]] = []
+    rules: list[tuple[re.Pattern[str], bool]] = []
     cost, odd_line, is_cut = 0, None, False
     for number, line in enumerate(content.split(b"\n" if b"\n" in content else b"\r"), start=1):
         pattern = _trim(_as_text(line.removesuffix(b"\r")))
@@ -229,7 +230,7 @@ def _trim(line: str) -> str:
     return bare + " " if backslashes % 2 and len(bare) < len(line) else bare
 
 
-def _expression(pattern: str) -> str | None:
+def _expression(pattern: str) -> re.Pattern[str] | None:
     """The regular expression for a rule, which fits paths of entries; those of folders end in a slash.
 
     Returns:
@@ -256,7 +257,6 @@ def _expression(pattern: str) -> str | None:
             regex = f"^.*{regex}"
         # A bracket never fits a slash. One that begins with a bracket is written so that it may begin otherwise too.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
-        re.compile(regex)
+        return re.compile(regex)
     except (ValueError, re.error):
         return None
-    return regex
