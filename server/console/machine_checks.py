@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -81,12 +80,20 @@ async def check_git(report: SettingsReport) -> Sequence[Finding]:
 
 
 async def check_extras(report: SettingsReport) -> Sequence[Finding]:
-    """The optional package that is imported; ripgrep is a program, and looked at as such."""
+    """The optional packages; ripgrep is a program, and looked at as such."""
     del report
-    if importlib.util.find_spec("pypdf") is None:
-        without = "not installed: PDF files are sent as they are, not as text"
-        return [Finding("extra pdf", Health.ABSENT, without, "pip install 'coretools-mcp[pdf]'")]
-    return [Finding("extra pdf", Health.OK, f"pypdf {metadata.version('pypdf')}")]
+    extras = (
+        ("re2", "google-re2", "long ignore files are compared more slowly"),
+        ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
+    )
+    found: list[Finding] = []
+    for extra, package, without in extras:
+        try:
+            found.append(Finding(f"extra {extra}", Health.OK, f"{package} {metadata.version(package)}"))
+        except metadata.PackageNotFoundError:
+            remedy = f"pip install 'coretools-mcp[{extra}]'"
+            found.append(Finding(f"extra {extra}", Health.ABSENT, f"not installed: {without}", remedy))
+    return found
 
 
 async def _which(name: str) -> str | None:

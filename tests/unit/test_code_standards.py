@@ -49,8 +49,7 @@ DISK_CALLS = re.compile(
 
 DISK_MODULES = {
     "descriptors.py",
-    "ignore.py",
-    "finding/ignore_files.py",
+    "ignore_files.py",
     "child.py",
     "programs.py",
     "link_free.py",

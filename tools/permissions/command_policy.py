@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
 from tools.contract.subject import Access, CommandSubject, Waiver
-from tools.filesystem.ignore import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
+from tools.filesystem.ignore_files import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
 from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission import Grant, Part, Permission, Verdict, summed

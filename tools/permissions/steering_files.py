@@ -14,7 +14,7 @@ from __future__ import annotations
 import unicodedata
 from fnmatch import fnmatchcase
 
-from tools.filesystem.ignore import AGENT_IGNORE_FILES
+from tools.filesystem.ignore_files import AGENT_IGNORE_FILES
 
 EDITOR_FOLDERS = {".vscode", ".idea", ".zed", ".fleet", ".devcontainer"}
 """Tasks, launch configurations, paths of interpreters and servers: run when the folder is opened."""

@@ -16,7 +16,7 @@ from tools.contract.subject import Access, PathSubject
 from tools.filesystem.finding.completing import entries_that_start_with, files_that_hold
 from tools.filesystem.glob import GlobTool
 from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.ignore import HiddenBy, scope_of
+from tools.filesystem.ignore_files import HiddenBy, scope_of
 from tools.filesystem.list_directory import LSTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
 from tools.filesystem.search.content_search import MAX_SORTED

@@ -26,7 +26,7 @@ from tools.filesystem.changing.edit_failures import Missed, check_count, check_n
 from tools.filesystem.changing.replacement import apply_edit
 from tools.filesystem.changing.snapshot import MAX_CHANGED_BYTES, Snapshot, check_fresh, take_snapshot
 from tools.filesystem.changing.text_match import Haystack, Match, Span, find_match
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.legacy_encoding import Guess, check_fits, decode_as_named, guess
 from tools.filesystem.text import UTF_8, Decoded, decode, line_separator, looks_binary, marked_encoding
 from tools.filesystem.workspace import Location

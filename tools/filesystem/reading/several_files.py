@@ -22,7 +22,7 @@ from tools.filesystem.finding.options import respects
 from tools.filesystem.finding.patterns import PatternRefusedError
 from tools.filesystem.finding.selection import Candidate, FileSelection
 from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.reading.content import Beginning, look_at, plain_text, read_on
 from tools.filesystem.reading.line_window import Wanted
 from tools.filesystem.reading.media import FileKind

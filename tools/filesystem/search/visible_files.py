@@ -10,9 +10,8 @@ import os
 from collections.abc import Container
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.ignore_files import PresentNames
 from tools.filesystem.finding.walk import Filters, Selection
-from tools.filesystem.ignore import GIT_FOLDER, Scope, scope_of
+from tools.filesystem.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.workspace import Location, Workspace
 
