@@ -171,6 +171,13 @@ REPOSITORY_FOLDERS = {"hooks"}
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 """Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
 
+REPOSITORY_WITHOUT_CONTENTS = {
+    *REPOSITORY_FOLDERS, *REPOSITORY_FILES, "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD",
+    "REVERT_HEAD", "COMMIT_EDITMSG", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "description", "index", "info", "logs",
+    "packed-refs", "refs", "shallow", "branches",
+}  # fmt: skip
+"""What of a repository holds names, messages and settings; in the rest are contents of files."""
+
 ABSENT_FOLDERS = (".vscode", ".coretools", ".qwen", ".gemini", ".claude", ".cursor", ".codex")
 ABSENT_FILES = (".mcp.json",)
 """What the sandbox keeps from being made at the top of a workspace root where it is not there: the names that programs
