@@ -380,3 +380,31 @@ async def test_a_patch_in_the_text_of_a_command_writes_what_it_says(
     others = [*patched("src/a.py"), "git apply < x.patch", "patch -p1 < x.patch"]
     assert await unasked(flow_with(), yolo, others) == others
     assert await unasked(flow_with(permissions_deny=["Edit(src/**)"]), yolo, patched("src/a.py")) == []
+
+
+@pytest.mark.requirement("options.everyday")
+async def test_an_editor_that_leaves_all_as_it_is_and_the_name_of_a_branch_are_not_asked_about(
+    repository: Path, context: ToolContext
+) -> None:
+    del repository
+    flow = flow_with(permissions_allow=["Bash(git *)"])
+    harmless = [
+        'BR=$(git branch --show-current); git push origin "$BR"',
+        'BR="$(git rev-parse --abbrev-ref HEAD)"; git push -u origin "$BR"',
+        "GIT_EDITOR=true git rebase --continue",
+        "GIT_SEQUENCE_EDITOR=: git rebase -i --autosquash main",
+        "git -c core.editor=true commit",
+        "git -c sequence.editor=: rebase -i main",
+    ]
+    assert await unasked(flow, context, harmless) == harmless
+    others = [
+        "GIT_EDITOR=./true git rebase --continue",
+        "GIT_EDITOR='true; ./pwn' git commit",
+        "GIT_PAGER=true git log",
+        "git -c core.editor=./true commit",
+        "git -c 'core.editor=true ; ./pwn' commit",
+        "git -c core.pager=true log",
+        'BR=$(cat x); git push origin "$BR"',
+        'BR=$(git branch --show-current); read BR; git push origin "$BR"',
+    ]
+    assert await unasked(flow, context, others) == []
