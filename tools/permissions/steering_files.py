@@ -171,6 +171,13 @@ REPOSITORY_FOLDERS = {"hooks"}
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 """Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
 
+REPOSITORY_WITHOUT_CONTENTS = {
+    *REPOSITORY_FOLDERS, *REPOSITORY_FILES, "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD",
+    "REVERT_HEAD", "COMMIT_EDITMSG", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "description", "index", "info", "logs",
+    "packed-refs", "refs", "shallow", "branches",
+}  # fmt: skip
+"""What of a repository holds names, messages and settings; in the rest are contents of files."""
+
 _FOLDER_REASONS = (
     dict.fromkeys(EDITOR_FOLDERS, "an editor runs what its settings and tasks say")
     | dict.fromkeys(AGENT_FOLDERS, "an agent takes its permissions and programs from its settings")

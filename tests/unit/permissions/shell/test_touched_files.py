@@ -102,7 +102,7 @@ def test_what_is_written_is_told(command: str, target: str | None) -> None:
         ("git log -p -- :d", ":/"),
         ("git -C d diff", "d/:/"),
         ("git -C a -C b log", "a/b"),
-        ("git show HEAD:f -- f", ":/"),
+        ("git show HEAD:f -- f", ":/f"),
         ("git show --stat 8baef1b", ":/"),
         ("git commit --dry-run -F -m -v", ":/"),
         ("git status -vv", ":/"),
