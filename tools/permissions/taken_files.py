@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import translate
 
 from tools.contract.errors import ToolError
-from tools.filesystem.finding.ignore_files import PresentNames
-from tools.filesystem.ignore import HiddenBy, Scope, scope_of
+from tools.filesystem.ignore_files import HiddenBy, PresentNames, Scope, scope_of
 from tools.filesystem.workspace import Workspace
 from tools.permissions.shell.knowledge.files.operands import Reach
 from tools.permissions.steering_files import REPOSITORY
