@@ -193,6 +193,25 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
     busy.close()
 
 
+@needs_proc
+@pytest.mark.requirement("process.start-failed")
+async def test_a_supervisor_that_finds_too_little_says_of_what(broker: BrokeredStarter) -> None:
+    busy = await broker.start(bash("exec sleep 600"))
+    (pid,) = children_of(os.getpid())
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (8, limits[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (8, limits[1]))
+    try:
+        with pytest.raises(StartFailedError) as caught:
+            await broker.start(bash("true"))
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    assert caught.value.number == errno.EMFILE
+    assert (await run(broker, bash("true")))[0] == ExitStatus(0, None)
+    await busy.end(0)
+    busy.close()
+
+
 @pytest.mark.requirement("process.start-failed")
 async def test_a_script_that_is_not_executable_is_refused(broker: BrokeredStarter, tmp_path: Path) -> None:
     script = tmp_path / "script"

@@ -24,6 +24,7 @@ from anyio import CancelScope, Lock
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
+from tools.contract.resources import NOTHING_DONE, exhaustion_of
 from tools.contract.threads import THREADS
 from tools.execution.confinement import Confined, NetworkAccess, SteeringChanges
 from tools.execution.process import ProcessSpec
@@ -81,7 +82,7 @@ class Sandboxed(Confined):
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
+            raise _not_made(error) from None
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     async def release(self) -> SteeringChanges:
@@ -138,7 +139,7 @@ class BubblewrapConfinement:
                 try:
                     return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots))
                 except OSError as error:
-                    raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
+                    raise _not_made(error) from None
         if self._mode is SandboxMode.REQUIRED:
             raise _unavailable(failure)
         return Confined(spec)
@@ -234,11 +235,12 @@ class BubblewrapConfinement:
         )
 
 
-def _not_made(error: OSError) -> str:
+def _not_made(error: OSError) -> ToolError:
     why = os.strerror(error.errno) if error.errno else "the system refused"
-    return (
+    return exhaustion_of(error, NOTHING_DONE) or ToolError(
+        ToolErrorType.SHELL_EXECUTE_ERROR,
         f"The command was not run: its sandbox could not be made ({why}), so what must stay as it is would have been "
-        "open to it. Try again when other commands have ended; if there is no space left, make some first."
+        "open to it. Try again when other commands have ended; if there is no space left, make some first.",
     )
 
 

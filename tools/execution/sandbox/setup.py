@@ -97,9 +97,11 @@ class Setup:
         if prepared is None:
             return SteeringChanges()
         changes = SteeringChanges()
-        with CancelScope(shield=True):
-            changes = await THREADS.run(partial(_let_go, prepared, lingering.names))
-        lingering.keep(prepared.placeholders)
+        try:
+            with CancelScope(shield=True):
+                changes = await THREADS.run(partial(_let_go, prepared, lingering.names))
+        finally:
+            lingering.keep(prepared.placeholders)
         return changes
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tools.contract.resources import exhaustion_of
 from tools.execution.sandbox.placeholders import is_placeholder
 from tools.permissions.steering_files import (
     ABSENT_FILES,
@@ -160,7 +161,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:
+    except OSError as error:
+        # What cannot be looked for now may be there all the same.
+        if exhaustion_of(error) is not None:
+            raise
         return []
 
 
