@@ -7,11 +7,12 @@ what still has too many lines is shown as replaced whole.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from tools.contract.names import shown_name
 from tools.filesystem.text import count_lines
@@ -41,10 +42,24 @@ MAX_GAP = 40_000
 """Line comparisons for a single gap."""
 
 MAX_LINE_CHARS = 2_000
-"""Of a longer line the diff shows parts: its beginning, where it differs from what it replaces, and its end."""
+"""Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end."""
+
+MAX_CHANGED_CHARS = 12_000
+"""Of these differences; each has the same share, and of a longer one its beginning and its end are shown."""
+
+MAX_PARTS = 40
+"""Differences of a line that are shown."""
+
+MAX_COMPARED_CHARS = 100_000
+"""Of a line in which differences are looked for; what differs in a longer one counts as one difference."""
 
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-"""Characters of these parts; a difference is shown where it begins and where it ends."""
+"""Characters of the other parts: the beginning, what stands around a difference, the end."""
+
+_NEAR = 20
+"""Characters between two differences that count as one."""
+
+_WORD = re.compile(r"\w+|\W")
 
 _IN_PART = " characters, shown in part]"
 """Ends such a line."""
@@ -316,11 +331,11 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
     position = first.old_start - before
     for change in group:
         removed, added = old[change.old_start : change.old_end], new[change.new_start : change.new_end]
-        yield from _marked(" ", old[position : change.old_start], separator)
+        yield from _marked(" ", old[position : change.old_start], separator, None)
         yield from _marked("-", removed, separator, added)
         yield from _marked("+", added, separator, removed)
         position = change.old_end
-    yield from _marked(" ", old[position : position + after], separator)
+    yield from _marked(" ", old[position : position + after], separator, None)
 
 
 def _range(start: int, stop: int) -> str:
@@ -330,32 +345,63 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None = None) -> Iterator[str]:
-    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it."""
+def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None) -> Iterator[str]:
+    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it.
+
+    Args:
+        mark: What they begin with.
+        lines: The lines.
+        separator: Ends a line of the text.
+        others: The lines on the other side; `None` for lines that are on both.
+    """
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
-        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, other)
+        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
         yield f"{mark}{shown}\n" if shown.endswith(_NO_ENDING) else f"{mark}{shown}{ending}"
 
 
-def _shortened(line: str, other: str | None) -> str:
+def _shortened(line: str, other: str) -> str:
     """The parts of a long line that tell what it is and what became of it."""
     text = line.removesuffix(_NO_ENDING)
-    parts = [(0, _HEAD)]
-    if other is not None:
-        compared = other.removesuffix(_NO_ENDING)
-        start = _common_prefix(text, compared)
-        end = len(text) - _common_suffix(text, compared, min(len(text), len(compared)) - start)
-        parts += [(start - _AROUND, start + _AROUND), (end - _AROUND, end + _AROUND)]
+    parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
+    changes = _changes_within(text, other.removesuffix(_NO_ENDING))
+    changes = changes if len(changes) <= MAX_PARTS else [*changes[: MAX_PARTS - 1], changes[-1]]
+    for first, last in changes:
+        share = MAX_CHANGED_CHARS // len(changes) // 2
+        around = min(_AROUND, share)
+        parts += [(first - around, min(last + around, first + share)), (max(first, last - share), last + around)]
     shown: list[str] = []
     done = 0
-    for first, last in sorted([*parts, (len(text) - _TAIL, len(text))]):
+    for first, last in sorted(parts):
         if first > done:
             shown.append(f"[... {first - done:,} characters ...]")
             done = first
         shown.append(text[done : max(done, last)])
         done = max(done, min(last, len(text)))
-    return f"{''.join(shown)} [a line of {len(text):,}{_IN_PART}{line[len(text) :]}"
+    told = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
+    return f"{''.join(shown)}{told}{line[len(text) :]}"
+
+
+def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
+    """Where a line differs from another one, as far as it is looked for: from and to which character."""
+    if line == other:
+        return []
+    start = _common_prefix(line, other)
+    same = _common_suffix(line, other, min(len(line), len(other)) - start)
+    end, other_end = len(line) - same, len(other) - same
+    if max(end, other_end) - start > MAX_COMPARED_CHARS:
+        return [(start, end)]
+    words, others = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
+    if max(map(len, (*words, *others)), default=0) > _AROUND:
+        words, others = list(line[start:end]), list(other[start:other_end])
+    places = [*accumulate(map(len, words), initial=start)]
+    parts: list[tuple[int, int]] = []
+    for change in _synchronised(others, words):
+        first, last = places[change.new_start], places[change.new_end]
+        if parts and first - parts[-1][1] <= _NEAR:
+            first = parts.pop()[0]
+        parts.append((first, last))
+    return parts
 
 
 def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
