@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.json_rpc import ID_IS_TAKEN, Json, Request, RequestId, error_of, read_message
 from server.transports.lines import refusal_of_unreadable
 
-_CLAIM = "coretools-mcp.claim"
+CLAIM = "coretools-mcp.claim"
 """Where a request carries its claim on its way through the SDK."""
 
 MOST_OF_A_BEGIN = 1_024
@@ -99,7 +99,7 @@ class Claim:
 async def note_at_work(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
     """A middleware of the server: requests that are at work keep their ids."""
     request = cast("object", ctx.request)
-    claim: Claim | None = request.scope.get(_CLAIM) if isinstance(request, HttpRequest) else None
+    claim: Claim | None = request.scope.get(CLAIM) if isinstance(request, HttpRequest) else None
     if claim is None or ctx.request_id is None:
         return await call_next(ctx)
     claim.begin()
@@ -189,6 +189,11 @@ class Posts:
         return Claim(self._claims, place, message)
 
 
+def as_event(message: Json) -> bytes:
+    """A message in a stream of events."""
+    return b"event: message\r\ndata: %b\r\n\r\n" % json.dumps(message).encode()
+
+
 class _OwnAnswer:
     """What is sent for one request, with an error at its end where the SDK has no answer: it breaks such streams off.
 
@@ -236,8 +241,8 @@ class _OwnAnswer:
 
     async def _end(self, why: str) -> None:
         self._has_answer = True
-        error = json.dumps(error_of(self._identity, why, CONNECTION_CLOSED)).encode()
-        body = b"event: message\r\ndata: %b\r\n\r\n" % error if self._is_stream else error
+        error = error_of(self._identity, why, CONNECTION_CLOSED)
+        body = as_event(error) if self._is_stream else json.dumps(error).encode()
         await self._send({"type": "http.response.body", "body": body})
 
 
@@ -265,7 +270,7 @@ async def _claimed(app: ASGIApp, claim: Claim, scope: Scope, receive: Receive, s
             claim.is_accepted = message["status"] == HTTPStatus.ACCEPTED
         await send(message)
 
-    scope[_CLAIM] = claim
+    scope[CLAIM] = claim
     try:
         await app(scope, without_end, watched)
     finally:

@@ -80,7 +80,12 @@ async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: s
                             assert "The server is ending" in answer["error"]["message"]
             else:
                 await ends(process, at_work)
-            assert [name async for name, _ in events] in ([], ["message"])
+            *_, (name, data) = [event async for event in events]
+            assert (name, json.loads(data)["id"], json.loads(data)["error"]["code"]) == (
+                "message",
+                1,
+                CONNECTION_CLOSED,
+            )
 
 
 async def ends(process: subprocess.Popen[bytes], at_work: list[int]) -> None:
