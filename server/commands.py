@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tools.execution.runner import CommandRunner
     from tools.execution.sandbox.bubblewrap import BubblewrapConfinement
     from tools.execution.spill_store import SpillStore
+    from tools.execution.turns import Turns
 
 CLOSE_SECONDS = 5.0
 """How long the end of the server waits for commands to end; the broker ends what is left."""
@@ -56,6 +57,12 @@ class Commands:
 
         return BrokeredStarter()
 
+    @cached_property
+    def _turns(self) -> Turns:
+        from tools.execution.turns import Turns  # noqa: PLC0415 - with the first process
+
+        return Turns()
+
     def runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
         return self._runner
@@ -86,7 +93,7 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        return CommandRunner(self._starter, self._confinement, options, self._spills)
+        return CommandRunner(self._starter, self._confinement, options, self._spills, self._turns)
 
     def programs(self) -> ProgramRunner:
         """What runs the programs that the operator has named, such as agents."""
@@ -96,7 +103,7 @@ class Commands:
     def _programs(self) -> ProgramRunner:
         from tools.execution.program_runner import ProgramRunner  # noqa: PLC0415 - with the first program
 
-        return ProgramRunner(self._starter, self._spills)
+        return ProgramRunner(self._starter, self._spills, turns=self._turns)
 
     def spill_folder(self, client_key: str) -> tuple[str, ...]:
         """The folder whose files a client may read beside its workspace: its own long outputs."""

@@ -21,6 +21,7 @@ from server.transports.stdio import serve_stdio
 from server.transports.tokens import read_tokens
 from server.watchdog import Watchdog
 from tools.contract.base import Kind
+from tools.contract.resources import allow_open_files
 from tools.contract.threads import THREADS
 
 __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
@@ -28,9 +29,6 @@ __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
 logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]
-
-DESCRIPTORS = 16_384
-"""Open files that a server over the network asks the system to allow."""
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> None:
@@ -47,6 +45,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
         ExhaustedError: The system gives no thread.
     """
     settings = report.settings
+    descriptors = allow_open_files()
     if transport == "stdio":
         anyio.run(_serve_stdio, report, watchdog)
         return
@@ -63,7 +62,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
-        anyio.run(_serve_http, report, options, listener, _allow_connections(), watchdog)
+        anyio.run(_serve_http, report, options, listener, descriptors, watchdog)
 
 
 async def _serve_stdio(report: SettingsReport, watchdog: Watchdog) -> None:
@@ -110,24 +109,6 @@ def _begin(watchdog: Watchdog) -> None:
     """In the event loop, before anything else: what has to be there when there is too little of something."""
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
-
-
-def _allow_connections() -> int:
-    """Have room for the descriptors of many clients; usual limits are 1,024 and, for those who ask, far more.
-
-    Returns:
-        How many there may be.
-    """
-    if sys.platform == "win32":
-        return DESCRIPTORS
-    import resource  # noqa: PLC0415 - not on every system
-
-    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(DESCRIPTORS, most)
-    if least == resource.RLIM_INFINITY or least >= wanted:
-        return DESCRIPTORS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-    return wanted
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

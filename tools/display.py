@@ -43,10 +43,19 @@ MAX_HOST_CHARS = 253
 
 MAX_HOSTS_TOLD = 5
 
-_AUTHORITY = re.compile(
-    r"(?i)\bhttps?://(?P<before>[^\s/\\?#\"'`<>]{0,2000}@)?(?P<host>\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})"
+_URL = re.compile(
+    r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
-"""A URL up to the end of its host, as browsers read it: a backslash is a slash there."""
+"""What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds."""
+
+_ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
+"""As browsers read it, to whom a backslash is a slash, and as others do."""
+
+_HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
+"""In quotes too: a shell takes them away."""
+
+_LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
+"""No name of a user has these; `ssh://git@host` leads where it seems to."""
 
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -87,17 +96,49 @@ def true_hosts(text: str) -> list[str]:
     What stands before an `@` is a name and a password, and letters of other scripts look like Latin ones.
     """
     told: dict[str, None] = {}
-    for found in _AUTHORITY.finditer(text):
-        before, host = found["before"], found["host"]
-        if before:
-            told[f"Note: the link with {visible_line(before[:MAX_HOST_CHARS])} leads to the host {_plain(host)}."] = (
-                None
-            )
-        elif not host.isascii():
-            told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+    readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
+    for found in _URL.finditer(text):
+        is_web = (found["usual"] or "")[:4].lower() == "http"
+        known: set[str] = set()
+        for number, reading in enumerate(readings):
+            before, host = reading.at(found.end())
+            if not host or host in known:
+                continue
+            known.add(host)
+            if before and (is_web or _LIKE_A_HOST.search(before)):
+                whom = "some programs " if number else ""
+                shown = visible_line(before[:MAX_HOST_CHARS])
+                told[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
+            elif not host.isascii() and (found["usual"] or found["scheme"]):
+                told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
         if len(told) >= MAX_HOSTS_TOLD:
             break
-    return list(told)
+    return list(told)[:MAX_HOSTS_TOLD]
+
+
+class _Authorities:
+    """What stands between the beginning of each URL of a text and its path: read once, however many there are.
+
+    Args:
+        text: The text.
+        end: What ends it.
+    """
+
+    def __init__(self, text: str, end: re.Pattern[str]) -> None:
+        self._text = text
+        self._end = end
+        self._last_end = self._last_at = -1
+
+    def at(self, start: int) -> tuple[str, str]:
+        """A name with what belongs to it, and a host, each empty if there is none. Asked from left to right."""
+        if start > self._last_end:
+            found = self._end.search(self._text, start)
+            self._last_end = found.start() if found else len(self._text)
+            self._last_at = self._text.rfind("@", start, self._last_end)
+        name_end = self._last_at if self._last_at >= start else -1
+        host = _HOST.match(self._text, name_end + 1 if name_end >= 0 else start, self._last_end)
+        before = self._text[start : min(name_end, start + MAX_HOST_CHARS)] if name_end >= 0 else ""
+        return before, host[1] if host else ""
 
 
 def _plain(host: str) -> str:

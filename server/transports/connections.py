@@ -8,6 +8,8 @@ from collections import OrderedDict
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -19,6 +21,8 @@ BODY_SECONDS = 60.0
 
 UNREAD_SECONDS = 30.0
 """How long a client may leave unread what is there for it."""
+
+REVISION_HEADER = MCP_PROTOCOL_VERSION_HEADER.encode()
 
 
 class ClientConnection(H11Protocol):
@@ -64,6 +68,23 @@ class ClientConnection(H11Protocol):
         # Asked afterwards: most requests come as a whole, and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
+        """The client says no more, or is gone. It may read on, so what it has asked for as a whole is answered.
+
+        Not where leaving means that the answer is not wanted, as in 2026-07-28 and for streams without an end.
+        """
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
+            return False
+        revision = next((value for name, value in cycle.scope["headers"] if name == REVISION_HEADER), None)
+        # Over TLS nothing can be half open.
+        if self.scheme == "https" or not (
+            revision is None or revision.decode("latin-1") in HANDSHAKE_PROTOCOL_VERSIONS
+        ):
+            return False
+        cycle.keep_alive = False
+        return True
 
     def handle_events(self) -> None:
         """Begin requests, and take in their bodies."""

@@ -17,7 +17,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -26,7 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server.transports.connections import ClientConnection
+from server.transports.connections import REVISION_HEADER, ClientConnection
 from server.transports.ending import OpenRequests
 from server.transports.listening import LOOPBACK_NAMES, HttpOptions
 from server.transports.posts import Posts, note_at_work
@@ -44,8 +43,6 @@ LAST_SECONDS = 2
 
 MOST_CONNECTIONS = 4_000
 """When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
-
-_REVISION = MCP_PROTOCOL_VERSION_HEADER.encode()
 
 
 class _WebServer(uvicorn.Server):
@@ -150,7 +147,7 @@ def http_app(
 
 def _session_of(scope: Scope) -> str | None:
     """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
-    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == _REVISION), None)
+    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == REVISION_HEADER), None)
     return session_of(scope["headers"]) if revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS else None
 
 

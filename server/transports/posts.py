@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -16,6 +17,8 @@ import anyio
 from mcp.server.context import CallNext, ServerRequestContext
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import CONNECTION_CLOSED
+from pydantic_core import to_json
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,8 +26,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.json_rpc import ID_IS_TAKEN, Json, Request, RequestId, error_of, read_message
 from server.transports.lines import refusal_of_unreadable
 
-_CLAIM = "coretools-mcp.claim"
+CLAIM = "coretools-mcp.claim"
 """Where a request carries its claim on its way through the SDK."""
+
+MOST_OF_A_BEGIN = 1_024
+"""Bytes of an event in which it says what it is."""
+
+SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
+
+SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
 
 _RESERVED: RequestId = "_GET_stream"
 """By this name the SDK knows the stream of a session that belongs to no request."""
@@ -39,9 +49,11 @@ class Claim:
     Args:
         claims: All that are open.
         place: Whose session it is in, and the id as ids are compared.
+        request: The request.
     """
 
-    def __init__(self, claims: dict[Place, Claim], place: Place) -> None:
+    def __init__(self, claims: dict[Place, Claim], place: Place, request: Request) -> None:
+        self.request = request
         self._claims = claims
         self._place = place
         self._is_posted = True
@@ -87,7 +99,7 @@ class Claim:
 async def note_at_work(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
     """A middleware of the server: requests that are at work keep their ids."""
     request = cast("object", ctx.request)
-    claim: Claim | None = request.scope.get(_CLAIM) if isinstance(request, HttpRequest) else None
+    claim: Claim | None = request.scope.get(CLAIM) if isinstance(request, HttpRequest) else None
     if claim is None or ctx.request_id is None:
         return await call_next(ctx)
     claim.begin()
@@ -129,7 +141,9 @@ class Posts:
         judged = await self._judge(taken, scope)
         receive = _once_more(taken, receive)
         if isinstance(judged, Claim):
-            await _claimed(self._app, judged, scope, receive, send)
+            await _answered(partial(_claimed, self._app, judged), judged.request, scope, receive, send)
+        elif isinstance(judged, Request):
+            await _answered(self._app, judged, scope, receive, send)
         elif judged is None or await self._security.validate_request(HttpRequest(scope), is_post=True) is not None:
             await self._app(scope, receive, send)
         else:
@@ -152,8 +166,8 @@ class Posts:
                 break
         return taken
 
-    async def _judge(self, taken: Sequence[Message], scope: Scope) -> Claim | Json | None:
-        """The claim of a request of a session, or why it is refused; `None` for what the SDK is to judge."""
+    async def _judge(self, taken: Sequence[Message], scope: Scope) -> Claim | Request | Json | None:
+        """The claim of a request of a session, or the request, or why it is refused; `None` for what the SDK judges."""
         if not taken or taken[-1]["type"] != "http.request" or taken[-1].get("more_body", False):
             return None
         body = b"".join(message.get("body", b"") for message in taken)
@@ -161,8 +175,10 @@ class Posts:
             message = read_message(body, is_of_client=True)
         except ValueError:
             return refusal_of_unreadable(body, is_post=True)
-        if not isinstance(message, Request) or (session := self._session_of(scope)) is None:
+        if not isinstance(message, Request):
             return None
+        if (session := self._session_of(scope)) is None:
+            return message
         user = scope.get("user")
         place = "" if user is None else user.display_name, session, coerce_request_id(message.id)
         while (other := self._claims.get(place)) is not None and other.is_done:
@@ -170,7 +186,75 @@ class Posts:
             await other.wait_free()
         if other is not None or message.id == _RESERVED:
             return error_of(message.id, ID_IS_TAKEN)
-        return Claim(self._claims, place)
+        return Claim(self._claims, place, message)
+
+
+def as_event(message: Json) -> bytes:
+    """A message in a stream of events."""
+    return b"event: message\r\ndata: %b\r\n\r\n" % json.dumps(message).encode()
+
+
+class _OwnAnswer:
+    """What is sent for one request, with an error at its end where the SDK has no answer: it breaks such streams off.
+
+    Args:
+        identity: Of the request.
+        send: Sends.
+    """
+
+    def __init__(self, identity: RequestId, send: Send) -> None:
+        self._identity = identity
+        self._send = send
+        self._begins = tuple(
+            b'data: {"jsonrpc":"2.0","id":%b,"%b"' % (to_json(identity), kind) for kind in (b"result", b"error")
+        )
+        """Of the event that is its answer, as the SDK writes it."""
+        self._has_head = self._is_stream = self._has_answer = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._has_head = True
+            # Accepted is what a request is over the older transport, which is answered elsewhere.
+            self._is_stream = (b"content-type", b"text/event-stream") in [
+                (name.lower(), value.partition(b";")[0]) for name, value in message.get("headers", ())
+            ]
+            self._has_answer = not self._is_stream
+        elif not self._has_answer:
+            body: bytes = message.get("body", b"")
+            self._has_answer = any(begin in body[:MOST_OF_A_BEGIN] for begin in self._begins)
+            if not self._has_answer and not message.get("more_body", False):
+                await self._end(SESSION_ENDED)
+                return
+        await self._send(message)
+
+    async def cut(self) -> None:
+        """The request is not answered any more."""
+        if self._has_answer:
+            return
+        if not self._has_head:
+            headers = [(b"content-type", b"application/json")]
+            await self._send(
+                {"type": "http.response.start", "status": HTTPStatus.SERVICE_UNAVAILABLE, "headers": headers}
+            )
+        await self._end(SERVER_ENDS)
+
+    async def _end(self, why: str) -> None:
+        self._has_answer = True
+        error = error_of(self._identity, why, CONNECTION_CLOSED)
+        body = as_event(error) if self._is_stream else json.dumps(error).encode()
+        await self._send({"type": "http.response.body", "body": body})
+
+
+async def _answered(app: ASGIApp, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have a request answered, by us where it is cut off."""
+    answer = _OwnAnswer(request.id, send)
+    try:
+        await app(scope, receive, answer.send)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            await answer.cut()
+        raise
 
 
 async def _claimed(app: ASGIApp, claim: Claim, scope: Scope, receive: Receive, send: Send) -> None:
@@ -186,7 +270,7 @@ async def _claimed(app: ASGIApp, claim: Claim, scope: Scope, receive: Receive, s
             claim.is_accepted = message["status"] == HTTPStatus.ACCEPTED
         await send(message)
 
-    scope[_CLAIM] = claim
+    scope[CLAIM] = claim
     try:
         await app(scope, without_end, watched)
     finally:

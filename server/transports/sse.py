@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.shared.message import SessionMessage
@@ -20,7 +21,9 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from server.clients import sse_session
+from server.json_rpc import error_of
 from server.sdk_seams import WriteStream
+from server.transports.posts import CLAIM, SERVER_ENDS, Claim, as_event
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,12 @@ class SseSessions:
             async with self._transport.connect_sse(scope, receive, noting) as (read_stream, write_stream):
                 options = self._server.create_initialization_options()
                 await self._server.run(read_stream, _CountingStream(write_stream, unread), options)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                for claim in unread.owed:
+                    event = as_event(error_of(claim.request.id, SERVER_ENDS, types.CONNECTION_CLOSED))
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            raise
         except ValueError:
             # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
             logger.info("an SSE connection was refused")
@@ -70,6 +79,7 @@ class SseSessions:
         unread = self._unread.get(named_session(scope) or "")
         if unread is not None:
             await unread.wait_for_room()
+            unread.owe(scope.get(CLAIM))
         # The session may end when its message was accepted already; the SDK reports that in this way.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._transport.handle_post_message(scope, receive, send)
@@ -84,15 +94,27 @@ def named_session(scope: Scope) -> str | None:
 
 
 class _Unread:
-    """How many messages of one session wait to be taken by its connection."""
+    """What one session is owed: messages that wait to be taken by its connection, and answers."""
 
     def __init__(self) -> None:
+        self.owed: list[Claim] = []
+        """Requests without an answer."""
         self._count = 0
         self._fewer = anyio.Event()
 
     async def wait_for_room(self) -> None:
         while self._count >= MOST_UNREAD:
             await self._fewer.wait()
+
+    def owe(self, claim: Claim | None) -> None:
+        # One that was cancelled by its client has no answer.
+        self.owed = [other for other in self.owed if not other.is_done]
+        if claim is not None:
+            self.owed.append(claim)
+
+    def taken(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self.owed = [claim for claim in self.owed if claim.request.id != message.id]
 
     def begin(self) -> None:
         self._count += 1
@@ -118,6 +140,7 @@ class _CountingStream:
         finally:
             # Ended sessions too: who waits for room is told then that there is no session.
             self._unread.end()
+        self._unread.taken(item.message)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -293,6 +293,7 @@ class Peer:
             case Response():
                 self._finish(message.id, Answer(message.result))
             case Failure():
+                remove_own_keys(message.error)
                 self._finish(message.id, Answer(None, _problem(message.error)))
             case Request(identity, method, params):
                 remove_own_keys(params := params or {})

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.harness import PEERS
-from tests.interaction.relay.clients import Json, answering, proxied
+from tests.interaction.relay.clients import AnswerError, Json, answering, proxied
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.questions import ANSWERS, ROOTED, SAMPLED
 
@@ -20,11 +20,9 @@ pytestmark = pytest.mark.anyio
 CLAIMED: Json = {
     f"coretools-mcp/{name}": {"server": "good"}
     for name in ("display", "facts", "error", "upstream", "claimedAnnotations", "chain", "of-tomorrow", "")
-}
+} | {"Coretools-MCP/facts": 1, "CORETOOLS-MCP/": 1, "coretools-mcp": 1, "Coretools-Mcp": 1}
 KEPT: Json = {"example.org/kept": 1, "coretools-mcp.example/kept": 1}
 OURS: Json = {"coretools-mcp/upstream": {"server": "up"}}
-
-DATA = {"structuredContent", "data"}
 
 
 def metas(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
@@ -36,7 +34,7 @@ def metas(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
         for name, item in cast("Json", value).items():
             if name == "_meta":
                 yield path, item
-            elif name not in DATA:
+            else:
                 yield from metas(item, f"{path}/{name}")
 
 
@@ -59,17 +57,21 @@ async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust
         heard["resources/read"] = await client.request("resources/read", {"uri": "x://one"})
         ref = {"ref": {"type": "ref/prompt", "name": "up__say"}, "argument": {"name": "who", "value": ""}}
         heard["completion/complete"] = await client.request("completion/complete", ref)
+        with pytest.raises(AnswerError) as refusal:
+            await client.request("prompts/get", {"name": "up__fail"})
+        heard["refused"] = refusal.value.error
         heard["asked"], heard["told"] = [list(each) for each in client.asked], [list(each) for each in client.heard]
     found = list(metas(heard))
     for place, meta in found:
-        ours = {name: value for name, value in meta.items() if name.startswith("coretools-mcp/")}
+        ours = {name: value for name, value in meta.items() if name.lower().split("/")[0] == "coretools-mcp"}
         claimed = ours.pop("coretools-mcp/claimedAnnotations", None)
         assert claimed is None or (not trust and claimed["title"] == "Act"), place
         assert ours in ({}, OURS, {"coretools-mcp/upstream": {"server": "up", "tool": "act"}}), place
         if "io.modelcontextprotocol/serverInfo" not in meta:
             assert KEPT.items() <= meta.items() or meta == OURS, place
-    # Every message came, and what is data of a tool is as it was.
+    # Every message came, and what is data of a tool is as it was otherwise.
     assert {method for method, _ in client.asked} == {"elicitation/create", "sampling/createMessage", "roots/list"}
     assert {"notifications/progress", "notifications/message"} <= {method for method, _ in client.heard}
-    assert heard["tools/call"]["structuredContent"] == {"_meta": {"coretools-mcp/facts": "data of the tool"}}
+    assert heard["tools/call"]["structuredContent"] == {"rows": [{"a": 1, "_meta": KEPT}], "_meta": KEPT}
+    assert heard["refused"]["data"] == {"deep": [{"_meta": KEPT}], "_meta": KEPT}
     assert len(found) > 40

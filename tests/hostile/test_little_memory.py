@@ -78,9 +78,9 @@ class Client:
             return False
         return greeted
 
-    def call(self, tool: str, count: int) -> list[dict[str, Any]]:
+    def call(self, tool: str, count: int, command: str | None = None) -> list[dict[str, Any]]:
         """So many calls at once; their results, or errors, as far as there are any."""
-        wanted = self.ask(tool, count)
+        wanted = self.ask(tool, count, command)
         answers: list[dict[str, Any]] = []
         while wanted and (line := self.stdout.readline()):
             message = json.loads(line)
@@ -90,12 +90,13 @@ class Client:
         assert not wanted, "calls stay without an answer"
         return answers
 
-    def ask(self, tool: str, count: int) -> set[int]:
+    def ask(self, tool: str, count: int, command: str | None = None) -> set[int]:
         """Make so many calls; their ids."""
         first, self._next = self._next, self._next + count
         meta = {"_meta": META} if self._revision == MODERN else {}
         for identity in range(first, self._next):
-            params = {"name": tool, "arguments": arguments_of(tool, self._root, identity), **meta}
+            arguments = {"command": command} if command else arguments_of(tool, self._root, identity)
+            params = {"name": tool, "arguments": arguments, **meta}
             self._send({"id": identity, "method": "tools/call", "params": params})
         return set(range(first, self._next))
 
@@ -125,7 +126,7 @@ def refused(answer: Mapping[str, Any]) -> bool:
         assert "content" in answer, answer
         return False
     text = answer["content"][0]["text"]
-    assert "[resources_exhausted]" in text or "too many files are open" in text.lower(), text
+    assert "[resources_exhausted]" in text, text
     return True
 
 
@@ -226,6 +227,40 @@ def test_without_descriptors_calls_are_refused_clearly_and_the_next_one_works(
             refused(answer)
         assert not refused(client.call("run_shell_command" if descriptors > 40 else "write_file", 1)[0])
         assert client.end("input") == 0
+
+
+SETTINGS = (".npmrc", ".yarnrc", ".pypirc", ".gitconfig", ".bashrc", ".profile", ".zshrc", ".wgetrc", ".curlrc")
+"""What a command is shown a copy of, if there is a secret in it: each costs a descriptor for a moment."""
+
+
+@pytest.mark.requirement("scarcity.turns")
+@pytest.mark.parametrize("calls", [1, CALLS])
+def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(root: Path, calls: int) -> None:
+    for name in SETTINGS:
+        (root.parent / name).write_text("export API_TOKEN=abcdef123\n//r/:_authToken=abcdef123\n")
+    (root.parent / "settings.json").write_text('{"shell": {"sandbox": "auto"}}')
+    command = ("-P", str(LAUNCHER), "serve", "--config", str(root.parent / "settings.json"))
+    with serving(root, NEWEST, {resource.RLIMIT_NOFILE: 56 if calls == 1 else 80}, command) as client:
+        assert client.greet()
+        assert not any(map(refused, client.call("run_shell_command", calls)))
+        assert client.end("input") == 0
+
+
+@pytest.mark.requirement("scarcity.descriptors")
+@pytest.mark.parametrize("revision", [MODERN, NEWEST])
+def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_usual(root: Path, revision: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    usual = min(soft, 256)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (usual, hard))
+    try:
+        with serving(root, revision, {}) as client:
+            assert client.greet()
+            (answer,) = client.call("run_shell_command", 1, "ulimit -Sn; ulimit -Hn")
+            assert resource.prlimit(client.process.pid, resource.RLIMIT_NOFILE) == (min(hard, 16_384), hard)
+            assert answer["content"][0]["text"].split()[-2:] == [str(usual), str(hard)]
+            assert client.end("input") == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.requirement("scarcity.threads")

@@ -50,7 +50,44 @@ def edit_question(old: str | None, new: str) -> str:
 
 
 @pytest.mark.requirement("display.long_lines")
-@pytest.mark.parametrize("length", [2_001, 10_000, LONG, 200_000, 2_000_000])
+@pytest.mark.parametrize("length", [2_001, 10_004, 11_990])
+def test_a_new_line_of_some_thousand_characters_is_shown_whole(length: int) -> None:
+    line = line_of(length, "n")
+    for old, new in ((None, line), ("a\nb\nc\n", f"a\nb\n{line}\nc\n"), ("x\n", f"{line}\n")):
+        shown = edit_question(old, new)
+        assert f"+{line}\n" in shown
+        assert "This is not all of it" not in shown
+
+
+def said_in(shown: str, mark: str) -> tuple[str, int]:
+    """What is shown of the only line with a mark, and how many characters it says are not."""
+    (line,) = (line[1:] for line in shown.splitlines() if line.startswith(mark) and not line.startswith(mark * 3))
+    line, told, length = line.partition(" [a line of ")
+    gaps = [int(number.replace(",", "")) for number in re.findall(r"\[\.\.\. ([\d,]+) characters \.\.\.\]", line)]
+    text = re.sub(r"\[\.\.\. [\d,]+ characters \.\.\.\]", "", line)
+    assert not told or len(text) + sum(gaps) == int(length.split()[0].replace(",", ""))
+    return text, sum(gaps)
+
+
+@pytest.mark.requirement("display.long_lines")
+@pytest.mark.parametrize("unit", ["var a=1;", "word ", "ab;", "x"])
+@pytest.mark.parametrize(
+    "places", [(0, 8_000, 16_000), (0, 3, 9_000, 9_300, 16_000), (5_000, 11_000), tuple(range(39))]
+)
+def test_each_of_several_changes_of_a_long_line_is_shown(unit: str, places: tuple[int, ...]) -> None:
+    before = unit * (16_000 // len(unit))
+    after = before
+    for number, place in reversed([*enumerate(places)]):
+        at = place // len(unit) * len(unit) if len(places) < 39 else place * 400 // len(unit) * len(unit)
+        after = f"{after[:at]}EVIL{number}();{after[at:]}"
+    for old, new, mark in ((before, after, "+"), (after, before, "-")):
+        text, gaps = said_in(edit_question(old, new), mark)
+        assert all(f"EVIL{number}();" in text for number in range(len(places)))
+        assert len(text) + gaps == len(after)
+
+
+@pytest.mark.requirement("display.long_lines")
+@pytest.mark.parametrize("length", [20_000, LONG, 200_000, 2_000_000])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r"])
 def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(length: int, ending: str) -> None:
     line = line_of(length, "n")
@@ -223,6 +260,22 @@ def test_the_true_host_of_a_url_with_a_name_before_it_is_told_in_every_question(
     assert told in labelled("up", "elicitation/create", form)["message"]
 
 
+BEGINNINGS = [
+    *(f"{scheme}:{slashes}" for scheme in ("http", "HTTPS") for slashes in ("", "/", "///", "\\", "\\\\", "/\\")),
+    *(f"{scheme}://" for scheme in ("ftp", "ws", "wss", "ssh", "sftp", "git", "git+https", "smb", "myapp")),
+    *("//", "\\\\", "/\\"),
+]
+
+
+@pytest.mark.requirement("display.true_host")
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+@pytest.mark.parametrize("seam", ["@", "'@", '"@"', "''@", "\\@", "<@", ":443@", "x" * 3_000 + "@", "`'@"])
+def test_a_host_behind_another_one_is_told_however_the_url_is_written(beginning: str, seam: str) -> None:
+    for before in ("", "see ", "(", '{"url":"', "x="):
+        told = true_hosts(f"{before}{beginning}bank.example{seam}evil.example/path")
+        assert any(note.endswith("to the host evil.example.") for note in told), before
+
+
 @pytest.mark.requirement("display.true_host")
 @pytest.mark.parametrize(
     ("host", "plain"), [("b\u0430nk.example", "xn--bnk-6cd.example"), ("bücher.example", "xn--bcher-kva.example")]
@@ -241,6 +294,10 @@ def test_a_host_in_other_letters_is_told_in_those_of_ascii(host: str, plain: str
         "mail me@host.example or http://[::1]:80/@x",
         "npm i @scope/name https://registry.example/@scope%2fname",
         "https:// nothing @ here",
+        "wss://socket.example/me@home.example, ftp://me@files.example, sftp://me@files.example/a.b@c.d",
+        "x = a // b.c  # me@host.example",
+        "//комментарий @param, // see me@host.example",
+        "C:\\\\work\\a@b.c and \\\\server\\share\\a@b.c and src//a/b@c.d",
     ],
 )
 def test_nothing_is_told_of_urls_that_lead_where_they_seem_to(text: str) -> None:
@@ -256,5 +313,8 @@ def test_what_is_told_of_very_many_or_very_long_hosts_is_short() -> None:
         "https://" + "a@" * 100_000,
         "https://a@" + "b" * 100_000,
         "http://" * 50_000,
+        "http:" * 50_000,
+        "http:@" * 50_000,
+        "//a.b@" * 50_000,
     ):
         assert len("\n".join(true_hosts(long))) < 2_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,39 @@ async def test_a_misspelled_parameter_is_told_with_the_right_one(client: Client)
                     assert "did you mean" in called.text, (tool, wrong)
                 else:
                     assert "?" not in called.text or called.result.is_error, "an accepted spelling was used"
+
+
+@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.parametrize("depth", ["object", "text"])
+async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_it(client: Client, depth: str) -> None:
+    todos: Any = [
+        {"id": "1", "content": "a", "status": "pending"},
+        {
+            "id": "2",
+            "content": "b",
+            "status": "pending",
+            "prioritty": "high",
+            "nonsense_q": 1,
+            "statuss": 1,
+            "no": None,
+        },
+    ]
+    called = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
+    assert not called.result.is_error, called.text
+    assert "'todos[1].nonsense_q' is not a parameter of todo_write and was ignored." in called.text
+    assert "'todos[1].statuss' is not a parameter of todo_write and was ignored; 'todos[1].status' is" in called.text
+    assert "'todos[1].prioritty' is not a parameter of todo_write and was ignored" in called.text
+    assert ".no'" not in called.text
+    called = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
+    assert len(called.text) < 4_000
+
+
+@pytest.mark.requirement("params.unknown_told")
+async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(client: Client) -> None:
+    called = await call(client, "write_file", file_path="b.txt", content="new", contents="old", path_of_file="b")
+    assert not called.result.is_error
+    told = "'contents' is not a parameter of write_file and was ignored; 'content' is one, and its value was used."
+    assert told in called.text
 
 
 @pytest.mark.requirement("params.unknown_told")

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 Json = dict[str, Any]
 
-_DATA = {"inputSchema", "outputSchema", "requestedSchema", "structuredContent", "_meta"}
 _BLOCKS: list[Json] = [
     {"type": "text", "text": "x"},
     {"type": "image", "data": "AA==", "mimeType": "image/png"},
@@ -38,11 +37,15 @@ _ANSWERS: dict[str, Json] = {
         "capabilities": {"tools": {}, "prompts": {}, "resources": {}, "completions": {}, "logging": {}},
         "serverInfo": {"name": "dressed", "version": "1"},
     },
-    "tools/list": {"tools": [{"name": "act", "inputSchema": {"type": "object"}, "annotations": {"title": "Act"}}]},
-    "prompts/list": {"prompts": [{"name": "say", "arguments": [{"name": "who"}]}]},
+    "tools/list": {
+        "tools": [
+            {"name": "act", "inputSchema": _FORM, "outputSchema": {"type": "object"}, "annotations": {"title": "Act"}}
+        ]
+    },
+    "prompts/list": {"prompts": [{"name": "say", "arguments": [{"name": "who"}]}, {"name": "fail"}]},
     "resources/list": {"resources": [{"uri": "x://one", "name": "one", "icons": [{"src": "https://a.example/i"}]}]},
     "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "x://two/{id}", "name": "two"}]},
-    "tools/call": {"content": _BLOCKS, "structuredContent": {"_meta": {"coretools-mcp/facts": "data of the tool"}}},
+    "tools/call": {"content": _BLOCKS, "structuredContent": {"rows": [{"a": 1}]}},
     "prompts/get": {"messages": [{"role": "user", "content": block} for block in _BLOCKS]},
     "resources/read": {"contents": [{"uri": "x://one", "text": "x"}, {"uri": "x://one", "blob": "AA=="}]},
     "completion/complete": {"completion": {"values": ["a"]}},
@@ -55,7 +58,7 @@ def dressed(value: Any, meta: Json) -> Any:
     if not isinstance(value, dict):
         return value
     fields = cast("Json", value)
-    return {name: item if name in _DATA else dressed(item, meta) for name, item in fields.items()} | {"_meta": meta}
+    return {name: dressed(item, meta) for name, item in fields.items()} | {"_meta": meta}
 
 
 def main() -> None:
@@ -78,10 +81,14 @@ def main() -> None:
             token = message["params"].get("_meta", {}).get("progressToken")
             progress = {"progressToken": token, "progress": 1}
             say({"method": "notifications/progress", "params": {**progress, "_meta": meta}})
-            said = {"level": "error", "data": {"_meta": {"coretools-mcp/facts": "data of the tool"}}, "_meta": meta}
+            said = dressed({"level": "error", "data": {"a": [{}]}}, meta)
             say({"method": "notifications/message", "params": said})
             for method, params in _QUESTIONS.items():
                 asked(method, params)
+        if message["method"] == "prompts/get" and message["params"]["name"] != "say":
+            error: Json = {"code": -32602, "message": "no such prompt", "data": {"deep": [{}]}}
+            say({"id": message["id"], "error": dressed(error, meta)})
+            continue
         result = _ANSWERS.get(message["method"], {})
         say({"id": message["id"], "result": dressed(result, meta)})
 

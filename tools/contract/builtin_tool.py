@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from tools.contract.base import BaseTool
-from tools.contract.parameters import ToolParams, about_ignored, bind, published_schema, rename
+from tools.contract.parameters import ToolParams, about_ignored, about_ignored_within, bind, published_schema, rename
 
 _OF_PROGRAMS = frozenset({"wait_for_previous"})
 """What programs give to every tool, for themselves (Gemini CLI)."""
@@ -44,16 +44,18 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Names what is in the schema neither as it was given nor in another spelling."""
+        """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
         known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
         given = {name for name, value in arguments.items() if value is not None}
-        if given <= known:
-            return ""
+        told = [] if given <= known else [self._about_ignored(arguments, known)]
+        told += about_ignored_within(self.name, arguments, self.parameter_schema)
+        return " ".join(filter(None, told))
+
+    def _about_ignored(self, arguments: Mapping[str, Any], known: Set[str]) -> str:
         named, _ = rename(self.name, arguments, self.parameter_aliases)
         left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
         spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
-        free = {spelling: name for spelling, name in spellings.items() if name not in named}
-        return about_ignored(self.name, [name for name in named if name in left], free)
+        return about_ignored(self.name, [name for name in named if name in left], spellings, set(named))
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms that are more than another name. Called before validation."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -158,16 +158,17 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
         raise InvalidToolParamsError(tool, _explain(error, properties, unknown)) from None
 
 
-def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str]) -> str:
+def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str], given: Container[str]) -> str:
     """A line for the model about properties that a tool does not have, with what each may have been meant to be.
 
     Args:
         tool: The tool's name.
         unknown: What was given in vain.
-        known: What may be given besides what was: every accepted spelling, with the name that it stands for.
+        known: Every accepted spelling, with the name that it stands for.
+        given: The names that were given and used.
     """
     told = [
-        f"'{brief(name)}' is not a parameter of {tool} and was ignored{_proposal(name, known)}"
+        f"'{brief(name)}' is not a parameter of {tool} and was ignored{_proposal(name, known, given)}"
         for name in unknown[:MAX_TOLD_IGNORED]
     ]
     if len(unknown) > len(told):
@@ -175,12 +176,54 @@ def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str]) -
     return " ".join(told)
 
 
-def _proposal(name: str, known: Mapping[str, str]) -> str:
+def about_ignored_within(tool: str, arguments: Mapping[str, Any], schema: Schema) -> list[str]:
+    """The same of properties of objects in the arguments, by the way to each: `todos[0].prioritty`.
+
+    Args:
+        tool: The tool's name.
+        arguments: As they came.
+        schema: Of the object that they are.
+    """
+    found = (
+        (f"{at}{name}", at, name, properties, given)
+        for at, name, properties, given in _unknown_within(arguments, schema)
+    )
+    told: list[str] = []
+    for path, at, name, properties, given in islice(found, MAX_TOLD_IGNORED + 1):
+        if len(told) == MAX_TOLD_IGNORED:
+            told.append("More unknown parameters within others were ignored.")
+            break
+        proposal = _proposal(name, {each: at + each for each in properties}, {at + each for each in given})
+        told.append(f"'{brief(path)}' is not a parameter of {tool} and was ignored{proposal}")
+    return told
+
+
+def _unknown_within(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Schema, Collection[str]]]:
+    """Where an object is that has an unknown property, the property, and what it may have and has."""
+    if isinstance(value, str) and schema.get("type") in ("array", "object"):
+        value = _from_text(value, schema["type"])
+    if isinstance(value, list) and "items" in schema:
+        for number, item in enumerate(cast("list[Any]", value)[: _most_items(schema)]):
+            yield from _unknown_within(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
+    if not isinstance(value, dict) or not (properties := cast("Mapping[str, Schema]", schema.get("properties", {}))):
+        return
+    given = cast("dict[str, Any]", value)
+    for name, item in islice(given.items(), MAX_UNKNOWN):
+        if name in properties:
+            yield from _unknown_within(item, properties[name], f"{at}{name}.")
+        elif at and item is not None and "additionalProperties" not in schema:
+            yield at, name, properties, given.keys()
+
+
+def _proposal(name: str, known: Mapping[str, str], given: Container[str]) -> str:
     import difflib  # noqa: PLC0415 - most calls are right
 
     spelled = name[:MAX_SHOWN_VALUE].lower().replace("-", "_")
-    near = difflib.get_close_matches(spelled, known, 1)
-    return f"; did you mean '{known[near[0]]}'?" if near else "."
+    near = [known[spelling] for spelling in difflib.get_close_matches(spelled, known, len(known) or 1)]
+    free = next((name for name in near if name not in given), None)
+    if free is not None:
+        return f"; did you mean '{free}'?"
+    return f"; '{near[0]}' is one, and its value was used." if near else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mapping[str, Schema]) -> None:

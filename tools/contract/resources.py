@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,12 @@ ARENAS = 2
 
 _M_ARENA_MAX = -8
 """What `mallopt` of glibc calls them."""
+
+_MOST_OPEN_FILES = 16_384
+"""Open files that a server asks the system to allow."""
+
+_usual_open_files: list[int] = []
+"""What the system allowed before."""
 
 NOTHING_DONE = "Nothing was done."
 
@@ -57,6 +64,41 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
     return None
+
+
+def scarcity_in(said: str) -> OSError | None:
+    """The error of a system short of something, if a program that failed has told of one in the system's words."""
+    return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
+
+
+def allow_open_files() -> int:
+    """Have room for the descriptors of many clients and commands; usual limits are 1,024 and, for who asks, far more.
+
+    Returns:
+        How many there may be.
+    """
+    if sys.platform == "win32":
+        return _MOST_OPEN_FILES
+    import resource  # noqa: PLC0415 - not on every system
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_OPEN_FILES
+    if soft >= wanted:
+        return min(soft, _MOST_OPEN_FILES)
+    _usual_open_files[:] = [soft]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def usual_open_files() -> int:
+    """How many files programs may have open: as many as if the server had not asked for more. Not on Windows."""
+    if sys.platform == "win32":
+        return _MOST_OPEN_FILES
+    import resource  # noqa: PLC0415 - not on every system
+
+    return _usual_open_files[0] if _usual_open_files else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def start_thread(work: Callable[[], None]) -> None:

@@ -13,7 +13,8 @@ sub-reapers). What is left to a program that wants to stay: kill both at the sam
 we may not signal. On systems without sub-reapers also: leave its group, or kill its supervisor.
 
 Nothing of ours is imported but four neighbours: the file is run by its path, without the import path of the
-server. Standard input is the socket to the server. Argument: what supervisors follow, `descendants` or `group`.
+server. Standard input is the socket to the server. Arguments: what supervisors follow, `descendants` or `group`, and
+how many files programs may have open.
 """
 
 from __future__ import annotations
@@ -51,11 +52,13 @@ class Broker:
     Args:
         server: The socket to the server. Each byte on it comes with the socket of a new supervisor.
         is_subreaper: Whether this process gets what dead supervisors leave.
+        most_files: How many files a program may have open, unless it asks for more.
     """
 
-    def __init__(self, server: socket.socket, is_subreaper: bool) -> None:
+    def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
         self._server = server
         self._is_subreaper = is_subreaper
+        self._most_files = most_files
         self._lifeline = os.pipe()
         """Nothing is ever written: it ends with this process, which supervisors notice."""
         self._waiting = supervisor.Waiting(server.fileno())
@@ -108,7 +111,13 @@ class Broker:
                 foreign.close()
             is_subreaper = self._is_subreaper and followed.become_subreaper()
             follow = _descendants if is_subreaper else followed.Group
-            status = 0 if supervisor.Supervisor(channel, alive, follow).serve() else 1
+            _limit_descriptors(self._most_files)
+            try:
+                made = supervisor.Supervisor(channel, alive, follow)
+            except OSError as error:
+                channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
+            else:
+                status = 0 if made.serve() else 1
         except BaseException as error:  # noqa: BLE001 - it must not go on in the code of the broker
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
@@ -176,7 +185,16 @@ def _let_go() -> socket.socket:
     return server
 
 
-def main(what: str) -> None:
+def _limit_descriptors(most: int) -> None:
+    """Give programs the limit that the server was started with, who has raised its own."""
+    import resource  # noqa: PLC0415 - as the supervisors do
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError):  # it is lower by now, which nobody but another one can have done
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def main(what: str, most_files: int) -> None:
     """Serve the server on standard input."""
     gc.disable()
     process_privacy.make_private()
@@ -193,8 +211,8 @@ def main(what: str) -> None:
 
     is_subreaper = what == "descendants" and followed.become_subreaper()
     gc.freeze()
-    Broker(server, is_subreaper).serve()
+    Broker(server, is_subreaper, most_files).serve()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

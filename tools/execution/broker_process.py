@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
+from tools.contract.resources import usual_open_files
+
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
@@ -114,7 +116,7 @@ def _spawn(channel: int, followed: str) -> int:
     """Start the script, isolated from the environment and the import path of the server."""
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-S", SCRIPT, followed],
+        [sys.executable, "-I", "-S", SCRIPT, followed, str(usual_open_files())],
         {},
         file_actions=[(os.POSIX_SPAWN_DUP2, channel, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
         setsigmask=(),

@@ -30,7 +30,8 @@ class CommandRequest:
         folder: The real path of the folder it starts in.
         roots: Real paths of the workspace's folders.
         client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, waiting for its turn included; without effect in the background.
+        timeout_seconds: How long it may take, waiting for its turn included; in the background its start
+            alone.
         description: What it is for, in the model's words.
         waiver: What of the sandbox's protection it is let off.
     """

@@ -19,6 +19,7 @@ import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import one_line
+from tools.contract.resources import NOTHING_DONE, exhaustion_of
 from tools.contract.threads import THREADS
 from tools.execution.command import OUTPUT_CHARS, Ending, Shown
 from tools.execution.live_output import LiveOutput
@@ -27,6 +28,7 @@ from tools.execution.output_reader import OutputReader
 from tools.execution.process import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
 from tools.execution.running_program import RunningProgram
 from tools.execution.spill_store import SpillStore
+from tools.execution.turns import Turns
 
 if TYPE_CHECKING:
     from tools.contract.context import Progress
@@ -40,8 +42,6 @@ MAX_CONCURRENT = 8
 ERRORS_CHARS = 4_000
 """Characters shown of what came on standard error."""
 
-_FULL = "the system has no room for another process now; try again later"
-
 _WHY = {
     errno.ENOENT: "it, or the interpreter that it names, does not exist (any more)",
     errno.EACCES: "this server may not execute it",
@@ -49,10 +49,6 @@ _WHY = {
     errno.E2BIG: "its arguments are too long for the operating system",
     errno.EINVAL: "an argument holds what the operating system cannot take, such as NUL",
     errno.ENOSYS: "no programs can be run on this system",
-    errno.EAGAIN: _FULL,
-    errno.ENOMEM: _FULL,
-    errno.EMFILE: _FULL,
-    errno.ENFILE: _FULL,
 }
 
 
@@ -111,11 +107,19 @@ class ProgramRunner:
         starter: Starts processes, and sees to it that nothing is left of them.
         spills: Where long outputs are kept.
         max_concurrent: The most programs that run at once; others wait, in the order of arrival.
+        turns: Those of all programs that the starter starts.
     """
 
-    def __init__(self, starter: ProcessStarter, spills: SpillStore, max_concurrent: int = MAX_CONCURRENT) -> None:
+    def __init__(
+        self,
+        starter: ProcessStarter,
+        spills: SpillStore,
+        max_concurrent: int = MAX_CONCURRENT,
+        turns: Turns | None = None,
+    ) -> None:
         self._starter = starter
         self._spills = spills
+        self._turns = turns or Turns()
         self._places = anyio.Semaphore(max_concurrent, fast_acquire=True)
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
@@ -126,12 +130,12 @@ class ProgramRunner:
             progress: Told now and then what comes on standard error.
 
         Raises:
-            ToolError: It was not started (`execution_failed`).
+            ToolError: It was not started (`execution_failed`, `resources_exhausted`).
         """
         deadline = time.monotonic() + request.timeout_seconds
         await self._take_place(request.timeout_seconds)
         try:
-            running = await self._start(request)
+            running = await self._turns.take(partial(self._start, request), deadline)
             errors = Output(lambda: None)
             reader = OutputReader(running.process.errors, errors)
             try:
@@ -174,12 +178,15 @@ class ProgramRunner:
         try:
             process = await self._starter.start(spec)
         except StartFailedError as error:
+            if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
+                raise exhaustion from None
             name = one_line(os.path.basename(request.argv[0]))
             why = _WHY.get(error.number, "the operating system refused it")
             said = f"The program '{name}' was not started: {why}. Tell the user if it stays so."
             raise ToolError(ToolErrorType.EXECUTION_FAILED, said) from None
         output = Output(lambda: self._spills.open(request.client_key), request.whole_bytes)
-        return RunningProgram(process, output, OutputReader(process.output, output), time.monotonic())
+        reader = OutputReader(process.output, output)
+        return RunningProgram(process, output, reader, time.monotonic(), self._turns.end)
 
 
 async def _watch(

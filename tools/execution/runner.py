@@ -13,11 +13,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.resources import NOTHING_DONE, exhaustion_of
 from tools.contract.threads import THREADS
 from tools.execution.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished
 from tools.execution.confinement import Confined, Confinement
@@ -29,6 +31,7 @@ from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessSta
 from tools.execution.running_command import RunningCommand
 from tools.execution.sandbox.limits import default_limits
 from tools.execution.spill_store import SpillStore
+from tools.execution.turns import Turns
 from tools.filesystem.programs import find_program
 
 if TYPE_CHECKING:
@@ -46,8 +49,6 @@ ENDED_CHARS = 4_000
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
 """Variables that name a file which a shell runs first."""
 
-_AGAIN = "try again when other commands have ended; stop_background_job ends those of the background"
-
 _WHY = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
     errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",
@@ -57,10 +58,6 @@ _WHY = {
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
     "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
     errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
-    errno.EAGAIN: f"no more processes can be started now; {_AGAIN}",
-    errno.ENOMEM: f"there is no memory for another process; {_AGAIN}",
-    errno.EMFILE: f"too many files are open; {_AGAIN}",
-    errno.ENFILE: f"too many files are open; {_AGAIN}",
 }
 
 
@@ -89,15 +86,22 @@ class CommandRunner:
         confinement: Decides where a command runs.
         options: How commands run.
         spills: Where long outputs are kept.
+        turns: Those of all programs that the starter starts.
     """
 
     def __init__(
-        self, starter: ProcessStarter, confinement: Confinement, options: ShellOptions, spills: SpillStore
+        self,
+        starter: ProcessStarter,
+        confinement: Confinement,
+        options: ShellOptions,
+        spills: SpillStore,
+        turns: Turns | None = None,
     ) -> None:
         self.options = options
         self._starter = starter
         self._confinement = confinement
         self._spills = spills
+        self._turns = turns or Turns()
         self._places = anyio.Semaphore(options.max_concurrent, fast_acquire=True)
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
@@ -110,12 +114,14 @@ class CommandRunner:
             progress: Told now and then what is printed.
 
         Raises:
-            ToolError: It was not started: `shell_execute_error`, or `shell_timed_out` while it waited for its turn.
+            ToolError: It was not started: `shell_execute_error`, `shell_timed_out` while it waited for its turn, or
+                `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         await self._take_place(request)
         try:
-            return await self._see_through(await self._start(request), deadline, jobs, progress)
+            running = await self._turns.take(partial(self._start, request), deadline)
+            return await self._see_through(running, deadline, jobs, progress)
         finally:
             self._places.release()
 
@@ -123,10 +129,11 @@ class CommandRunner:
         """Start a command in the background, and watch it for a moment.
 
         Raises:
-            ToolError: It was not started (`shell_execute_error`).
+            ToolError: It was not started (`shell_execute_error`, `resources_exhausted`).
         """
+        deadline = time.monotonic() + request.timeout_seconds
         with jobs.place():
-            job = jobs.add(await self._start(request))
+            job = jobs.add(await self._turns.take(partial(self._start, request), deadline))
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
                 await job.is_over.wait()
@@ -156,11 +163,12 @@ class CommandRunner:
             await confined.release()
             if not isinstance(error, StartFailedError):
                 raise
-            sentence = f"The command was not started: {_why_not_started(error.number)}."
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, sentence) from None
+            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_why_not_started(error.number)}."
+            ) from None
         output = Output(lambda: self._spills.open(request.client_key))
         reader = OutputReader(process.output, output)
-        return RunningCommand(process, output, reader, time.monotonic(), request, shell, confined)
+        return RunningCommand(process, output, reader, time.monotonic(), self._turns.end, request, shell, confined)
 
     async def _begin(self, confined: Confined) -> Process:
         process = await self._starter.start(confined.spec)

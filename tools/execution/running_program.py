@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -37,12 +38,14 @@ class RunningProgram:
         output: What was printed so far.
         reader: Fills the output.
         started_at: Monotonic seconds.
+        on_closed: Called when it holds nothing any more.
     """
 
     process: Process
     output: Output
     reader: OutputReader
     started_at: float
+    on_closed: Callable[[], None]
     _is_closed: bool = field(default=False, init=False)
 
     async def settle(self) -> None:
@@ -73,12 +76,15 @@ class RunningProgram:
         self._is_closed = True
         self.reader.stop()
         self.process.close()
-        with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-            await self._leave_place()
-        spill = self.output.spill
-        if spill is not None:
+        try:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                await spill.close()
+                await self._leave_place()
+        finally:
+            self.on_closed()
+            spill = self.output.spill
+            if spill is not None:
+                with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                    await spill.close()
 
     async def _leave_place(self) -> None:
         """Undo what was prepared for it where it ran."""

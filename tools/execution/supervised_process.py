@@ -96,8 +96,9 @@ class SupervisorConnection:
                 sent = socket.send_fds(self._channel, [data], launch.descriptors)
                 if sent < len(data):
                     await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
-            except ConnectionError as error:
-                raise NotTakenError from error
+            except ConnectionError:
+                # It may have said why before it ended.
+                self._read(NotTakenError())
             return await start.answer
         except StartFailedError:
             raise
@@ -136,7 +137,7 @@ class SupervisorConnection:
         """Let go of it: it ends all that is beneath it and then itself, which is not waited for."""
         self._lose(StartFailedError(0))
 
-    def _read(self) -> None:
+    def _read(self, why_ended: Exception | None = None) -> None:
         try:
             data = self._channel.recv(1 << 16)
         except BlockingIOError:
@@ -146,7 +147,7 @@ class SupervisorConnection:
             self._lose(NotTakenError())
             return
         if not data:
-            self._lose(StartFailedError(0))
+            self._lose(why_ended or StartFailedError(0))
             return
         self._received += data
         while len(self._received) >= messages.FRAME.size:

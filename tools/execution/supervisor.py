@@ -59,7 +59,7 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
 
     Args:
         body: Of RUN.
-        descriptors: What came with it. Copies are added, all are to be closed by the caller.
+        descriptors: What came with it, to be closed by the caller; some may be replaced by copies.
 
     Raises:
         OSError: It cannot be started.
@@ -87,12 +87,14 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
 
 
 def _above(highest: int, descriptors: list[int]) -> list[int]:
-    """Copies with numbers that are not among those to be given, so that none is overwritten before its turn."""
+    """The same with numbers that are not among those to be given, so that none is overwritten before its turn."""
     import fcntl  # noqa: PLC0415 - not on every system
 
-    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1) for descriptor in descriptors]
-    descriptors += copies
-    return copies
+    for at, descriptor in enumerate(descriptors):
+        if descriptor <= highest:
+            descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
+            os.close(descriptor)  # so that few are needed
+    return descriptors
 
 
 def _limit(file_bytes: int, processes: int, core_bytes: int) -> None:

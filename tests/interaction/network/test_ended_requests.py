@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp_types import CONNECTION_CLOSED
 
 from tests.harness import HANDSHAKES
 from tests.interaction.network.wires import (
@@ -175,4 +176,34 @@ async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -
         await begin(calling, request(1, "tools/call", waiting(place)), headers)
         pid = await began(place)
         assert (await wire.ask("DELETE", "/mcp", headers)).status == 200
+        await is_never_done(place, pid)
+        with anyio.fail_after(CEILING):
+            last = [message async for message in calling.messages(await calling.head())][-1]
+        assert (last["id"], last["error"]["code"]) == (1, CONNECTION_CLOSED)
+        assert "The session was ended" in last["error"]["message"]
+
+
+@pytest.mark.parametrize("revision", HANDSHAKES)
+async def test_a_client_of_a_session_that_says_no_more_gets_its_answer(
+    revision: str, served: Served, place: Path
+) -> None:
+    async with session(served.url(UNASKED), revision) as (wire, headers), connection(served.url(UNASKED)) as calling:
+        await begin(calling, request(1, "tools/call", waiting(place)), headers)
+        calling.say_no_more()
+        await began(place)
+        (place / "go").touch()
+        with anyio.fail_after(CEILING):
+            last = [message async for message in calling.messages(await calling.head())][-1]
+            assert (last["id"], "result" in last) == (1, True)
+            assert await calling.is_at_end()
+        await answers(wire, headers)
+
+
+async def test_a_request_that_stands_for_itself_ends_when_its_client_says_no_more(served: Served, place: Path) -> None:
+    """In 2026-07-28 that means that the answer is not wanted."""
+    call = modern(1, "tools/call", waiting(place))
+    async with connection(served.url(UNASKED)) as wire:
+        await begin(wire, call, modern_headers(call))
+        pid = await began(place)
+        wire.say_no_more()
         await is_never_done(place, pid)

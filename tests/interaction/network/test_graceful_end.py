@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp_types import CONNECTION_CLOSED
 
 from tests.harness import server_arguments, write_config
 from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
@@ -71,12 +72,20 @@ async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: s
                         await ends(process, at_work)
                         assert [message async for message in listening.messages(listened)] == []
                         # It was at work without a word until then, or had said how far it was.
-                        last = await calling.head()
-                        assert last.status in (200, 503)
-                        _ = [piece async for piece in calling.pieces(last)]
+                        for caller, identity in ((calling, lone["id"]), (wire, 1)):
+                            last = await caller.head()
+                            assert last.status in (200, 503)
+                            answer = [message async for message in caller.messages(last)][-1]
+                            assert (answer["id"], answer["error"]["code"]) == (identity, CONNECTION_CLOSED)
+                            assert "The server is ending" in answer["error"]["message"]
             else:
                 await ends(process, at_work)
-            assert [name async for name, _ in events] in ([], ["message"])
+            *_, (name, data) = [event async for event in events]
+            assert (name, json.loads(data)["id"], json.loads(data)["error"]["code"]) == (
+                "message",
+                1,
+                CONNECTION_CLOSED,
+            )
 
 
 async def ends(process: subprocess.Popen[bytes], at_work: list[int]) -> None:

@@ -89,6 +89,14 @@ class Connection:
         if body:
             yield json.loads(body)
 
+    def say_no_more(self) -> None:
+        """Close the way to the server, and read on."""
+        self._writer.write_eof()
+
+    async def is_at_end(self) -> bool:
+        """Whether the server has closed its way too."""
+        return await self._reader.read() == b""
+
     def close(self) -> None:
         """Go away."""
         self._writer.close()

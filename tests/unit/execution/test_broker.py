@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import resource
+import socket
 import stat
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -31,8 +32,11 @@ from tests.processes import (
     run,
     until_none_carries,
 )
+from tools.execution import messages
 from tools.execution.brokered_starter import BrokeredStarter
+from tools.execution.launch import Launch
 from tools.execution.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
+from tools.execution.supervised_process import SupervisorConnection
 from tools.execution.supervisor_pool import MOST_IDLE
 
 pytestmark = pytest.mark.anyio
@@ -198,6 +202,19 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
     assert (await run(broker, attached))[0] == ExitStatus(0, None)
     await busy.end(0)
     busy.close()
+
+
+@pytest.mark.requirement("process.start-failed")
+async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    connection = SupervisorConnection(ours, ResourceLimits(), lambda _: None, lambda _: None)
+    with theirs:
+        theirs.sendall(messages.framed(messages.FAILED, errno.EAGAIN))
+    with Launch(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
+        await connection.run(launch)
+    assert caught.value.number == errno.EAGAIN
+    connection.close()
 
 
 @pytest.mark.requirement("process.start-failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -12,12 +13,12 @@ import anyio
 import pytest
 
 from tests.processes import Plain, is_running
-from tests.unit.execution.shell import CEILING, ENVIRONMENT, Shell, output_of, shell_in, text_of
+from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, Shell, output_of, shell_in, text_of
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.execution.command import CommandRequest
 from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
-from tools.execution.process import ProcessSpec, StartFailedError
+from tools.execution.process import Process, ProcessSpec, StartFailedError
 from tools.execution.runner import CommandRunner, ShellOptions
 from tools.execution.spill_store import SpillStore
 
@@ -364,12 +365,83 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
 
 @pytest.mark.requirement("shell.start")
 async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
-    class Exhausted:
-        async def start(self, spec: ProcessSpec) -> object:
-            raise StartFailedError(11)
-
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Exhausted(), Plain(), ShellOptions(ENVIRONMENT), shell.spills)  # pyright: ignore[reportArgumentType] - never gives a process
+        runner = CommandRunner(Short(errno.ENOENT), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
         request = CommandRequest("true", str(root), (str(root),), "test", 5)
-        with pytest.raises(ToolError, match="no more processes can be started now"):
+        with pytest.raises(ToolError, match="the folder or the shell does not exist") as refusal:
             await runner.run(request, None, shell.context.progress)
+        assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+
+
+@dataclass
+class Short:
+    """A starter of a system that is short of something, until there is more.
+
+    Args:
+        number: The error that tells so.
+        starter: Starts what there is enough for.
+        tries: How many starts have failed.
+        one_by_one: Held while one starts.
+    """
+
+    number: int
+    starter: RecordingStarter | None = None
+    tries: int = 0
+    one_by_one: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        async with self.one_by_one:
+            if self.starter is None or any(map(is_running, (process.pid for process in self.starter.started))):
+                self.tries += 1
+                raise StartFailedError(self.number)
+            return await self.starter.start(spec)
+
+
+SHORT = [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM]
+
+
+@pytest.mark.requirement("scarcity.refused")
+@pytest.mark.parametrize("number", SHORT)
+async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_that_says_so(
+    root: Path, tmp_path: Path, number: int
+) -> None:
+    async with shell_in(root, tmp_path) as shell:
+        runner = CommandRunner(Short(number), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        request = CommandRequest("true", str(root), (str(root),), "test", 600)
+        with anyio.fail_after(CEILING), pytest.raises(ToolError, match="limits of the server") as refusal:
+            await runner.run(request, None, shell.context.progress)
+        with pytest.raises(ToolError) as of_a_job:
+            await runner.start_job(request, shell.jobs)
+        assert refusal.value.code is of_a_job.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+
+
+@pytest.mark.requirement("scarcity.turns")
+@pytest.mark.parametrize("number", SHORT)
+async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_another_one(
+    root: Path, tmp_path: Path, number: int
+) -> None:
+    async with shell_in(root, tmp_path) as shell:
+        short = Short(number, shell.starter)
+        runner = CommandRunner(short, Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        request = CommandRequest("cat go", str(root), (str(root),), "test", 600)
+        os.mkfifo(root / "go")
+        with anyio.fail_after(CEILING):
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(runner.run, request, None, shell.context.progress)
+                for started in range(1, 4):
+                    await until(lambda started=started: len(shell.starter.started) == started)
+                    await until(lambda started=started, tries=short.tries: started == 3 or short.tries > tries)
+                    await anyio.to_thread.run_sync((root / "go").write_text, "")
+        assert shell.running() == []
+
+
+@pytest.mark.requirement("scarcity.turns")
+async def test_a_command_waits_no_longer_than_its_time_for_the_end_of_another_one(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path) as shell:
+        runner = CommandRunner(Short(errno.EMFILE, shell.starter), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        job = await runner.start_job(CommandRequest("sleep 600", str(root), (str(root),), "test", 600), shell.jobs)
+        with anyio.fail_after(CEILING), pytest.raises(ToolError) as refusal:
+            await runner.run(CommandRequest("true", str(root), (str(root),), "test", 0.3), None, shell.context.progress)
+        assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+        await shell.jobs.stop(job)

@@ -180,6 +180,24 @@ anyio.run(main)
 """
 
 
+@only_linux
+@pytest.mark.requirement("scarcity.refused")
+@pytest.mark.parametrize("mode", [SandboxMode.AUTO, SandboxMode.REQUIRED])
+@pytest.mark.parametrize("why", ["Resource temporarily unavailable", "Too many open files", "Cannot allocate memory"])
+async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_again(
+    tmp_path: Path, mode: SandboxMode, why: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    program = broken(root, f"echo 'bwrap: Creating new namespace failed: {why}' >&2; exit 1")
+    sandbox = confinement(mode, root, program)
+    with pytest.raises(ToolError) as refusal:
+        await sandbox.confine(spec(root), [str(root)])
+    assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+    broken(root, "exit 7")
+    assert (await sandbox.status([str(root)])).failure == "it ended with code 7"
+
+
 @pytest.mark.requirement("sandbox.kernel")
 @pytest.mark.parametrize(("machine", "audit"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
 def test_the_filter_of_system_calls_is_a_program_whose_jumps_stay_within_it(machine: str, audit: int) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
 
+from tools.contract.resources import exhaustion_of
 from tools.filesystem.link_free import open_link_free, real_path
 from tools.filesystem.workspace import contains
 from tools.permissions.shell.knowledge.git_settings import is_harmless_in_new_repository
@@ -179,7 +180,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:
+    except OSError as error:
+        # What cannot be looked for now may be there all the same.
+        if exhaustion_of(error) is not None:
+            raise
         return []
 
 

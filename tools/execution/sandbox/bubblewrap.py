@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -26,6 +26,7 @@ from anyio import CancelScope, Lock
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
+from tools.contract.resources import NOTHING_DONE, exhaustion_of
 from tools.contract.subject import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
@@ -141,7 +142,7 @@ class Setup:
         self.gate.close()
         changes = SandboxChanges()
         if self._prepared is not None:
-            with CancelScope(shield=True):
+            with CancelScope(shield=True), suppress(OSError):
                 changes = await THREADS.run(self._prepared.settle)
         return changes
 
@@ -168,7 +169,7 @@ class Sandboxed(Confined):
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
+            raise _not_made(error) from None
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     async def release(self) -> SandboxChanges:
@@ -232,7 +233,7 @@ class BubblewrapConfinement:
                     client = partial(prepare, waiver=free, private_folder=private_folder)
                     return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots, client))
                 except OSError as error:
-                    raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, _not_made(error)) from None
+                    raise _not_made(error) from None
         if self._mode is SandboxMode.REQUIRED:
             raise _unavailable(failure)
         return Confined(spec)
@@ -324,11 +325,12 @@ class BubblewrapConfinement:
         )
 
 
-def _not_made(error: OSError) -> str:
+def _not_made(error: OSError) -> ToolError:
     why = os.strerror(error.errno) if error.errno else "the system refused"
-    return (
+    return exhaustion_of(error, NOTHING_DONE) or ToolError(
+        ToolErrorType.SHELL_EXECUTE_ERROR,
         f"The command was not run: its sandbox could not be made ({why}), so what must stay as it is would have been "
-        "open to it. Try again when other commands have ended; if there is no space left, make some first."
+        "open to it. Try again when other commands have ended; if there is no space left, make some first.",
     )
 
 

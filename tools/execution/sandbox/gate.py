@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import anyio
 
+from tools.contract.resources import exhaustion_of
 from tools.filesystem.workspace import contains
 
 SECONDS = 10.0
@@ -126,10 +127,15 @@ class Gate:
 
     def _is_as(self, expected: Iterable[Expected]) -> bool:
         # It tells its process before that begins to mount.
-        with suppress(OSError, ValueError, IndexError):
+        try:
             process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
             return all(map(MountTable(process, NEW_ROOT).has, expected))
-        return False
+        except (BlockingIOError, ValueError, IndexError):
+            return False
+        except OSError as error:
+            if exhaustion_of(error) is not None:
+                raise
+            return False
 
     def _poll(self, descriptor: int, seconds: float) -> int:
         if sys.platform == "win32":

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from tools.contract.resources import NOTHING_DONE, exhaustion_of, scarcity_in
 from tools.execution.confinement import NetworkAccess
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.probe_program import FIRST_CODE
@@ -105,11 +106,16 @@ class Wrap(Protocol):
 def probe(program: str, home: str, network: NetworkAccess, wrap: Wrap) -> SandboxStatus:
     """Try a sandbox. Blocks.
 
+    What fails for want of descriptors, processes or memory tells nothing of the sandbox.
+
     Args:
         program: The absolute path of bubblewrap.
         home: The home folder, in which the attempt tries to write.
         network: What commands reach.
         wrap: Puts a command into the sandbox.
+
+    Raises:
+        ExhaustedError: There is too little of something to try it.
     """
     if sys.platform != "linux":
         return SandboxStatus(None, NOT_LINUX)
@@ -125,6 +131,8 @@ def probe(program: str, home: str, network: NetworkAccess, wrap: Wrap) -> Sandbo
             if failure != _TOO_SLOW:
                 break
     except (OSError, ValueError, subprocess.SubprocessError) as error:
+        if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+            raise exhaustion from None
         failure = f"it cannot be tried out ({type(error).__name__})"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -198,5 +206,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _explain(code: int, said: str) -> str | None:
     if FIRST_CODE <= code < FIRST_CODE + len(_WHAT_WORKED):
         return f"it does not confine: {_WHAT_WORKED[code - FIRST_CODE]}"
+    if code and (scarce := scarcity_in(said)) is not None:
+        raise scarce
     failure = next((meaning for text, meaning in _KNOWN_FAILURES if text in said), f"it ended with code {code}")
     return failure if code else None

@@ -6,9 +6,10 @@ what is left is compared by `difflib`, or shown as replaced whole if it has too 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from tools.contract.names import shown_name
 from tools.filesystem.text import count_lines
@@ -24,10 +25,30 @@ MAX_COMPARED_LINES = 4_000
 other one is changed, and the square of that for more."""
 
 MAX_LINE_CHARS = 2_000
-"""Of a longer line the diff shows parts: its beginning, where it differs from what it replaces, and its end."""
+"""Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end."""
+
+MAX_CHANGED_CHARS = 12_000
+"""Of these differences; each has the same share, and of a longer one its beginning and its end are shown."""
+
+MAX_PARTS = 40
+"""Differences of a line that are shown."""
+
+MAX_COMPARED_CHARS = 100_000
+"""Of a line in which differences are looked for; what differs in a longer one counts as one difference."""
+
+_SYNC_WORDS = 50
+"""So far is looked for a place where two lines agree again."""
+
+_MAX_SYNC_WORK = 1_000_000
+"""Comparisons of words for that; afterwards the rest of the line counts as one difference."""
 
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-"""Characters of these parts; a difference is shown where it begins and where it ends."""
+"""Characters of the other parts: the beginning, what stands around a difference, the end."""
+
+_NEAR = 20
+"""Characters between two differences that count as one."""
+
+_WORD = re.compile(r"\w+|\W")
 
 _IN_PART = " characters, shown in part]"
 """Ends such a line."""
@@ -200,11 +221,11 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
     position = old_first - before
     for old_start, old_end, new_start, new_end in group:
         removed, added = old[old_start:old_end], new[new_start:new_end]
-        yield from _marked(" ", old[position:old_start], separator)
+        yield from _marked(" ", old[position:old_start], separator, None)
         yield from _marked("-", removed, separator, added)
         yield from _marked("+", added, separator, removed)
         position = old_end
-    yield from _marked(" ", old[position : position + after], separator)
+    yield from _marked(" ", old[position : position + after], separator, None)
 
 
 def _range(start: int, stop: int) -> str:
@@ -214,32 +235,92 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None = None) -> Iterator[str]:
-    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it."""
+def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None) -> Iterator[str]:
+    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it.
+
+    Args:
+        mark: What they begin with.
+        lines: The lines.
+        separator: Ends a line of the text.
+        others: The lines on the other side; `None` for lines that are on both.
+    """
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
-        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, other)
+        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
         yield f"{mark}{shown}\n" if shown.endswith(_NO_ENDING) else f"{mark}{shown}{ending}"
 
 
-def _shortened(line: str, other: str | None) -> str:
+def _shortened(line: str, other: str) -> str:
     """The parts of a long line that tell what it is and what became of it."""
     text = line.removesuffix(_NO_ENDING)
-    parts = [(0, _HEAD)]
-    if other is not None:
-        compared = other.removesuffix(_NO_ENDING)
-        start = _common_prefix(text, compared)
-        end = len(text) - _common_suffix(text, compared, min(len(text), len(compared)) - start)
-        parts += [(start - _AROUND, start + _AROUND), (end - _AROUND, end + _AROUND)]
+    parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
+    changes = _changes_within(text, other.removesuffix(_NO_ENDING))
+    changes = changes if len(changes) <= MAX_PARTS else [*changes[: MAX_PARTS - 1], changes[-1]]
+    for first, last in changes:
+        share = MAX_CHANGED_CHARS // len(changes) // 2
+        around = min(_AROUND, share)
+        parts += [(first - around, min(last + around, first + share)), (max(first, last - share), last + around)]
     shown: list[str] = []
     done = 0
-    for first, last in sorted([*parts, (len(text) - _TAIL, len(text))]):
+    for first, last in sorted(parts):
         if first > done:
             shown.append(f"[... {first - done:,} characters ...]")
             done = first
         shown.append(text[done : max(done, last)])
         done = max(done, min(last, len(text)))
-    return f"{''.join(shown)} [a line of {len(text):,}{_IN_PART}{line[len(text) :]}"
+    told = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
+    return f"{''.join(shown)}{told}{line[len(text) :]}"
+
+
+def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
+    """Where a line differs from another one, as far as it is looked for: from and to which character."""
+    if line == other:
+        return []
+    start = _common_prefix(line, other)
+    same = _common_suffix(line, other, min(len(line), len(other)) - start)
+    end, other_end = len(line) - same, len(other) - same
+    if max(end, other_end) - start > MAX_COMPARED_CHARS:
+        return [(start, end)]
+    words, others = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
+    if max(map(len, (*words, *others)), default=0) > _AROUND:
+        words, others = list(line[start:end]), list(other[start:other_end])
+    places = [*accumulate(map(len, words), initial=start)]
+    parts: list[tuple[int, int]] = []
+    for changed_from, changed_to in _changed_words(others, words):
+        first, last = places[changed_from], places[changed_to]
+        if parts and first - parts[-1][1] <= _NEAR:
+            first = parts.pop()[0]
+        parts.append((first, last))
+    return parts
+
+
+def _changed_words(old: list[str], new: list[str]) -> Iterator[tuple[int, int]]:
+    """Where the new words differ, found by walking on until both sides agree again: `difflib` minds repeated words."""
+    old_at = new_at = 0
+    work = _MAX_SYNC_WORK
+    while old_at < len(old) and new_at < len(new):
+        if old[old_at] == new[new_at]:
+            old_at, new_at = old_at + 1, new_at + 1
+            continue
+        found = _next_agreement(old, new, old_at, new_at) if work > 0 else None
+        if found is None:
+            break
+        work -= (found[0] + 1) * (found[1] + 1)
+        yield new_at, new_at + found[1]
+        old_at, new_at = old_at + found[0], new_at + found[1]
+    if old_at < len(old) or new_at < len(new):
+        yield new_at, len(new)
+
+
+def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
+    """How many words to skip on each side, together as few as possible, until two words in a row agree."""
+    for distance in range(1, 2 * _SYNC_WORDS):
+        for skipped in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1):
+            old_next, new_next = old_at + skipped, new_at + distance - skipped
+            pair = old[old_next : old_next + 2]
+            if pair and pair == new[new_next : new_next + 2]:
+                return skipped, distance - skipped
+    return None
 
 
 def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
