@@ -258,6 +258,11 @@ npm pnpm yarn: verbs explore | runs script-shell c call | writes pack-destinatio
     | loads node-options userconfig globalconfig git editor viewer browser shell init-module onload-script node-gyp
     python registry~https://registry\.(?:npmjs\.org|yarnpkg\.com)/? use-yarnrc config.* use-node-version p/package
     prefix/C/dir/cwd~$INSIDE | valued w workspace filter
+package-script: loads config~$JS_CONFIG rulesdir plugin plugins resolve-plugins-relative-to setupFiles
+    setupFilesAfterEnv globalSetup globalTeardown testRunner runner resolver transform snapshotSerializers watchPlugins
+    testSequencer loader import require custom-formatter custom-syntax~$PACKAGES extends configPlugin use webpack-config
+    rootDir/roots/root/project~$INSIDE | runs exec | flags run projects watch coverage cache
+    | writes output-file cache-location~$INSIDE coverageDirectory~$INSIDE outDir~$INSIDE
 npx pnpx bunx: runs c call shell | loads p package node-options registry script-shell userconfig
 bun: loads r preload c config registry | valued t
 prettier: loads plugin plugin-search-dir config~$JS_CONFIG | flags check write config-precedence | valued parser
