@@ -171,15 +171,43 @@ class Expansion:
         found = ASSIGNMENT.match(word.source)
         is_list = is_exported and braced(word.source) != [word.source]
         is_plain = found is not None and found.end() == len(name) + 1 and found[1] == name and not is_list
-        if found is None or not is_plain or _DECIDING.fullmatch(name):
+        if found is None or not is_plain or (_DECIDING.fullmatch(name) and name != "PATH"):
             # A list (`a=(x)`), a part of one, what is added; or only a name, behind `export`.
             if "=" in word.source or word.may_be_option:
                 self.lose([word])
+            return
+        if name == "PATH":
+            # It says nothing of what words mean, and what it holds is not told.
             return
         value = read_word(word.source[found.end() :])
         if is_certain and name not in self._used and name not in self._given:
             self.certain.add(name)
         self._given.setdefault(name, []).append((value, folders, True))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no variable is known to be given a value, and `~` and `cd` lead where they seem to."""
+        return not self._given and not self.is_upset
+
+    def values_given(self, words: Sequence[Word]) -> list[Word]:
+        """All that a text gives the variables of some words anywhere, and those of their values in turn."""
+        found: dict[str, None] = {}
+        values: list[Word] = []
+        pending = list(words)
+        while pending:
+            for name in re.findall(r"\$\{?(\w+)", pending.pop().source):
+                if name not in found:
+                    found[name] = None
+                    given = [word for word, _, _ in self._given.get(name, ())]
+                    values += given
+                    pending += given
+        return values
+
+    def is_within(self, other: Expansion) -> bool:
+        """Whether it knows of nothing that is set, and of no reason to know less, beyond what another one does."""
+        if other.is_lost or self.is_lost or self.is_upset != other.is_upset:
+            return self.is_lost == other.is_lost and self.is_upset == other.is_upset
+        return all(set(values) <= set(other._given.get(name, ())) for name, values in self._given.items())
 
     def variants(
         self,

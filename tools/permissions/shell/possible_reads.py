@@ -31,12 +31,15 @@ MAX_PIECES = 64
 MAX_LETTERS = 16
 """Parts of a word that are looked at, and letters of options that a value may be attached to."""
 
+MAX_NAMES = 4_096
+"""Names in the text of a program that are looked at."""
+
 _URL = re.compile(r"[a-z0-9+.-]{1,32}://", re.IGNORECASE | re.ASCII)
 _URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
 _PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"[=:,;@<>]+")
 _MARKS = re.compile(r"\$(?:\w+|\{[^}]*\})|['\"\\]", re.ASCII)
-_BETWEEN_NAMES = re.compile(r"[=:,;@<>'\"()\s]+")
+_BETWEEN_NAMES = re.compile(r"(?:\\[nrt0]?|[=:,;@<>'\"`()\[\]{}|&\s])+")
 
 
 def lists_names(command: SubCommand) -> bool:
@@ -74,7 +77,8 @@ def possible_effects(
         # A word of several words may be a program; of one that is not literal, the names in it may be what it becomes.
         texts = [word.text for word in words if access is Access.WRITE or not word.is_literal]
         texts += [_MARKS.sub("", word.source) for word in words if not word.is_literal]
-        named += [piece for text in texts for piece in islice(_BETWEEN_NAMES.split(text), MAX_PIECES) if piece]
+        pieces = dict.fromkeys(piece for text in texts for piece in _BETWEEN_NAMES.split(text) if piece)
+        named += islice(pieces, MAX_NAMES)
         for path in dict.fromkeys(named):
             yield from (Effect(access, path, folder) for folder in folders)
         if access in accesses:
