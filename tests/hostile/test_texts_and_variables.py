@@ -422,6 +422,99 @@ GIVEN_PLAINLY = [
 """Everyday texts, scripts and copies."""
 
 
+UNASKED_WRITES = [
+    'for f in *.txt; do mv "$f" "${f%.txt}.md"; done',
+    'for f in *.txt; do mv -- "$f" "build/${f%.txt}.bak"; done',
+    'for f in src/*.py; do cp "$f" "$f.bak"; done',
+    'DATE=$(date +%F); mkdir -p build/$DATE; cp a.txt "build/$DATE/"',
+    "jq .x package.json > tmp.$$.json && mv tmp.$$.json package.json",
+]
+"""Everyday names of which a part is a name with a star, a number or a date."""
+
+STILL_ASKED = [
+    'for f in *.txt; do mv "$f" "${f%.txt}.toml"; done',
+    'for f in *.txt; do mv "$f" "${f%.txt}"; done',
+    'for f in *.txt; do mv "$f" "${f%.txt}.yml"; done',
+    'for f in *.txt; do mv "$f" ".husky/${f%.txt}.md"; done',
+    'for f in .*.txt; do mv "$f" "${f%.txt}.md"; done',
+    'for f in x*.txt; do mv "$f" "${f#x}"; done',
+    'for f in *.txt; do mv "$f" "${f%.txt}/pre-commit"; done',
+    'for f in *.txt; do mv "$f" "link-${f%.txt}.md"; done',
+    'for f in *; do mv "$f" "${f%.txt}.md"; cd .git/hooks; done',
+    'shopt -s dotglob; for f in *.txt; do mv "$f" "${f%.txt}.md"; done',
+    'DATE=$(date +%F); cp a.txt ".husky/$DATE"',
+    "cp a.txt .npm$(date +rc)",
+    'D=$(date +%F); D=.husky; cp a.txt "$D/x"',
+    "D=$(date +hooks); cp a.txt .git/$D/pre-commit",
+    "cp a.txt .np$$mrc",
+    'cp a.txt "build/$(date +%F)$(ls)"',
+    'cp a.txt "$(date +%F)/../.npmrc"',
+]
+"""The same forms with what may steer programs."""
+
+ALLOWED = ["sed", "jq", "mv", "cp", "docker", "make", "find", "tar"]
+UNASKED_BY_RULES = [
+    "for f in src/*.py; do sed -i 's/a/b/' \"$f\"; done",
+    "F=src/a.py; sed -i 's/x/y/' $F",
+    'sed -i "s|foo|$PWD|" a.txt',
+    'V=1.2.3; sed -i "s/0.1.0/$V/" a.txt',
+    "docker compose logs -f --tail=100 web",
+    'docker run --rm -it -v "$PWD":/app -w /app node:20 npm test',
+    'tar -czf "backup-$(date +%F).tar.gz" src',
+    'for f in src/*.py; do cp "$f" "$f.bak"; done',
+    'make test ARGS="-k foo"',
+    "sleep 1",
+    "read -r f",
+    "history",
+    "mktemp",
+    "mktemp -d",
+]
+"""Everyday commands of programs that rules allow, or that change nothing."""
+
+ASKED_DESPITE_RULES = [
+    "V='x/e;s/y'; sed -i \"s/a/$V/\" a.txt",
+    "V='w .npmrc'; sed -n \"$V\" a.txt",
+    "for f in --expression=1e x; do sed -n 1p $f; done",
+    'sed -i "s/a/$X/" a.txt',
+    "docker compose -f ../x.yml logs",
+    "docker compose exec --privileged x y",
+    'docker run -v "$HOME":/app x',
+    'docker run -v "$PWD/..":/app x',
+    'make test ARGS="-k foo --pdbcls=x:y"',
+    "make test ARGS=-pevil",
+    'make test ARGS="$(x)"',
+    "read PATH",
+    'read -r "$x"',
+    "history -w a.txt",
+    "mktemp -p . x.XXX",
+]
+"""The same programs with what runs or writes something else."""
+
+RUNNING = [
+    "openssl engine -t dynamic",
+    "dc -e '!ls'",
+    "dc -f x",
+    "rpm --eval '%(ls)'",
+    "rpm -E '%(ls)'",
+    "gnuplot -e 'system(1)'",
+    "latex '\\\\immediate\\\\write18{ls}'",
+    "pdftex '\\\\input x'",
+]
+AUTO_RUN = [
+    "lefthook.toml",
+    "lefthook.json",
+    ".lefthook.toml",
+    ".lefthook.json",
+    "lefthook-local.toml",
+    ".lefthook-local.json",
+    ".mise/config.toml",
+    "mise/config.toml",
+    "opencode.json",
+    ".aider.conf.yml",
+    ".kilocode/mcp.json",
+]
+
+
 @pytest.fixture
 def project(root: Path) -> Path:
     """A folder with a secret, a repository, and copies of files that steer programs."""
@@ -524,3 +617,34 @@ async def test_what_a_program_may_read_by_any_of_its_words_is_asked_about(projec
     assert await verdicts(context, READS, ApprovalMode.YOLO, permissions_deny=["Read(.env)"]) == set()
     (project / ".qwenignore").write_text(".env\n")
     assert await verdicts(context, READS, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
+
+
+@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.usefixtures("project")
+async def test_a_part_of_a_name_that_can_be_no_file_that_steers_programs_is_not_asked_about(
+    context: ToolContext,
+) -> None:
+    assert set(UNASKED_WRITES) - await verdicts(context, UNASKED_WRITES, ApprovalMode.YOLO) == set()
+    assert await verdicts(context, STILL_ASKED, ApprovalMode.YOLO) == set()
+
+
+@pytest.mark.requirement("options.everyday")
+@pytest.mark.usefixtures("project")
+async def test_everyday_commands_of_allowed_programs_run_unasked(context: ToolContext) -> None:
+    rules = [f"Bash({program} *)" for program in ALLOWED]
+    allowed = await verdicts(context, UNASKED_BY_RULES, ApprovalMode.DEFAULT, permissions_allow=rules)
+    assert set(UNASKED_BY_RULES) - allowed == set()
+    assert await verdicts(context, ASKED_DESPITE_RULES, ApprovalMode.DEFAULT, permissions_allow=rules) == set()
+
+
+@pytest.mark.requirement("options.asked")
+@pytest.mark.usefixtures("project")
+async def test_programs_that_run_what_their_words_say_are_asked_about(context: ToolContext) -> None:
+    assert await verdicts(context, RUNNING, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
+
+
+@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.usefixtures("project")
+async def test_files_beside_those_that_run_by_themselves_are_asked_about(context: ToolContext) -> None:
+    commands = [form.format(path) for path in AUTO_RUN for form in ("cp sub/x {}", "echo x > {}", "mytool {}")]
+    assert await verdicts(context, commands, ApprovalMode.YOLO) == set()

@@ -335,7 +335,6 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
         assignments = (*assignments, *unwrapped.assignments)
     set_by_it = declared(program, arguments)
     doubts += doubts_of(set_by_it)
-    doubts += doubts_of_program(program, arguments)
     if has_hidden_verb(arguments):
         doubts.append(TOO_MANY_OPTIONS)
     options = options_used(program, arguments, command.text)
@@ -346,6 +345,9 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
     if program in ("sed", "awk"):
         read_words = [words[0], *with_given_scripts(arguments, command.inputs)]
     readings = _readings_of(replace(command, words=read_words), known)
+    # A script is judged with what its variables hold.
+    judged = [read for _, read in readings] if program in ("sed", "awk") else [arguments]
+    doubts += (doubt for each in judged for doubt in doubts_of_program(program, each))
     for folder, read_arguments in readings:
         effects += effects_of(program, read_arguments, (folder,))
         effects += effects_of_input(program, read_arguments, command.inputs, (folder,))

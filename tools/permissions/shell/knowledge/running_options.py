@@ -365,7 +365,8 @@ def _is_harmless(table: Options, given: _Given) -> bool:
         return harmless.fullmatch("") is not None
     if not value.is_literal:
         # The folder that a command is in is inside the workspace, whatever it is called.
-        value = read_word(_HERE.sub(".", value.source).strip('"'))
+        here = _HERE.sub(".", value.source)
+        value = read_word(here) if read_word(here).is_literal else read_word(here.strip('"'))
     key = re.split(r"[=\s]", value.text, maxsplit=1)[0] if table.kinds[given.option] == "sets" else value.text
     if not value.is_literal or len(value.text) > MAX_VALUE_CHARS:
         return False
