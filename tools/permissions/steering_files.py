@@ -99,8 +99,13 @@ ASKED_FILES = {
     **dict.fromkeys((".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".tool-versions"), _OF_VERSIONS),
     **dict.fromkeys((".vimrc", ".gvimrc", ".lvimrc", ".ideavimrc", ".emacs", ".dir-locals.el"), _OF_EDITORS),
     **dict.fromkeys((".pre-commit-config.yaml", ".pre-commit-config.yml"), _AT_COMMIT),
-    **dict.fromkeys(("lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".lefthook.yaml"), _AT_COMMIT),
-    **dict.fromkeys(("lefthook-local.yml", ".lefthook-local.yml"), _AT_COMMIT),
+    **{
+        f"{dot}lefthook{local}.{ending}": _AT_COMMIT
+        for dot in ("", ".")
+        for local in ("", "-local")
+        for ending in ("yml", "yaml", "toml", "json")
+    },
+    **dict.fromkeys(("opencode.json", "opencode.jsonc", ".aider.conf.yml"), "an agent takes its programs from it"),
     **dict.fromkeys((".bazelrc", ".pdbrc", ".rprofile", ".screenrc", ".tmux.conf", ".irbrc", ".pryrc"), _AT_START),
     **dict.fromkeys((".psqlrc", ".sqliterc", ".ghci", ".perldb", ".curlrc", ".wgetrc"), _AT_START),
     **dict.fromkeys(("sitecustomize.py", "usercustomize.py"), "Python runs it at its start"),
@@ -109,6 +114,9 @@ ASKED_FILES = {
 
 ASKED_PAIRS = {
     (".hg", "hgrc"): "Mercurial runs the hooks that it names",
+    (".mise", "config.toml"): _OF_VERSIONS,
+    ("mise", "config.toml"): _OF_VERSIONS,
+    (".kilocode", "mcp.json"): "agents start the servers it names",
     (".cargo", "config.toml"): "cargo runs the programs that it names",
     (".cargo", "config"): "cargo runs the programs that it names",
     (".config", "nvim"): _AT_START,

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tools.contract.subject import Access
 from tools.display import visible
 from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
-from tools.permissions.shell.effects import effects_of, possible_accesses, redirection_effects
+from tools.permissions.shell.effects import (
+    effects_of,
+    effects_of_input,
+    effects_of_unknown_words,
+    possible_accesses,
+    redirection_effects,
+    takes_program,
+)
 from tools.permissions.shell.expansion import Disk, Expansion
 from tools.permissions.shell.guessing import GUESSED, TOO_NESTED, guessed, last_of, skimmed
 from tools.permissions.shell.knowledge.doubtful import doubts_of_program
@@ -22,10 +29,9 @@ from tools.permissions.shell.knowledge.git import without_harmless_options
 from tools.permissions.shell.knowledge.links import follows_links, links_left
 from tools.permissions.shell.knowledge.read_only import is_read_only
 from tools.permissions.shell.knowledge.running_options import options_used
-from tools.permissions.shell.knowledge.sed_awk_jq import names_in_scripts
-from tools.permissions.shell.knowledge.variables import changes_only_looks, doubts_of, is_sensitive
-from tools.permissions.shell.knowledge.wrappers import SHELLS, wrapper_called
-from tools.permissions.shell.names import names
+from tools.permissions.shell.knowledge.sed_awk_jq import names_in_scripts, with_given_scripts
+from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
+from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
 from tools.permissions.shell.possible_reads import WITHOUT_FILES, possible_effects
 from tools.permissions.shell.scope import scope_of
 from tools.permissions.shell.spellings import bare_name, has_hidden_verb, open_beginnings_of, rule_name, spellings_of
@@ -34,7 +40,7 @@ from tools.permissions.shell.syntax.expanded import spread
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
 from tools.permissions.shell.syntax.lexis import LINE_CONTINUED_IN_WORD
 from tools.permissions.shell.syntax.reader import read
-from tools.permissions.shell.syntax.reading import Found, Reading, Redirection
+from tools.permissions.shell.syntax.reading import MAX_TEXTS, Found, Reading, Redirection
 from tools.permissions.shell.syntax.words import FOUND, Word, literal, unknown
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
 
@@ -43,6 +49,9 @@ MAX_READ_CHARS = 131_072
 
 MAX_READ_ALTOGETHER = 4 * MAX_READ_CHARS
 """Characters of a command and all texts within it. What was guessed is read in several ways."""
+
+MAX_PASSES = 3
+"""How often a text is read again, where what it is found to hold sets further variables."""
 
 MAX_NESTED = 12
 """Texts within texts, and wrappers around wrappers."""
@@ -55,7 +64,6 @@ CONTINUED = "a line is continued within a word"
 TOO_MANY_OPTIONS = "so many options hide what it is told to do"
 
 _LONG_RUN = re.compile(r"\s{200,}")
-_EXPORTING = names("export declare typeset readonly")
 
 _LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|ignore|skip)(?!-?(?:from|file|path))")
 """Options whose values are names that are left out, and no files that are opened."""
@@ -73,6 +81,8 @@ class _Text:
     is_document: bool = False
     depth: int = 0
     is_main: bool = False
+    inputs: Sequence[Sequence[Word]] = ()
+    is_open: bool = False
 
 
 @dataclass(slots=True)
@@ -92,6 +102,7 @@ class _Command:
     found: Sequence[str] | None = None
     mark: str = ""
     appends: bool = False
+    inputs: Sequence[Sequence[Word]] = ()
 
 
 def analyse(command: str, disk: Disk | None = None) -> Analysis:
@@ -103,21 +114,26 @@ def analyse(command: str, disk: Disk | None = None) -> Analysis:
         command: The text.
         disk: What is there, for names with stars. Without it nothing is looked at.
     """
-    expansion = Expansion(disk)
-    analysis = _Analyser(command, Expansion(is_lost=True), expansion).run()
-    # What runs at another time is read like the rest.
-    expansion.is_lost = expansion.is_lost or not {_TEXT_DOUBTS["trap"]}.issuperset(analysis.doubts)
-    if not expansion.is_upset and (expansion.is_lost or not expansion.is_needed):
-        return analysis
-    # What words stand for is known only when all is read.
-    return _Analyser(command, expansion, Expansion()).run()
+    known = Expansion(is_lost=True)
+    for reads in range(MAX_PASSES + 1):
+        notes = Expansion(disk)
+        analysis = _Analyser(command, known, notes, is_draft=not reads).run()
+        # What runs at another time is read like the rest.
+        notes.is_lost = notes.is_lost or not {_TEXT_DOUBTS["trap"]}.issuperset(analysis.doubts)
+        is_plain = not reads and not notes.is_upset and not notes.is_needed
+        if is_plain or (notes.is_lost and notes.is_empty) or (reads and notes.is_within(known)):
+            return analysis
+        # What words stand for is known only when all is read.
+        known = notes
+    return _Analyser(command, Expansion(is_lost=True, is_upset=known.is_upset), Expansion()).run()
 
 
 class _Analyser:
     """One analysis. What is found on the way is queued, so nothing recurses."""
 
-    def __init__(self, command: str, known: Expansion, notes: Expansion) -> None:
+    def __init__(self, command: str, known: Expansion, notes: Expansion, *, is_draft: bool = False) -> None:
         self._command = command
+        self._is_draft = is_draft
         self._known = known
         self._notes = notes
         self._texts: deque[_Text] = deque([_Text(command, base=0, is_main=True)])
@@ -157,16 +173,27 @@ class _Analyser:
                 self._doubts[f"it sets {loop.variable}, which decides what runs"] = None
         for inner in reading.inner:
             base = None if text.base is None or inner.base is None else text.base + inner.base
-            self._texts.append(_Text(inner.text, inner.folders, base, inner.is_document, text.depth + 1))
+            self._texts.append(
+                _Text(inner.text, inner.folders, base, inner.is_document, text.depth + 1, inputs=text.inputs)
+            )
         self._note_starts(reading, text)
+        # What a loop or a group is given to read, any command in it may read.
+        shared = [*text.inputs, *(each for found in reading.commands if not found.words for each in found.inputs)]
         for found in reading.commands:
             is_certain = text.is_main and found.is_certain and not reading.has_background
-            self._notes.note_command(found.words, found.assignments, found.folders, is_certain=is_certain)
-            for redirection in found.redirections:
-                self._notes.note_use(redirection.target)
+            # In a draft a name that stands in a script may be one that is known when all is read.
+            is_named = not found.words or found.words[0].is_literal or not (self._is_draft and text.is_open)
+            words = found.words if is_named else [literal(":"), *found.words]
+            self._notes.note_command(words, found.assignments, found.folders, is_certain=is_certain)
+            for word in (
+                *(each.target for each in found.redirections),
+                *(word for text in found.inputs for word in text),
+            ):
+                self._notes.note_use(word)
             if found.words or found.redirections or doubts_of(found.assignments):
                 command = _command_of(found, text, certain | found.loops)
-                self._add(replace(command, text=f"{self._command}\n{text.text}"))
+                inputs = [*found.inputs, *shared]
+                self._add(replace(command, text=f"{self._command}\n{text.text}", inputs=inputs))
         if reading.is_lost:
             self._guess(text.text, text.depth + 1)
 
@@ -205,12 +232,14 @@ class _Analyser:
             sub, unwrapped = _judge(current, self._known)
             self._found.append(sub)
             name = sub.words[0] if sub.words else ""
+            if unwrapped is None and current.inputs and name in READING_INPUT:
+                unwrapped = Unwrapped(current.folders)
             if name in _TEXT_DOUBTS:
                 self._doubts[_TEXT_DOUBTS[name]] = None
             if unwrapped is not None:
                 pending += self._inside(current, unwrapped)
                 self._notes.note_command((), unwrapped.assignments, unwrapped.folders)
-                if family_of(bare_name(name)) in SHELLS and unwrapped.doubts:
+                if unwrapped.is_other:
                     self._notes.lose(current.words)
 
     def _inside(self, outer: _Command, unwrapped: Unwrapped) -> list[_Command]:
@@ -221,10 +250,13 @@ class _Analyser:
                 self._found.extend(skimmed(script))
             self._found.extend(last_of(words) for words in unwrapped.commands[:1])
             return []
-        for script in unwrapped.scripts:
+        reads_input = family_of(bare_name(outer.words[0].text)) in READING_INPUT
+        open_scripts = [*unwrapped.open_scripts, *(outer.inputs[:MAX_TEXTS] if reads_input else ())]
+        opened = [each for words in open_scripts for each in self._texts_of(words, outer)]
+        for script, is_open in dict.fromkeys((*((script, False) for script in unwrapped.scripts), *opened)):
             # What is put into a text may be any name.
             text = script.replace(outer.mark, FOUND) if outer.mark else script
-            self._texts.append(_Text(text, unwrapped.folders, depth=depth))
+            self._texts.append(_Text(text, unwrapped.folders, depth=depth, inputs=outer.inputs, is_open=is_open))
         for document in unwrapped.documents:
             self._texts.append(_Text(document, unwrapped.folders, is_document=True, depth=depth))
         if outer.is_candidate:
@@ -244,9 +276,16 @@ class _Analyser:
                 found=unwrapped.found,
                 mark=unwrapped.mark,
                 appends=unwrapped.appends,
+                inputs=outer.inputs,
             )
             for words in reversed(unwrapped.commands)
         ]
+
+    def _texts_of(self, words: Sequence[Word], outer: _Command) -> Iterator[tuple[str, bool]]:
+        """The texts that a shell is given by some words, as far as these are known, and whether they are not."""
+        for folder in outer.folders:
+            for variant in self._known.variants(words, folder, outer.found, certain=outer.certain):
+                yield " ".join(word.script for word in variant), not all(word.is_literal for word in variant)
 
     def _readings(
         self, words: Sequence[Word], folders: Folders, *, certain: frozenset[str], loops: frozenset[str]
@@ -275,7 +314,7 @@ def _command_of(found: Found, text: _Text, certain: frozenset[str]) -> _Command:
 def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped | None]:
     words, folders = command.words, command.folders
     effects, doubts = _redirected(command, known)
-    doubts = [*command.doubts, *doubts, *doubts_of(command.assignments)]
+    doubts = [*command.doubts, *doubts, *doubts_of(command.assignments, words[0].text if words else "")]
     assignments = command.assignments
     if not words:
         sub = SubCommand(
@@ -295,15 +334,24 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
     if unwrapped is not None:
         doubts += unwrapped.doubts + doubts_of(unwrapped.assignments)
         assignments = (*assignments, *unwrapped.assignments)
-    doubts += doubts_of_program(program, arguments)
+    set_by_it = declared(program, arguments)
+    doubts += doubts_of(set_by_it)
     if has_hidden_verb(arguments):
         doubts.append(TOO_MANY_OPTIONS)
     options = options_used(program, arguments, command.text)
-    if any(names_backups(word) for word in (*assignments, *(arguments if program in _EXPORTING else ()))):
+    if any(names_backups(word) for word in (*assignments, *set_by_it)):
         effects.append(Effect(Access.WRITE, None, None))
-    readings = _readings_of(command, known)
+    given, assignments = assignments, [word for word in assignments if not is_free(word)]
+    read_words = [word for word in words if word not in set_by_it or not is_free(word)]
+    if program in ("sed", "awk"):
+        read_words = [words[0], *with_given_scripts(arguments, command.inputs)]
+    readings = _readings_of(replace(command, words=read_words), known)
+    # A script is judged with what its variables hold.
+    judged = [read for _, read in readings] if program in ("sed", "awk") else [arguments]
+    doubts += (doubt for each in judged for doubt in doubts_of_program(program, each))
     for folder, read_arguments in readings:
         effects += effects_of(program, read_arguments, (folder,), command.text)
+        effects += effects_of_input(program, read_arguments, command.inputs, (folder,))
         if program == "find":
             found = known.found_by(read_arguments, folder)
             if unwrapped is not None:
@@ -314,16 +362,16 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
     is_reading = (
         not doubts
         and not options
-        and all(changes_only_looks(word) for word in assignments)
+        and all(changes_only_looks(word) for word in given)
         and _changes_nothing(family_of(name), arguments, unwrapped)
     )
     accesses = _accesses(family_of(name), unwrapped, is_reading=is_reading, is_plain=not (doubts or options))
     possible = [
         effect
         for folder, read_arguments in readings
-        for given in known.variants(assignments, folder, certain=command.certain)
+        for variables in known.variants(assignments, folder, certain=command.certain)
         for effect in possible_effects(
-            (*read_arguments, *names_in_scripts(program, read_arguments)), given, accesses, (folder,)
+            (*read_arguments, *names_in_scripts(program, read_arguments)), variables, accesses, (folder,)
         )
     ]
     if not is_reading and unwrapped is None and not {Access.READ, Access.WRITE} <= set(accesses):
@@ -341,6 +389,25 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
     if program == "git":
         # What it shows of folders is known by its sub-commands.
         possible = [replace(effect, reach=Reach.ITSELF) for effect in possible]
+    takes_text = takes_program(program, accesses) or program in READING_INPUT
+    taken = [word for text in command.inputs for word in text] if takes_text else []
+    if known.is_lost:
+        taken += known.values_given(taken)
+    if unwrapped is None and takes_program(program, accesses):
+        for folder, read_arguments in readings:
+            effects += effects_of_unknown_words(program, read_arguments, (folder,))
+    if not words[0].is_literal or (unwrapped is not None and unwrapped.open_scripts):
+        # What its variables hold may be a command.
+        taken += known.values_given(words)
+    possible += [
+        effect
+        for folder in command.folders
+        for text in known.variants(taken, folder, certain=command.certain)
+        for effect in possible_effects(text, (), (Access.READ, Access.WRITE, Access.FETCH), (folder,))
+        if taken
+    ]
+    if taken and len(command.inputs) > MAX_TEXTS:
+        effects.append(Effect(Access.WRITE, None, None))
     sub = SubCommand(
         words=tuple(word.text for word in words),
         text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from tools.contract.subject import Access
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
-from tools.permissions.shell.knowledge.files.archives import ARCHIVES, of_dd, of_tar, of_unzip
+from tools.permissions.shell.knowledge.files.archives import ARCHIVES, names_unpacked, of_dd, of_tar, of_unzip
 from tools.permissions.shell.knowledge.files.git import of_git
 from tools.permissions.shell.knowledge.files.git_contents import of_repository
 from tools.permissions.shell.knowledge.files.made_names import names_made
-from tools.permissions.shell.knowledge.files.network import NETWORK, of_curl, of_wget
+from tools.permissions.shell.knowledge.files.network import NETWORK, of_curl, of_download, of_wget
 from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, targets
 from tools.permissions.shell.knowledge.files.own_settings import settings_written
 from tools.permissions.shell.knowledge.files.patches import names_in_patch
@@ -22,6 +22,7 @@ from tools.permissions.shell.knowledge.files.writers import WRITERS, of_crontab,
 from tools.permissions.shell.knowledge.git import subcommand
 from tools.permissions.shell.knowledge.interpreters import reads_folders
 from tools.permissions.shell.knowledge.running_options import outputs_of_options
+from tools.permissions.shell.names import names
 from tools.permissions.shell.possible_reads import unknown_effects
 from tools.permissions.shell.syntax.folders import Folders, joined
 from tools.permissions.shell.syntax.reading import Redirection
@@ -47,6 +48,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
     **dict.fromkeys(("yq", "jaq"), of_yq),
     "curl": of_curl,
     "wget": of_wget,
+    "aria2c": of_download,
     "dd": of_dd,
     "tar": of_tar,
     "git": of_git,
@@ -58,6 +60,16 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
 
 _WITHOUT_FILES = ("mkdir", "rmdir")
 """They make and remove folders, and so nothing that a program could run."""
+
+_READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")
+"""What these read is data."""
+
+_NAMING_NO_FILES = names(
+    "kill killall pkill pgrep sleep exit return shift wait ulimit umask set trap export declare typeset local readonly"
+    " unset printf type command builtin let getopts alias unalias jobs fg bg disown make ninja npm pnpm yarn systemctl"
+    " service useradd userdel usermod groupadd mktemp getent"
+)
+"""Programs without a table whose words are numbers, variables, processes, targets or names of other things."""
 
 _CHECKING_OUT = ("checkout", "restore", "switch")
 """What these write is what git has stored; a word of theirs is a branch as well as a file."""
@@ -98,6 +110,14 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str
         yield from (replace(effect, is_source=True) for effect in _effects(W, word, folders))
 
 
+def effects_of_input(
+    name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]], folders: Folders
+) -> Iterator[Effect]:
+    """What a command that unpacks touches by what it is given to read; the arguments are those of `names_unpacked`."""
+    for access, word in names_unpacked(name, arguments, inputs) if name in ("tar", "cpio", "pax") else ():
+        yield from _effects(access, word, folders)
+
+
 def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
     """What a command's words may be touched for besides what `effects_of` tells.
 
@@ -110,6 +130,32 @@ def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
     if name == "git":
         return (R,)
     return () if name in _SPECIAL or name in _FILES else (R, W, F)
+
+
+def effects_of_unknown_words(name: str, arguments: Sequence[Word], folders: Folders) -> Iterator[Effect]:
+    """What a program may read that no table knows, by words of which it is not known what they stand for.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+        folders: Where it may run.
+    """
+    if name in _NAMING_NO_FILES:
+        return
+    for word in arguments:
+        is_option = word.prefix.startswith("-") and "=" not in word.prefix
+        if not word.is_literal and word.path is None and not is_option:
+            yield from unknown_effects(R, word, folders)
+
+
+def takes_program(name: str, accesses: Sequence[Access]) -> bool:
+    """Whether a program may take what it is given to read for a program, or for names.
+
+    Args:
+        name: Its family.
+        accesses: What its words may be touched for.
+    """
+    return W in accesses and name not in NETWORK and name not in _SPECIAL and name not in _READING_DATA
 
 
 def redirection_effects(redirections: Sequence[Redirection], folders: Folders) -> tuple[list[Effect], list[str]]:

@@ -14,10 +14,12 @@ from itertools import islice, pairwise, product
 from typing import Protocol
 
 from tools.permissions.shell.names import names
+from tools.permissions.shell.numbers import NUMBER
 from tools.permissions.shell.syntax.expanded import MAX_VARIANTS, VARIABLE, WILD, braced, pieces_of, value_of
 from tools.permissions.shell.syntax.folders import Folders, joined
 from tools.permissions.shell.syntax.lexis import ASSIGNMENT
 from tools.permissions.shell.syntax.words import FOUND, Word, read_word, unknown
+from tools.permissions.steering_files import names_between
 
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
 """Stands for a file of a name that is new."""
@@ -57,6 +59,9 @@ _PLAIN = re.compile(
 
 _PLAIN_PATH = re.compile(r"[\w./@%+-]+", re.ASCII)
 _NOT_KNOWN = re.compile(r"\$\(|`|[<>]\(")
+_PLAIN_GLOB = re.compile(r"((?:\w[\w.-]*/)*)(?:\w[\w.-]*)?\*([\w.-]*)", re.ASCII)
+_BEFORE = re.compile(r"\"?((?:\w[\w.-]*/)*)", re.ASCII)
+_TAIL = re.compile(r"([\w.-]*)\"?\Z", re.ASCII)
 _BRACKET = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]/])*\]")
 _SIMPLE_BRACKET = re.compile(r"\[[!^]?[^\]\[/:.=!^]+\]")
 _NOT_PLAIN_FIND = re.compile(r"-or?|,|!|-not|\(|-prune|-[HLPDO].*|-follow|-files0-from")
@@ -171,15 +176,43 @@ class Expansion:
         found = ASSIGNMENT.match(word.source)
         is_list = is_exported and braced(word.source) != [word.source]
         is_plain = found is not None and found.end() == len(name) + 1 and found[1] == name and not is_list
-        if found is None or not is_plain or _DECIDING.fullmatch(name):
+        if found is None or not is_plain or (_DECIDING.fullmatch(name) and name != "PATH"):
             # A list (`a=(x)`), a part of one, what is added; or only a name, behind `export`.
             if "=" in word.source or word.may_be_option:
                 self.lose([word])
+            return
+        if name == "PATH":
+            # It says nothing of what words mean, and what it holds is not told.
             return
         value = read_word(word.source[found.end() :])
         if is_certain and name not in self._used and name not in self._given:
             self.certain.add(name)
         self._given.setdefault(name, []).append((value, folders, True))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no variable is known to be given a value, and `~` and `cd` lead where they seem to."""
+        return not self._given and not self.is_upset
+
+    def values_given(self, words: Sequence[Word]) -> list[Word]:
+        """All that a text gives the variables of some words anywhere, and those of their values in turn."""
+        found: dict[str, None] = {}
+        values: list[Word] = []
+        pending = list(words)
+        while pending:
+            for name in re.findall(r"\$\{?(\w+)", pending.pop().source):
+                if name not in found:
+                    found[name] = None
+                    given = [word for word, _, _ in self._given.get(name, ())]
+                    values += given
+                    pending += given
+        return values
+
+    def is_within(self, other: Expansion) -> bool:
+        """Whether it knows of nothing that is set, and of no reason to know less, beyond what another one does."""
+        if other.is_lost or self.is_lost or self.is_upset != other.is_upset:
+            return self.is_lost == other.is_lost and self.is_upset == other.is_upset
+        return all(set(values) <= set(other._given.get(name, ())) for name, values in self._given.items())
 
     def variants(
         self,
@@ -202,7 +235,7 @@ class Expansion:
             yield list(words)
             return
         sources = [word.source for word in words if not word.is_literal]
-        bindings: list[dict[str, str]] = self._bindings(sources, certain)
+        bindings: list[dict[str, str]] = self._bindings(sources, certain, folder=folder)
         marked = [word for word in words if FOUND in word.source]
         # Where nothing is found yet, a name with more around it may still lead to what the text makes.
         if marked and found is not None and (found or all(word.source.strip("'\"") == FOUND for word in marked)):
@@ -226,8 +259,18 @@ class Expansion:
         for word in words:
             is_home = word.path is not None and not word.is_literal
             texts = None if is_home else self._texts(word, folder, binding)
-            variant += [word] if texts is None else [_known(text) for text in texts]
+            variant += [self._numbered(word)] if texts is None else [_known(text) for text in texts]
         return variant
+
+    def _numbered(self, word: Word) -> Word:
+        """A word with the number or date in place of a variable that is given nothing else."""
+
+        def value(variable: re.Match[str]) -> str:
+            given = [each.source.strip('"') for each, _, _ in self._given.get(variable[1] or variable[2], ())]
+            is_number = given and not variable[3] and all(NUMBER.fullmatch(each) for each in given)
+            return given[0].replace('"', "") if is_number else variable[0]
+
+        return word if word.is_literal else read_word(VARIABLE.sub(value, word.source))
 
     def found_by(self, arguments: Sequence[Word], folder: str | None) -> Sequence[str] | None:
         """What `find` may find, or more; `None` if it is not known."""
@@ -260,21 +303,62 @@ class Expansion:
         return found
 
     def _bindings(
-        self, sources: Sequence[str], certain: frozenset[str], within: frozenset[str] = frozenset()
+        self,
+        sources: Sequence[str],
+        certain: frozenset[str],
+        within: frozenset[str] = frozenset(),
+        folder: str | None = None,
     ) -> list[dict[str, str]]:
         """What the variables of some words may be, in every combination; one that is not known is missing."""
         uses = [(source, found) for source in sources for found in VARIABLE.finditer(source)]
         used = dict.fromkeys(found[1] or found[2] for _, found in uses)
         parts = {found[1] or found[2] for source, found in uses if found[3] or source.strip('"') != found[0]}
-        known = {
-            name: values
-            for name in used
-            # Of a name that a star stands for, a part is not known: the text may make another such name before.
-            if not (name in parts and any(WILD.search(word.source) for word, _, _ in self._given.get(name, ())))
-            and (values := self._values(name, certain, within)) is not None
-        }
+        known: dict[str, Sequence[str]] = {}
+        for name in used:
+            values = self._values(name, certain, within)
+            if (
+                values is not None
+                and name in parts
+                and any(WILD.search(each.source) for each, _, _ in self._given[name])
+            ):
+                # The text may make another such name before, so that a part of it may be any.
+                around = [
+                    (source, found)
+                    for source, found in uses
+                    if (found[1] or found[2]) == name and (found[3] or source.strip('"') != found[0])
+                ]
+                further = self._possible_values(name, around, folder)
+                values = None if further is None else tuple(dict.fromkeys((*values, *further)))
+            if values is not None:
+                known[name] = values
         combinations = islice(product(*known.values()), MAX_VARIANTS + 1)
         return [dict(zip(known, values, strict=True)) for values in combinations]
+
+    def _possible_values(
+        self, name: str, uses: Sequence[tuple[str, re.Match[str]]], folder: str | None
+    ) -> list[str] | None:
+        """What stands for all that a name with a star may become behind a folder, and with an end: `"x/${f%.a}.b"`.
+
+        That is each such name that is there, each that steers programs, and one of the rest.
+        """
+        values: list[str] = []
+        for word, folders, is_value in self._given[name]:
+            glob = _PLAIN_GLOB.fullmatch(word.source)
+            if glob is None or is_value or self.disk is None or folder is None or folders != (folder,):
+                return None
+            for source, found in uses:
+                cut, tail = (found[4] if found[3] else ""), _TAIL.match(source, found.end())
+                before = _BEFORE.fullmatch(source[: found.start()])
+                is_end = not found[3] or (found[3].startswith("%") and cut and glob[2].endswith(cut))
+                if before is None or tail is None or not is_end:
+                    return None
+                there = self.disk.matches(f"{before[1]}{glob[1]}*{tail[1]}", folder)
+                if there is None:
+                    return None
+                steering = (each for each in names_between("", tail[1]) if not each.startswith("."))
+                ends = (*(each.rpartition("/")[2] for each in there), *steering, f"x{tail[1]}")
+                values += (f"{glob[1]}{end.removesuffix(tail[1])}{cut}" for end in ends)
+        return values
 
     def _values(self, name: str, certain: frozenset[str], within: frozenset[str]) -> Sequence[str] | None:
         if self.is_lost or name in within or len(within) > MAX_NESTED or name not in self._given:

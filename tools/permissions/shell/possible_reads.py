@@ -15,10 +15,12 @@ from tools.contract.subject import Access
 from tools.permissions.shell.analysis import Effect, SubCommand
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.names import names
+from tools.permissions.shell.numbers import NUMBER
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, read_word
+from tools.permissions.steering_files import why_protected
 
-WITHOUT_FILES = names(": [ [[ basename dirname echo expr false printf pwd seq test true")
+WITHOUT_FILES = names(": [ [[ basename dirname echo expr false history mktemp printf pwd read seq sleep test true")
 """Commands whose words are no files that they show."""
 
 LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
@@ -31,12 +33,15 @@ MAX_PIECES = 64
 MAX_LETTERS = 16
 """Parts of a word that are looked at, and letters of options that a value may be attached to."""
 
+MAX_NAMES = 4_096
+"""Names in the text of a program that are looked at."""
+
 _URL = re.compile(r"[a-z0-9+.-]{1,32}://", re.IGNORECASE | re.ASCII)
 _URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
 _PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 _BETWEEN = re.compile(r"[=:,;@<>]+")
 _MARKS = re.compile(r"\$(?:\w+|\{[^}]*\})|['\"\\]", re.ASCII)
-_BETWEEN_NAMES = re.compile(r"[=:,;@<>'\"()\s]+")
+_BETWEEN_NAMES = re.compile(r"(?:\\[nrt0]?|[=:,;@<>'\"`()\[\]{}|&\s])+")
 
 
 def lists_names(command: SubCommand) -> bool:
@@ -74,7 +79,8 @@ def possible_effects(
         # A word of several words may be a program; of one that is not literal, the names in it may be what it becomes.
         texts = [word.text for word in words if access is Access.WRITE or not word.is_literal]
         texts += [_MARKS.sub("", word.source) for word in words if not word.is_literal]
-        named += [piece for text in texts for piece in islice(_BETWEEN_NAMES.split(text), MAX_PIECES) if piece]
+        pieces = dict.fromkeys(piece for text in texts for piece in _BETWEEN_NAMES.split(text) if piece)
+        named += islice(pieces, MAX_NAMES)
         for path in dict.fromkeys(named):
             yield from (Effect(access, path, folder) for folder in folders)
         if access in accesses:
@@ -97,12 +103,24 @@ def unknown_effects(
     beginning, ending = (word.beginning, word.ending) if word is not None else ("", "")
     is_open = access is Access.WRITE and word is not None and word.is_open
     is_named = access is not Access.WRITE or (word is not None and CONTENTS not in word.source)
+    if access is Access.WRITE and word is not None and _is_numbered(word):
+        is_open = is_named = False
     # The shell itself opens one file only.
     name_end = word.name_end(is_one=is_redirection) if word is not None and access is Access.WRITE else ""
     effect = Effect(
         access, None, None, is_redirection, beginning, ending, is_open, is_named=is_named, name_end=name_end
     )
     yield from (replace(effect, folder=folder) for folder in (folders if beginning else UNKNOWN))
+
+
+def _is_numbered(word: Word) -> bool:
+    """Whether all that is not known of a path is a number or a date, and no such path steers programs."""
+    if FOUND in word.source or not NUMBER.search(word.source):
+        return False
+    forms = [read_word(NUMBER.sub(number, word.source)) for number in ("0", "")]
+    return all(
+        form.is_literal and why_protected(form.text) is None and ".." not in form.text.split("/") for form in forms
+    )
 
 
 def _hosts_in(word: Word) -> Iterator[str | None]:

@@ -38,12 +38,14 @@ class Unwrapped:
     Args:
         commands: Commands, as words.
         scripts: Texts that a shell reads.
+        open_scripts: Words of which the shell makes such texts, each with a blank between them.
         documents: Texts of which a shell only expands what is in them.
         assignments: What it sets for them.
         doubts: What is not understood.
         folders: Where they run.
         is_transparent: Whether the wrapper does nothing itself that needs a permission.
         is_unclear: Whether the commands are but candidates: each begins at another word of the same.
+        is_other: Whether it is a shell that may read texts, or set variables, in another way.
         mark: What stands in the commands for names that it puts there, besides `{}`.
         appends: Whether it puts names behind them.
         found: What `{}` stands for in them, in turn; `None` if it is not known.
@@ -52,11 +54,13 @@ class Unwrapped:
     folders: Folders
     commands: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
     scripts: list[str] = field(default_factory=list[str])
+    open_scripts: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
     documents: list[str] = field(default_factory=list[str])
     assignments: list[Word] = field(default_factory=list[Word])
     doubts: list[str] = field(default_factory=list[str])
     is_transparent: bool = False
     is_unclear: bool = False
+    is_other: bool = False
     mark: str = ""
     appends: bool = False
     found: Sequence[str] | None = None
@@ -81,8 +85,8 @@ def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped 
     result.is_transparent = False
     if not all(text.is_literal for text in texts):
         result.doubts.append(f"a text that {name} runs is not literal")
-    # What is not literal is read as well as it can be.
-    result.scripts += [text.text for text in texts] + scripts
+    result.scripts += scripts
+    result.open_scripts += [[text] for text in texts]
     result.documents += documents
     return result
 
@@ -94,6 +98,7 @@ def _unwrap_wrapper(name: str, arguments: Sequence[Word], folders: Folders) -> U
     result = Unwrapped(UNKNOWN if wrapper.loses_folder else folders, is_transparent=wrapper.is_transparent)
     if wrapper.doubt:
         result.doubts.append(wrapper.doubt)
+        result.is_other = name in SHELLS
     _Unwrapping(name, wrapper, arguments, result).run()
     return result
 
@@ -141,6 +146,7 @@ class _Unwrapping:
         is_known = self._long(word.text) if word.text.startswith("--") else self._cluster(word.text)
         if not is_known:
             self._result.doubts.append(f"{self._name} with {word.text} is not known")
+            self._result.is_other = self._name in SHELLS
         return is_known
 
     def _long(self, text: str) -> bool:
@@ -178,6 +184,7 @@ class _Unwrapping:
             return True
         if self._name in SHELLS and name in _LOGIN:
             self._result.doubts.append("it reads start-up files")
+            self._result.is_other = True
             return name in ("l", "i", "login")
         if name in wrapper.script:
             self._has_script = True
@@ -199,6 +206,7 @@ class _Unwrapping:
             self._result.mark = value.text
         if self._name in SHELLS and name == "O":
             self._result.doubts.append("it sets options of the shell")
+            self._result.is_other = True
 
     def _next(self) -> Word | None:
         self._at += 1
@@ -207,6 +215,10 @@ class _Unwrapping:
     def _add_script(self, text: Word | None) -> None:
         if text is None or not text.is_literal:
             self._result.doubts.append(f"the text that {self._name} runs is not literal")
+            if text is not None:
+                # What env splits is its own command line, with options and all.
+                before = [literal("env")] if self._name == "env" else []
+                self._result.open_scripts.append([*before, text])
         elif self._name == "env":
             self._split_string(text.text)
         else:
@@ -262,7 +274,7 @@ class _Unwrapping:
     def _join(self, words: Sequence[Word]) -> None:
         if not all(word.is_literal for word in words):
             self._result.doubts.append(f"the text that {self._name} runs is not literal")
-            self._result.commands.append(words)
+            self._result.open_scripts.append(words)
             return
         texts = [word.text for word in words]
         if self._name == "parallel":
@@ -288,8 +300,8 @@ class _Unwrapping:
         candidates = (at for at in range(self._at, len(self._words)) if not self._words[at].text.startswith("-"))
         for at in islice(candidates, MAX_CANDIDATES):
             word = self._words[at]
-            if word.is_literal and (" " in word.text or "\n" in word.text):
-                self._result.scripts.append(word.text)
+            if " " in word.text or "\n" in word.text or (self._has_script and not word.is_literal):
+                self._result.open_scripts.append([word])
             else:
                 self._result.commands.append(self._words[at:])
 

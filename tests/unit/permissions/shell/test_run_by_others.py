@@ -242,7 +242,7 @@ def test_everyday_uses_of_the_same_programs_are_understood(command: str) -> None
     ],
 )  # fmt: skip
 def test_a_variable_that_makes_programs_run_something_is_doubted(name: str) -> None:
-    for command in (f"{name}=x ls", f"env {name}=x ls", f"export {name}=x"):
+    for command in (f"{name}=/x ls", f"env {name}=/x ls", f"export {name}=/x"):
         analysis = analyse(command)
         assert not analysis.is_read_only
         assert any(found.doubts or found.text.startswith("export") for found in analysis.commands)

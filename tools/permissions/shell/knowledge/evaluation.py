@@ -15,7 +15,7 @@ from tools.permissions.shell.syntax.words import Word, literal
 
 EVALUATED = "it evaluates what its arguments hold"
 
-_DECLARING = names("declare typeset local export readonly")
+DECLARING = names("declare typeset local export readonly")
 _NAMING = names("let read unset mapfile readarray [[")
 """Builtins of which every argument may be a name or a sum."""
 
@@ -61,7 +61,7 @@ def _may_run(name: str, word: Word) -> bool:
     """Whether a name or a sum may run something; what `[[` compares is mostly neither, so that takes a substitution."""
     if word.is_literal:
         return _SUBSCRIPT.search(word.text) is not None and (name != "[[" or _is_expanded(word))
-    return name != "[[" and not (name in _DECLARING and _NAMED.match(word.source))
+    return name != "[[" and not (name in DECLARING and _NAMED.match(word.source))
 
 
 def _is_expanded(word: Word) -> bool:
@@ -76,11 +76,19 @@ def _evaluated(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
         yield from _values_of("-v" if name == "printf" else "-p", arguments)
     elif name == "getopts":
         yield from arguments[1:2]
-    elif name in _DECLARING:
+    elif name in DECLARING:
         evaluates_values = any(re.match(r"-[A-Za-z]*[in]", word.text) for word in arguments)
         for word in arguments:
             head, equals, _value = word.text.partition("=")
             yield literal(head) if equals and not evaluates_values else word
+
+
+def named_by(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
+    """The variables that a builtin sets which declares none: those that its words name."""
+    if name in ("read", "mapfile", "readarray"):
+        yield from (word for word in arguments if not word.text.startswith("-"))
+    elif name in ("printf", "wait", "getopts"):
+        yield from _evaluated(name, arguments)
 
 
 def _values_of(option: str, arguments: Sequence[Word]) -> Iterator[Word]:

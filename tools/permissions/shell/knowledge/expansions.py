@@ -12,7 +12,8 @@ MAX_TEXT_CHARS = 8_192
 _PLAIN_VALUE = r"(?:[\w./:%^][\w./:@%+,^-]*|\"[\w./:%^][\w./:@%+,^-]*\"|'[\w./:%^][\w./:@%+,^-]*'|)(?=[\s;&|)]|\Z)"
 _PLAIN_LIST = r"(?:[ \t]+[\w./:%^*?][\w./:@%+,^*?-]*)*[ \t]*(?=[;\n]|\Z)"
 _PLAIN_OUTPUT = re.compile(
-    r"\$\((?:nproc|pwd|whoami|date|git (?:merge-base|rev-parse|describe|symbolic-ref|branch|ls-files)"
+    r"\$\((?:nproc|pwd|whoami|date(?: \+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*)?"
+    r"|git (?:merge-base|rev-parse|describe|symbolic-ref|branch|ls-files)"
     r"(?: (?:[\w./@{}~^:]+|--short|--abbrev-ref|--tags|--abbrev=0|--show-current|--show-toplevel|--verify|-q))*"
     # What these print are options of compilers, from where the system keeps them.
     r"|pkg-config(?: (?:--cflags|--libs|--static|[\w+-]+(?:[.-]\d[\w.]*)?(?!\.)))+|python3?-config(?: --\w+)+)\)"
@@ -43,6 +44,8 @@ def may_be_options(word: Word, valued: frozenset[str], text: str) -> bool:
     known = read_word(source)
     if known.may_split:
         return True
+    if re.match(r'"[^-$`"\\]', source):
+        return False
     if word.prefix.startswith("-"):
         # Which option it is has to be known; what its value is has been looked at.
         name = word.prefix.lstrip("-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tools.permissions.shell.names import names
@@ -18,6 +18,7 @@ _INTERPRETERS = re.compile(
 )
 """Their names, with a version, and with the letter of a variant (`pythonw`, `python3.13t`); macOS takes any case."""
 
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?w?(?:\.exe)?", re.IGNORECASE)
 _PYTHON_TEXT = re.compile(r"-[bBdEhiIOPqRsSuvx]*c.*|-", re.DOTALL)
 _OTHER_TEXT = re.compile(
     r"-[A-Za-z0-9]*[eEprR].*|--(?:ev|pr|exec|ru|comm|code|requ|imp|loader).*|-[BFM]?|eval|repl", re.DOTALL
@@ -36,12 +37,22 @@ def is_interpreter(name: str) -> bool:
     return _INTERPRETERS.fullmatch(name) is not None
 
 
+def is_python(name: str) -> bool:
+    """Whether a program is Python, by its name without a folder."""
+    return _PYTHON.fullmatch(name) is not None
+
+
+def module_run(arguments: Sequence[Word]) -> tuple[str, int] | None:
+    """The module that Python is told to run, and from which of its words on these are for the module."""
+    return next(_modules_run(arguments), None)
+
+
 def doubts_of_interpreter(name: str, arguments: Sequence[Word]) -> list[str]:
     """Why it is not known what an interpreter runs.
 
     Options in front of a program's file may be a program themselves, and without a file it comes from the input.
     """
-    given = _PYTHON_TEXT if name.startswith(("python", "pypy")) else _OTHER_TEXT
+    given = _PYTHON_TEXT if is_python(name) else _OTHER_TEXT
     modules = _modules(name, arguments)
     is_value = False
     for word in arguments:
@@ -64,10 +75,13 @@ def reads_folders(name: str, arguments: Sequence[Word]) -> bool:
 
 def _modules(name: str, arguments: Sequence[Word]) -> frozenset[str]:
     """The modules that Python may be told to run; none for other interpreters."""
-    if not name.startswith(("python", "pypy")):
-        return frozenset()
-    options = ((_MODULE.fullmatch(word.text), after) for word, after in pairwise((*arguments, literal(""))))
-    return frozenset(option[1] or after.text for option, after in options if option is not None)
+    return frozenset(module for module, _ in _modules_run(arguments)) if is_python(name) else frozenset()
+
+
+def _modules_run(arguments: Sequence[Word]) -> Iterator[tuple[str, int]]:
+    for at, (word, after) in enumerate(pairwise((*arguments, literal(""))), start=1):
+        if (option := _MODULE.fullmatch(word.text)) is not None:
+            yield option[1] or after.text, at if option[1] else at + 1
 
 
 def _is_program_file(word: Word) -> bool:

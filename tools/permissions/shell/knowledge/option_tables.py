@@ -92,7 +92,8 @@ _NAMED = {
         rf"(?!(?:c?cache\s)?{_COMPILERS}\Z).+|\w*FLAGS[:+?]*=(?!{_FLAGS}\Z).+"
         # What no list names may be run as well, if it is a path, an option or a program that runs anything.
         r"|(?!(?:\w*(?:PREFIX|prefix|DIRS?|dir|ROOT|FILES?|FLAGS)|[OTV]|(?:\w*_)?(?:OUT|OUTPUT|SRCS?|DEST|IMAGES?|TAG"
-        r"|REPO|URL|PKGS?|PACKAGES?|BRANCH|TESTS?|TARGETS?|MODULES?|PATTERN))[:+?]*=)[\w.-]+[:+?]*="
+        r"|REPO|URL|PKGS?|PACKAGES?|BRANCH|TESTS?|TARGETS?|MODULES?|PATTERN))[:+?]*="
+        r"|\w*ARGS[:+?]*=(?:(?:-[vqsx]+|-(?:k|run|t)\s[\w.]+)(?:\s|\Z))*\Z)[\w.-]+[:+?]*="
         r"(?:.*[/\s].*|-(?!(?:[vqsxk]+|-[a-z]+)\Z).*)"
         r"|(?!\w*(?:PYTHON|PERL|RUBY|NODE)\w*[:+?]*=)[\w.-]+[:+?]*="
         r"(?:(?:ba|da|z|k|a|fi|c|tc)?sh|env|eval|exec|source|sudo|xargs|node|perl|ruby|python|pypy|php|lua|awk)[\d.]*"
@@ -258,6 +259,11 @@ npm pnpm yarn: verbs explore | runs script-shell c call | writes pack-destinatio
     | loads node-options userconfig globalconfig git editor viewer browser shell init-module onload-script node-gyp
     python registry~https://registry\.(?:npmjs\.org|yarnpkg\.com)/? use-yarnrc config.* use-node-version p/package
     prefix/C/dir/cwd~$INSIDE | valued w workspace filter
+package-script: loads config~$JS_CONFIG rulesdir plugin plugins resolve-plugins-relative-to setupFiles
+    setupFilesAfterEnv globalSetup globalTeardown testRunner runner resolver transform snapshotSerializers watchPlugins
+    testSequencer loader import require custom-formatter custom-syntax~$PACKAGES extends configPlugin use webpack-config
+    rootDir/roots/root/project~$INSIDE | runs exec | flags run projects watch coverage cache
+    | writes output-file cache-location~$INSIDE coverageDirectory~$INSIDE outDir~$INSIDE
 npx pnpx bunx: runs c call shell | loads p package node-options registry script-shell userconfig
 bun: loads r preload c config registry | valued t
 prettier: loads plugin plugin-search-dir config~$JS_CONFIG | flags check write config-precedence | valued parser
@@ -295,7 +301,8 @@ mix: loads e eval r require
 cabal: loads config-file project-file~cabal\.project w with-compiler with-hc-pkg ghc-options with-gcc with-ld
 stack: loads stack-yaml~stack\.yaml ghc-options with-gcc
 swift swiftc: loads Xswiftc Xlinker Xcc Xfrontend load-plugin-library package-path~$INSIDE toolchain
-pdflatex xelatex lualatex latex: loads shell-escape! enable-write18! | writes output-directory~$INSIDE | style words
+pdflatex xelatex lualatex latex tex pdftex luatex: assigns (?s:.*\\(?:write|directlua|input|openin|openout).*)
+    | loads shell-escape! enable-write18! | writes output-directory~$INSIDE | style words
 latexmk: loads e r pdflatex* latex* xelatex* lualatex* | style words
 gs: loads dNOSAFER! | writes sOutputFile*~(?!.*[%|]pipe)[\w%./-]* o | style words
 delta: runs pager
@@ -351,7 +358,10 @@ wget: runs use-askpass | loads config | valued O i P t T U A R D I l output-docu
     | sets e/execute~robots|timeout|tries|wait|check_certificate|quiet|progress|user_?agent
 nc ncat: runs e c exec sh-exec lua-exec | valued p s w i g
 tcpdump: runs z | valued i r w c C G W s F
-openssl: loads engine provider provider-path config | output out | style words
+openssl: verbs engine | loads engine provider provider-path config | output out | style words
+dc: loads e expression f file
+gnuplot: runs e
+rpm rpmspec rpmbuild: loads E eval pipe macros rcfile load D define
 gpg: runs photo-viewer agent-program dirmngr-program pinentry-program keyserver-program
     | loads exec-path options homedir | output o output
 ssh-keygen: loads D w | valued f t b C N P s I n V
@@ -376,7 +386,7 @@ docker-bake: loads allow set f/file~$INSIDE
 docker-save podman-save nerdctl-save docker-export podman-export: output o output
 docker-volume podman-volume nerdctl-volume: loads o/opt~(?!.*(?:device|bind)).* d/driver~local
 docker-compose podman-compose nerdctl-compose: loads f/file~$INSIDE project-directory~$INSIDE env-file~\.env[\w.-]*
-    | valued p profile ansi parallel project-name
+    | valued p profile ansi parallel project-name | ends
 kubectl oc: loads s server kubeconfig exec-command auth-plugin | writes profile-output output-directory cache-dir
     | valued n l o f c
 helm: runs post-renderer | loads kubeconfig repository-config registry-config repo plugins | writes output-dir

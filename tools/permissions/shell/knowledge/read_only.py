@@ -26,7 +26,7 @@ _HARMLESS = names(
     ": b2sum base32 base64 basename break cal cat cd cksum cmp column comm continue cut dir dirname"
     " dirs du echo egrep exit expand expr factor false fgrep fmt fold free getconf grep groups head"
     " hexdump id join locale logname ls lsblk lscpu md5sum nl nproc numfmt od paste pathchk pushd popd"
-    " pwd readlink realpath rev return seq sha1sum sha224sum sha256sum sha384sum sha512sum shift stat"
+    " pwd readlink realpath rev return seq sleep sha1sum sha224sum sha256sum sha384sum sha512sum shift stat"
     " strings sum tac tail tr true tsort tty type uname unexpand uptime users vdir w wc which who whoami"
     " printenv df"
 )
@@ -192,6 +192,21 @@ def _sets_harmless_options(arguments: Sequence[Word]) -> bool:
     return bool(arguments) and all(word.text in _SHELL_OPTIONS for word in arguments)
 
 
+def _only_takes_input(arguments: Sequence[Word]) -> bool:
+    """`read -r` sets variables to what is read as it is; those that decide what runs are doubted."""
+    is_raw = any(re.fullmatch(r"-[a-z]*r[a-z]*", word.text) for word in arguments)
+    return is_raw and all(word.is_literal for word in arguments)
+
+
+def _lists_history(arguments: Sequence[Word]) -> bool:
+    return all(word.text.isdigit() for word in arguments)
+
+
+def _makes_plain_file(arguments: Sequence[Word]) -> bool:
+    """A new file, or a new folder, in the folder for such files."""
+    return all(word.text in ("-d", "-q", "-t") for word in arguments)
+
+
 _JUDGES: dict[str, Callable[[Sequence[Word]], bool]] = {
     "date": _shows_date,
     "find": _is_read_only_find,
@@ -211,4 +226,7 @@ _JUDGES: dict[str, Callable[[Sequence[Word]], bool]] = {
     "local": _is_harmless_declaration,
     "readonly": _is_harmless_declaration,
     "set": _sets_harmless_options,
+    "read": _only_takes_input,
+    "history": _lists_history,
+    "mktemp": _makes_plain_file,
 }

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tools.permissions.shell.knowledge.expansions import may_be_options
+from tools.permissions.shell.knowledge.families import RUN_OTHERS, RUNNERS, RUNNERS_ALONE
 from tools.permissions.shell.knowledge.git import subcommand
+from tools.permissions.shell.knowledge.interpreters import is_python, module_run
 from tools.permissions.shell.knowledge.option_tables import Options, tables
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
@@ -43,9 +45,23 @@ _COMPILER = re.compile(
 )
 _LINKER = re.compile(r"(?:[\w.]+-)*(?:ld|ld\.(?:bfd|gold|lld|mold)|ld64|lld|gold|mold)(?:-[\d.]+)?")
 _VERSIONED = re.compile(r"(?:(?:[\w.]+-)*(?=(?:as|ar|nm|ranlib|strip|objdump|objcopy)\Z))?([a-z][a-z._-]*?)-?[\d.]*")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?")
-_ALONE = names("npx uvx bunx pnpx")
-_BEHIND_VERB = names("uv poetry pipenv pdm hatch rye bundle bun mise direnv conda")
+_RUNNING_MODULES = names("coverage kernprof memray scalene viztracer pyinstrument debugpy cProfile profile trace pdb")
+"""Programs that are told by `-m`, as Python is, which module they run."""
+
+_JS_RUNNERS = names("npm pnpm yarn bun")
+_PASSING_ON = _JS_RUNNERS | {"composer"}
+"""Runners that take away the `--` before what is for the program that they run."""
+
+_SCRIPT_VERBS = names("run run-script rum urn test t tst start stop restart")
+_NAMED_SCRIPTS = names("run run-script rum urn")
+_JS_VERBS = names(
+    "add audit autoclean bin bugs cache check ci config constraints create dedupe deploy deprecate diff dist-tag docs"
+    " doctor edit explain explore fetch fund get global help i import info init install install-test link list"
+    " licenses login logout ls node npm org outdated owner pack patch patch-commit ping pkg plugin pm policies profile"
+    " prune publish rebuild remove repo rm root sbom search self-update set setup stage store team token uninstall"
+    " unlink unplug up update upgrade version versions view whoami why workspaces"
+)
+"""What package managers do themselves; any other word is what a script, or an installed program, is called."""
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _PLAIN_DATE = re.compile(r"\$\(date \+(?:%[FYmdHMSsj]|[\w-])+\)")
 _TRANSPORT = re.compile(r"[^:]*\b(?:ext|fd)::")
@@ -154,12 +170,12 @@ def _tables(name: str, arguments: Sequence[Word], depth: int = 0) -> Iterator[tu
         return
     family = option_table_of(name)
     table = tables().get(family)
-    place = _place_of_inner(family, table, arguments)
-    if place < len(arguments) and arguments[place].is_literal:
-        inner = arguments[place].text.rpartition("/")[2].partition("@")[0]
-        yield from _tables(inner, arguments[place + 1 :], depth + 1)
+    own = arguments
+    if (found := _inner_of(family, table, arguments)) is not None:
+        inner, own, rest = found
+        yield from _tables(inner, rest, depth + 1)
     if table is not None:
-        words = _own_words(table, arguments[:place])
+        words = _own_words(table, own)
         yield name, table, dashed(arguments, TAR_VALUED) if family == "tar" else words
     texts = [word.text for word in arguments]
     if f"{family}-run" in tables():
@@ -208,20 +224,52 @@ def _tables_of_git(arguments: Sequence[Word]) -> Iterator[tuple[str, Options, Se
     yield f"git {verb}", tables()["git-*"], [word for word in rest if word.is_literal or word.prefix.startswith("--")]
 
 
-def _place_of_inner(family: str, table: Options | None, arguments: Sequence[Word]) -> int:
-    """Where another program is named that has all words behind it; the end if there is none."""
-    end = len(arguments)
-    if _PYTHON.fullmatch(family):
-        return next((at + 1 for at, word in enumerate(arguments) if word.text == "-m"), end)
-    if family in _BEHIND_VERB:
-        place = next((at + 1 for at, word in enumerate(arguments) if word.text in ("run", "exec", "x")), end)
-    elif family in _ALONE:
-        place = 0
-    else:
-        return end
-    while place < end and arguments[place].text.startswith("-"):
+def _inner_of(
+    family: str, table: Options | None, arguments: Sequence[Word]
+) -> tuple[str, Sequence[Word], Sequence[Word]] | None:
+    """The program that another one is told to run: its name, the words before it, and those behind it."""
+    if is_python(family) or family in _RUNNING_MODULES:
+        found = module_run(arguments)
+        return None if found is None else (found[0], arguments[: found[1]], arguments[found[1] :])
+    verbs = RUN_OTHERS if family in RUNNERS | {"composer"} else None
+    if verbs is None and family not in RUNNERS_ALONE:
+        return None
+    place, is_script = 0, False
+    if family in _JS_RUNNERS:
+        place, is_script = _place_of_script(table, arguments)
+    elif verbs is not None:
+        place = next((at + 1 for at, word in enumerate(arguments) if word.text in verbs), len(arguments))
+    place = _place_of_operand(table, arguments, place)
+    if place >= len(arguments) or not arguments[place].is_literal:
+        return None
+    name = arguments[place].text.rpartition("/")[2].partition("@")[0]
+    own, rest = arguments[:place], arguments[place + 1 :]
+    if family in _PASSING_ON:
+        end = next((at for at, word in enumerate(rest) if word.text == "--"), len(rest))
+        # npm takes what stands before that for itself, wherever it stands.
+        own = arguments if family == "npm" else own
+        rest = [*rest[:end], *rest[end + 1 :]]
+    return ("package-script" if is_script and name not in tables() else name), own, rest
+
+
+def _place_of_script(table: Options | None, arguments: Sequence[Word]) -> tuple[int, bool]:
+    """From where on it says what a package manager runs, and whether that may be a script; the end for nothing."""
+    place = _place_of_operand(table, arguments, 0)
+    if place < len(arguments) and arguments[place].text == "workspace":
+        place = _place_of_operand(table, arguments, place + 2)
+    verb = arguments[place].text if place < len(arguments) else ""
+    if verb in RUN_OTHERS - _SCRIPT_VERBS or verb in _NAMED_SCRIPTS:
+        return place + 1, verb in _NAMED_SCRIPTS
+    if verb in _SCRIPT_VERBS or verb not in _JS_VERBS:
+        return place, True
+    return len(arguments), False
+
+
+def _place_of_operand(table: Options | None, arguments: Sequence[Word], place: int) -> int:
+    """Where the first word is, from some place on, that is no option and no value of one."""
+    while place < len(arguments) and arguments[place].text.startswith("-"):
         place += 2 if table is not None and arguments[place].text.lstrip("-") in _valued(table) else 1
-    return min(place, end)
+    return place
 
 
 def _valued(table: Options) -> frozenset[str]:
@@ -317,7 +365,8 @@ def _is_harmless(table: Options, given: _Given) -> bool:
         return harmless.fullmatch("") is not None
     if not value.is_literal:
         # The folder that a command is in is inside the workspace, whatever it is called.
-        value = read_word(_HERE.sub(".", value.source).strip('"'))
+        here = _HERE.sub(".", value.source)
+        value = read_word(here) if read_word(here).is_literal else read_word(here.strip('"'))
     key = re.split(r"[=\s]", value.text, maxsplit=1)[0] if table.kinds[given.option] == "sets" else value.text
     if not value.is_literal or len(value.text) > MAX_VALUE_CHARS:
         return False

@@ -34,6 +34,8 @@ _AWK_TOKEN = re.compile(
     r"""\#[^\n]*|"(?P<text>(?:\\.|[^"\\])*)"|(?:\A|(?<=[(,{;!~&|\n}]))[ \t]*/(?:\\.|[^/\\\n])+/""", re.DOTALL
 )
 _AWK_PRINT = re.compile(r"\bprintf?\b[^;}\n>|]*>+([^;}\n]*)")
+_SCRIPT_FILE = re.compile(r"(?:-[nErsuz]*[fE]|--(?:file|exec)=?)(.*)", re.DOTALL)
+_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0")
 _JQ_READS = re.compile(r"import|include|modulemeta|get_search_list|input_filename|\$__prog|\$__loc__")
 _YQ_READS = re.compile(r"load|system|eval|env|from_file|read")
 
@@ -108,6 +110,28 @@ def only_prints_awk(program: str) -> bool:
     """Whether a program of awk opens no file of its own and runs nothing. `>` compares where nothing is printed."""
     plain = program.replace("||", "")
     return not _AWK_ACTION.search(plain) and not (">" in plain and "print" in plain)
+
+
+def with_given_scripts(arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Sequence[Word]:
+    """The words of sed or awk with the scripts that they are given to read in place of `-f -`.
+
+    Args:
+        arguments: The words behind the name.
+        inputs: The texts that they are given to read, each of words with a blank between them.
+    """
+    words: list[Word] = []
+    rest = iter(arguments if inputs else ())
+    for word in rest:
+        option = _SCRIPT_FILE.fullmatch(word.text)
+        file = option and (literal(option[1]) if option[1] else next(rest, None))
+        if file is None or file.text not in _STANDARD_INPUT:
+            words += [word] if file is None or (option and option[1]) else [word, file]
+            continue
+        for text in inputs:
+            is_known = all(each.is_literal for each in text)
+            script = " ".join(each.text if is_known else each.source for each in text)
+            words += [literal("-e"), literal(script) if is_known else unknown(script)]
+    return words or arguments
 
 
 def names_in_scripts(name: str, arguments: Sequence[Word]) -> Iterator[Word]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from tools.permissions.shell.knowledge.evaluation import DECLARING, named_by
+from tools.permissions.shell.knowledge.option_tables import tables
+from tools.permissions.shell.knowledge.running_options import options_used
 from tools.permissions.shell.names import names
-from tools.permissions.shell.syntax.words import Word, read_word
+from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 _SENSITIVE = re.compile(
     r"""
@@ -22,9 +25,9 @@ _SENSITIVE = re.compile(
         | PYTEST_ | DJANGO_SETTINGS | FLASK_APP | PNPM_ | COREPACK_ | NVM_ | VOLTA_ | ASDF_ | MISE_ | RBENV_ | TS_NODE_
         | JEST_ | HELM_ | BAZEL | ANT_ | LEIN_ | MAGICK_ | GST_ | KRB5 | ODBC ) .*
     | .* (?: PATH | PAGER | EDITOR | COMMAND | CMD | ASKPASS | PRELOAD | OPTS | OPTIONS | OPT | FLAGS | RSH | PROXY
-        | CONFIG | CONFIG_FILE | CONFIG_DIR | RC | RCFILE | HOOK | HOOKS | SHELL | DRIVER | PLUGIN | PLUGINS | WRAPPER
-        | LAUNCHER | HOST | BASE_URL | ENDPOINT | REGISTRY | TOOL | STARTUP | _HOME | _ARGS | _INIT | _LOADER
-        | _COMPILER | _INTERPRETER | _EXECUTABLE )
+        | CONFIG | CONFIG_FILE | CONFIG_DIR | (?<!S)RC | RCFILE | HOOK | HOOKS | SHELL | DRIVER | PLUGIN | PLUGINS
+        | WRAPPER | LAUNCHER | HOST | (?<![A-Z])BASE_URL | ENDPOINT | REGISTRY | TOOL | STARTUP | _HOME | _ARGS
+        | _INIT | _LOADER | _COMPILER | _INTERPRETER | _EXECUTABLE )
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
@@ -38,11 +41,73 @@ _ONLY_SHOWN = _HARMLESS | names(
 _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
 """Most sessions have these, so that they reach programs although nobody exports them here."""
 
-_NO_EDITOR = re.compile(r"(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR|VISUAL)=(?:true|:)")
-"""As an editor, these take a text as it is."""
+MAX_VALUE_CHARS = 1_024
+"""A longer value is none that anything is known of."""
 
+_COMPILERS = names("CC CXX CPP LD AR FC")
+_HERE = re.compile(r"\$(?:PWD\b|\{PWD\})")
+_PLAIN_OPTIONS = re.compile(r"[\w\s=./:,+-]*", re.ASCII)
+_NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCII | re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN_VALUE = re.compile(r"[\w.@+,-]*", re.ASCII)
 _TIME_ZONE = re.compile(r"[A-Za-z]+(?:/[A-Za-z_]+)*(?:[+-]?\d+)?(?:[A-Z]+)?", re.ASCII)
+
+
+_OPTIONS_OF = {
+    **dict.fromkeys(names("CFLAGS CXXFLAGS CPPFLAGS LDFLAGS"), "gcc"),
+    "NODE_OPTIONS": "node",
+    "RUSTFLAGS": "rustc",
+    "PYTEST_ADDOPTS": "pytest",
+    "MAKEFLAGS": "make",
+    "GOFLAGS": "go",
+}
+"""Variables that hold options of a program."""
+
+_INSIDE = r"(?:\.|\./[\w@.+/-]+|\w[\w@.+/-]*)"
+_STANDARD = r"/(?:usr|opt|bin|sbin|snap|nix)(?:/[\w.+-]+)*"
+_OF_HOME = r"(?:~|\$HOME|\$\{HOME\})/(?:\.[\w.+-]+/(?:[\w.+-]+/)*(?:s?bin|shims)|(?:go/)?bin)"
+
+_HARMLESS_VALUES = [
+    (re.compile(name), re.compile(value, re.DOTALL))
+    for name, value in (
+        (r"PYTHONPATH", rf"(?:(?:{_INSIDE}|\$\{{?PYTHONPATH\}}?)?(?::|\Z))+"),
+        (r"PATH", rf"(?:(?:{_STANDARD}|{_OF_HOME}|\$\{{?PATH\}}?)(?::(?=.)|\Z))+"),
+        (r"(?:GIT_)?(?:SEQUENCE_)?(?:EDITOR|PAGER)|VISUAL|MANPAGER|\w+_PAGER", r":|true|false|cat|"),
+        (r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)", r"[^$`]*"),
+        (r"GO(?:OS|ARCH|ARM|AMD64|MAXPROCS|GC|111MODULE)|GIT_(?:TERMINAL_PROMPT|OPTIONAL_LOCKS)", r"\w*"),
+        (r"PYTHON(?:UTF8|HASHSEED|IOENCODING|FAULTHANDLER|WARNINGS)|DOCKER_BUILDKIT|CARGO_TERM_\w+", r"[\w:-]*"),
+        (r"CARGO_INCREMENTAL|COMPOSE_PROJECT_NAME|PIP_NO_\w+|PIP_DISABLE_\w+|npm_config_loglevel", r"[\w-]*"),
+        (r"TERM", r"[\w-]+"),
+        (r"DISPLAY", r":\d+(?:\.\d+)?"),
+    )
+]
+"""What these variables may be given without running or loading anything but what runs in the folder anyway."""
+
+
+def is_harmless(name: str, value: Word) -> bool:
+    """Whether a variable that decides what runs is given a value that lets run what would run without it.
+
+    Args:
+        name: Its name.
+        value: Its value.
+    """
+    # The folder that a command is in lies in the workspace.
+    text = value.text if value.is_literal else _HERE.sub(".", value.source.strip('"'))
+    if ".." in text or (value.is_literal and "$" in text) or len(text) > MAX_VALUE_CHARS:
+        return False
+    if any(pattern.fullmatch(name) and values.fullmatch(text) for pattern, values in _HARMLESS_VALUES):
+        return True
+    if name in _COMPILERS:
+        assigns = tables()["make"].assigns
+        return value.is_literal and re.fullmatch(assigns, f"{name}={text}", re.DOTALL) is None
+    words = [literal(word) for word in text.split()]
+    are_options = all(word.text.startswith("-") or at for at, word in enumerate(words))
+    return (
+        name in _OPTIONS_OF
+        and are_options
+        and _PLAIN_OPTIONS.fullmatch(text) is not None
+        and not options_used(_OPTIONS_OF[name], words, "")
+    )
 
 
 def is_sensitive(name: str) -> bool:
@@ -72,13 +137,54 @@ def value_of(assignment: Word) -> str | None:
     return read_word(assignment.source.partition("=")[2]).path
 
 
-def doubts_of(assignments: Iterable[Word]) -> list[str]:
-    """What is doubtful about assignments such as `PATH=.`."""
+def doubts_of(assignments: Iterable[Word], command: str = "") -> list[str]:
+    """What is doubtful about assignments such as `PATH=.`.
+
+    Args:
+        assignments: They, as they stand before a command, or behind one that declares variables.
+        command: The command that they stand before; empty for none, or if it is not known.
+    """
     doubts: list[str] = []
     for word in assignments:
-        name = word.source.partition("=")[0].rstrip("+").partition("[")[0]
-        if is_sensitive(name) and not _NO_EDITOR.fullmatch(word.source):
+        name, value = _split(word)
+        if not name:
+            doubts.append(f"it is not known which variable it sets: {word.source[:80]}")
+        elif is_sensitive(name) and not is_harmless(name, value) and not (name == "IFS" and command == "read"):
             doubts.append(f"it sets {name}, which decides what runs")
         elif _OF_ENVIRONMENT.fullmatch(name) and not changes_only_looks(word):
             doubts.append(f"it sets {name}, which may name a file that programs load")
     return doubts
+
+
+def is_free(assignment: Word) -> bool:
+    """Whether it gives a variable that decides what runs a value that is harmless: folders in it are but searched."""
+    name, value = _split(assignment)
+    return is_sensitive(name) and is_harmless(name, value)
+
+
+def declared(name: str, arguments: Sequence[Word]) -> list[Word]:
+    """What a builtin sets, as assignments; one without a value holds what is not known.
+
+    Args:
+        name: The builtin; any other program sets nothing.
+        arguments: The words behind it.
+    """
+    if name not in DECLARING:
+        return [unknown(f"{word.text}=$_") for word in named_by(name, arguments) if _NAME.match(word.text)]
+    words = [word for word in arguments if not word.text.startswith("-")]
+    if any(re.match(r"-[A-Za-z]*n", word.text) for word in arguments) and name != "export":
+        # Such a variable is another name for the one that its value names.
+        words += [unknown(f"{value.text}=$_") for word in words if (value := _split(word)[1]).text]
+    return [word for word in words if "=" in word.source]
+
+
+def _split(word: Word) -> tuple[str, Word]:
+    """The name and the value of an assignment, in whatever quotes; no name if it is not known."""
+    if word.is_literal:
+        name, _, value = word.text.partition("=")
+        return name.rstrip("+").partition("[")[0], literal(value)
+    found = _NAMED.match(word.source)
+    if found is None:
+        return "", word
+    quote = word.source[0] if word.source[0] in "\"'" else ""
+    return found[1], read_word(quote + (found[2] or ""))

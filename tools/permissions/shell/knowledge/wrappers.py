@@ -50,7 +50,7 @@ class Wrapper:
 
 
 _SHELL = Wrapper(
-    flags=names("e u x v f n a h noprofile norc posix"),
+    flags=names("e u x v f n a h s noprofile norc posix"),
     valued=names("o O"),
     script=names("c"),
     is_transparent=True,
@@ -229,6 +229,9 @@ WRAPPERS: dict[str, Wrapper] = {
 
 SHELLS = names("bash rbash sh dash ash") | names(_OTHER_SHELL_NAMES)
 """They read a file or their input as commands, unless they are given a text."""
+
+READING_INPUT = SHELLS | names("source .")
+"""What may read its input as commands."""
 
 _LOADER = re.compile(r"ld(?:-linux|-musl|64|-elf|-\d|\.so)[\w.-]*")
 """The programs that load programs: `ld-linux-x86-64.so.2 /bin/ls`."""

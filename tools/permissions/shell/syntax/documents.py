@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tools.permissions.shell.syntax.folders import Folders
 from tools.permissions.shell.syntax.reading import DOCUMENT, Frame, InnerText, Reading, Redirection
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, literal, read_word
+
+_QUOTE = re.compile(r'\\[$`\\\n]|\\?"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +21,18 @@ class Document:
         strips_tabs: Whether tabs before lines do not count (`<<-`).
         is_quoted: Whether nothing in it is expanded.
         depth: How many constructs were open where it was named.
+        words: Gets its text.
     """
 
     delimiter: str
     strips_tabs: bool
     is_quoted: bool
     depth: int
+    words: list[Word]
 
 
 def take_target(frame: Frame, word: Word, depth: int, result: Reading) -> list[Document]:
-    """Take the word behind a redirection: a file, or what ends a here-document.
+    """Take the word behind a redirection: a file, a text, or what ends a here-document.
 
     Returns:
         The here-document that it announces, if it does.
@@ -35,9 +40,16 @@ def take_target(frame: Frame, word: Word, depth: int, result: Reading) -> list[D
     operator, frame.operator = frame.operator, ""
     if operator not in ("<<", "<<-", "<<<"):
         frame.redirections.append(Redirection(operator, word))
-    elif operator != "<<<":
-        if announced := _document(operator, word, depth):
-            return [announced]
+        if word.source.startswith("<("):
+            frame.inputs.append([word])
+    elif operator == "<<<":
+        # It is not split, and stars in it mean nothing.
+        is_bare = not word.is_literal and not any(mark in word.source for mark in "\\'\"")
+        frame.inputs.append([read_word(f'"{word.source}"') if is_bare else word])
+    elif announced := _document(operator, word, depth):
+        frame.inputs.append(announced.words)
+        return [announced]
+    else:
         result.lose(DOCUMENT)
     return []
 
@@ -48,7 +60,12 @@ def _document(operator: str, word: Word, depth: int) -> Document | None:
     if is_quoted and not word.is_literal:
         return None
     delimiter = word.text if word.is_literal else word.source
-    return None if "\n" in delimiter else Document(delimiter, operator == "<<-", is_quoted, depth)
+    return None if "\n" in delimiter else Document(delimiter, operator == "<<-", is_quoted, depth, [])
+
+
+def _escaped(quote: re.Match[str]) -> str:
+    """A quote, which means nothing in such a text, as it stands in double quotes."""
+    return quote[0].replace("\\", r"\\").replace('"', r"\"") if quote[0].endswith('"') else quote[0]
 
 
 def read_documents(text: str, position: int, documents: list[Document], result: Reading, folders: Folders) -> int:
@@ -76,6 +93,7 @@ def read_documents(text: str, position: int, documents: list[Document], result: 
             if (line.lstrip("\t") if current.strips_tabs else line) == current.delimiter:
                 break
         body = text[begin:last]
+        current.words.append(literal(body) if current.is_quoted else read_word(f'"{_QUOTE.sub(_escaped, body)}"'))
         if not current.is_quoted:
             if "\\\n" in body:
                 result.lose(DOCUMENT)

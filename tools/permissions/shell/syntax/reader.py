@@ -21,6 +21,7 @@ from tools.permissions.shell.syntax.reading import (
     ARITHMETIC,
     DOCUMENT,
     EVALUATION,
+    MAX_TEXTS,
     TOO_DEEP,
     UNEXPECTED,
     UNFINISHED,
@@ -129,7 +130,9 @@ class _Reader:
             self._result.lose(UNFINISHED)
 
     def _push(self, kind: str, *, is_group: bool = False) -> None:
-        self._stack.append(Frame(kind, self._stack[-1].where, is_group=is_group))
+        # What is opened in a pipeline reads what is printed into it.
+        outer = self._stack[-1]
+        self._stack.append(Frame(kind, outer.where, is_group=is_group, piped=outer.piped, piped_at=-1))
 
     # Words and what they are made of
 
@@ -258,7 +261,17 @@ class _Reader:
         loops = frozenset(name for each in (*self._stack, frame) for name in each.loops if name)
         is_certain = len(self._stack) <= 1 and not is_conditional and not frame.is_joined
         self._result.commands.append(
-            Found(start, source, frame.words, frame.assignments, frame.redirections, where.now, is_certain, loops)
+            Found(
+                start,
+                source,
+                frame.words,
+                frame.assignments,
+                frame.redirections,
+                where.now,
+                is_certain,
+                loops,
+                [*frame.inputs, *frame.piped][: MAX_TEXTS + 1],
+            )
         )
         if frame.loops and any(word.text in CHANGING for word in frame.words):
             # The next round begins where this one ends.
@@ -280,6 +293,7 @@ class _Reader:
             if not frame.needs_more:
                 frame.where, frame.is_closed, frame.is_piped = frame.where.ended(), False, False
                 frame.is_joined = False
+                frame.end_pipeline()
         elif frame.mode == "function":
             self._result.lose(UNEXPECTED)
         if self._documents:
@@ -298,11 +312,19 @@ class _Reader:
         if (frame.is_empty and not frame.is_closed and not is_case_end) or (is_case_end and not frame.cases):
             self._result.lose(UNEXPECTED)
         frame.is_piped = frame.is_piped or operator in ("|", "|&")
+        is_compound = frame.is_closed
         self._end_command(frame, token.start())
         frame.is_closed = False
         if operator in ("|", "|&"):
             frame.needs_more = True
+            if not frame.piped:
+                frame.piped_at = frame.open
+            # Which of all commands a closed group has is not looked up.
+            printing = self._result.commands if is_compound else self._result.commands[-1:]
+            printed = {id(text): text for found in printing for text in found.outputs}
+            frame.piped = list(printed.values())[: MAX_TEXTS + 1]
             return
+        frame.end_pipeline()
         frame.is_piped, frame.needs_more = False, operator in ("&&", "||")
         frame.is_joined = frame.needs_more
         self._result.has_background = self._result.has_background or operator == "&"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.folders import START, Folders, Whereabouts
 from tools.permissions.shell.syntax.words import Word
 
@@ -15,6 +17,12 @@ ARITHMETIC = "arithmetic with variables can run commands"
 FUNCTION = "it defines a function"
 COPROCESS = "it starts a coprocess"
 TOO_DEEP = "it is nested too deep to be followed"
+
+PRINTING = names("echo printf print tar gtar bsdtar")
+"""Commands that print their words, or names among them, and nothing of what they are given to read."""
+
+MAX_TEXTS = 64
+"""Texts that one command is given to read; one more tells that there are more."""
 
 
 @dataclass(slots=True)
@@ -35,6 +43,8 @@ class Found:
         folders: Where it runs.
         is_certain: Whether it runs, in the shell that reads the text, before all that stands behind it.
         loops: The variables of the loops that it stands in.
+        inputs: What it is given to read, as far as the text says so: here-documents, here-strings, what is printed into
+            the pipeline that it stands in. Each is a text of words with a blank between them.
     """
 
     start: int
@@ -45,6 +55,12 @@ class Found:
     folders: Folders
     is_certain: bool = False
     loops: frozenset[str] = frozenset()
+    inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+
+    @property
+    def outputs(self) -> list[Sequence[Word]]:
+        """What it may print, as far as its words and its input tell: what it reads may pass through it."""
+        return [self.words[1:]] if self.words and self.words[0].text in PRINTING else self.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +147,9 @@ class Frame:
         loops: The variables of open loops; `None` for one to come, empty for a loop without one.
         needs_more: Whether the last thing was an operator that wants a command behind it.
         is_defining: Whether the last thing was the name of a function.
+        inputs: Texts that redirections of the current command hold.
+        piped: What is printed into the pipeline that the next command stands in.
+        piped_at: How many constructs were open where that pipeline began; what is opened in it reads the same.
     """
 
     kind: str
@@ -152,6 +171,9 @@ class Frame:
     words: list[Word] = field(default_factory=list[Word])
     assignments: list[Word] = field(default_factory=list[Word])
     redirections: list[Redirection] = field(default_factory=list[Redirection])
+    inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+    piped: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+    piped_at: int = 0
 
     @property
     def is_at_command(self) -> bool:
@@ -161,7 +183,7 @@ class Frame:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of a command has been read."""
-        return not (self.words or self.assignments or self.redirections)
+        return not (self.words or self.assignments or self.redirections or self.inputs)
 
     def begin_body(self, mode: str = "command") -> None:
         """Leave a head for what stands behind it."""
@@ -171,7 +193,12 @@ class Frame:
     def clear(self) -> None:
         """Begin a new command."""
         self.begin = self.start = -1
-        self.words, self.assignments, self.redirections = [], [], []
+        self.words, self.assignments, self.redirections, self.inputs = [], [], [], []
+
+    def end_pipeline(self) -> None:
+        """Forget what is printed into a pipeline that ends here."""
+        if self.open <= self.piped_at:
+            self.piped = []
 
 
 def new_frame(kind: str, folders: Folders = START) -> Frame:

@@ -83,6 +83,11 @@ class Word:
         found = _ENDING.search(self.source)
         return found[1] if found and not self.is_literal else ""
 
+    @property
+    def script(self) -> str:
+        """The text that a shell reads where it is given this: without quotes, and what is not known as it stands."""
+        return self.text if self.is_literal else PIECE.sub(_unquoted, self.source)
+
     def name_end(self, *, is_one: bool = False) -> str:
         """What it ends with for certain; empty if it may become several words, of which that is the end of the last.
 
@@ -234,6 +239,14 @@ class _Decoder:
             self.prefix = "".join(self._pieces)
         self.is_literal = False
         self.may_split = self.may_split or split
+
+
+def _unquoted(piece: re.Match[str]) -> str:
+    if piece.lastgroup == "double":
+        body = piece[0][piece[0].index('"') + 1 : -1]
+        # What is escaped here is a variable of the inner shell.
+        return _DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body)
+    return piece[0] if piece.lastgroup == "bare" else read_word(piece[0]).text
 
 
 def _has_braces(piece: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -47,6 +48,33 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
         yield W, unknown("$_")
     if not creates and not any(name in ("-t", "--list") for name, _ in parsed.options):
         yield W, something_in(folder)
+
+
+def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Targets:
+    """What is unpacked, or copied, by names that a program is given to read, or that what packed them was told.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+        inputs: The texts that it is given to read, each of words with a blank between them.
+    """
+    words = dashed(arguments, TAR_VALUED) if name == "tar" else arguments
+    parsed = parse(words, ("f", "file", "C", "directory", "D", "I", "O", "F", "H"))
+    if name == "tar" and not parsed.has("-x", "--extract", "--get"):
+        return
+    folders = [value for option, value in parsed.options if option in ("-C", "--directory", "-D")]
+    if name == "pax" or (name == "cpio" and parsed.has("-p", "--pass-through")):
+        folders += parsed.operands[-1:]
+    folder = folders[-1] if folders else literal(".")
+    for word in (word for text in inputs for word in text):
+        is_known = word.is_literal and folder is not None and folder.path is not None
+        each = word.text.split() if is_known else ()
+        yield from ((W, literal(posixpath.join(folder.path, path))) for path in each if folder and folder.path)
+        if not is_known:
+            yield W, something_in(folder)
+    copies = parsed.has("-p", "--pass-through") if name == "cpio" else parsed.has("-r") and parsed.has("-w")
+    if name != "tar" and copies and not inputs:
+        yield W, unknown("$_")
 
 
 def of_unzip(arguments: Sequence[Word]) -> Targets:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, for_each, something_in, targets
 from tools.permissions.shell.names import names
 from tools.permissions.shell.syntax.options import parse
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import Word, literal, unknown
 from tools.permissions.steering_files import names_between
 
 NETWORK: dict[str, Files] = {
@@ -61,6 +61,7 @@ NETWORK: dict[str, Files] = {
             },
             lists=names("files-from"),
             copies=True,
+            relative=names("-R --relative"),
         ),
     ),
     "scp": Files(
@@ -72,6 +73,10 @@ NETWORK: dict[str, Files] = {
 }  # fmt: skip
 
 
+_CHOSEN = unknown("$_")
+"""A file whose name the other host says."""
+
+_CHOOSING = re.compile(r"--(?:content-d|inp|rec|mir|page-r|trust-s|met|input-m)")
 _LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 
 
@@ -88,7 +93,8 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
         # An address without a scheme may be a file then.
         yield R, None
     curl = NETWORK["curl"]
-    for option, value in parse(arguments, curl.valued | curl.options.keys()).options:
+    options = parse(arguments, curl.valued | curl.options.keys()).options
+    for option, value in options:
         text = value.text if value is not None else ""
         is_list = option in ("-T", "--upload-file") and re.search(r"[\[{]", text)
         if is_list or (option in ("-F", "--form") and re.search(r"[@<].*[\"\\]", text)):
@@ -96,6 +102,8 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
             yield R, None
         if option in ("-o", "--output") and (found := re.fullmatch(r"(.*?)#\d(?:.*#\d)?(.*)", text, re.DOTALL)):
             yield from ((W, literal(each)) for each in _between(found[1], found[2]))
+    if any(option == "-J" or _begins(option, "--remote-header-name", 10) for option, _ in options):
+        yield W, _CHOSEN
     for word in arguments:
         _, mark, path = word.text.partition("@")
         if (mark and word.text[:1] in ("@", "-")) or (mark and word.text.partition("=")[2].startswith("@")):
@@ -108,7 +116,7 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
             yield from _named_by_address(arguments, literal("."))
         elif re.match(r"--conf|-[a-zA-Z]*K", word.text):
             # What is in such a file counts like further arguments.
-            yield from ((W, None), (F, None))
+            yield from ((W, _CHOSEN), (F, None))
 
 
 def of_wget(arguments: Sequence[Word]) -> Targets:
@@ -116,9 +124,31 @@ def of_wget(arguments: Sequence[Word]) -> Targets:
     yield from targets(NETWORK["wget"], arguments)
     if any(re.match(r"-[a-zA-Z]*e|--exe", word.text) for word in arguments):
         yield F, None
-    if not any(re.match(r"-[a-zA-Z]*O|--output-d", word.text) for word in arguments):
-        prefixes = [value for name, value in parse(arguments, "PotTUelARDIiaO").options if name == "-P"]
+    wget = NETWORK["wget"]
+    options = parse(arguments, wget.valued | wget.options.keys()).options
+    is_output = any(name == "-O" or _begins(name, "--output-document", 10) for name, _ in options)
+    if not is_output and any(name in "-i-r-m-p" or _CHOOSING.match(name) for name, _ in options):
+        yield W, _CHOSEN
+    if not is_output:
+        prefixes = [value for name, value in options if name in ("-P", "--directory-prefix")]
         yield from _named_by_address(arguments, prefixes[-1] if prefixes else literal("."))
+
+
+def of_download(arguments: Sequence[Word]) -> Targets:
+    """The host names what is written, unless an option does."""
+    parsed = parse(arguments, ("o", "out", "output", "d", "dir"))
+    yield from ((F, word) for word in (*parsed.operands, None))
+    outputs = [value for name, value in parsed.options if name in ("-o", "--out", "--output")]
+    folders = [value for name, value in parsed.options if name in ("-d", "--dir") and value is not None]
+    for value in outputs:
+        known = [literal(posixpath.join(folder.path, value.text)) for folder in folders if value and folder.path]
+        yield from ((W, each) for each in known or [value])
+    if not outputs:
+        yield W, _CHOSEN
+
+
+def _begins(option: str, name: str, shortest: int) -> bool:
+    return len(option) >= shortest and name.startswith(option)
 
 
 def _between(begin: str, end: str) -> Iterator[str]:

@@ -63,6 +63,7 @@ class Files:
         searches: Whether it reads the folder it is in if no file is named.
         recursive: Options with which it does so; none if it always does.
         copies: Whether the last operand, or the value of `-t`, may be a folder that takes the others by their names.
+        relative: Options with which it takes them by their whole paths.
     """
 
     operands: tuple[Access, ...] = ()
@@ -76,6 +77,7 @@ class Files:
     searches: bool = False
     recursive: frozenset[str] = frozenset()
     copies: bool = False
+    relative: frozenset[str] = frozenset()
 
 
 def for_each(names: str, files: Files) -> dict[str, Files]:
@@ -96,7 +98,7 @@ def targets(files: Files, arguments: Sequence[Word]) -> Targets:
         yield R, literal(".")
     yield from _of_operands(files, parsed, operands)
     if files.copies:
-        yield from _copies(parsed, operands)
+        yield from _copies(parsed, operands, keeps_paths=_is_given(files.relative, parsed))
 
 
 def _of_options(files: Files, parsed: Arguments) -> Targets:
@@ -120,11 +122,23 @@ def _of_operands(files: Files, parsed: Arguments, operands: Sequence[Word]) -> T
         accesses = files.last if files.last is not None and is_last else files.operands
         for access in accesses:
             yield access, word
+        if word.text.startswith("@"):
+            # To many programs that is a file with further words.
+            yield R, literal(word.text[1:]) if word.is_literal else word
         if files.last is not None and (remote := REMOTE_PATH.match(word.text)):
             yield F, host(remote[1] or remote[2], word)
 
 
-def _copies(parsed: Arguments, operands: Sequence[Word]) -> Targets:
+def _is_given(options: frozenset[str], parsed: Arguments) -> bool:
+    """Whether one of some options is given, shortened or not."""
+    return any(
+        name == option or (len(name) > len("--") and name.startswith("--") and option.startswith(name))
+        for name, _ in parsed.options
+        for option in options
+    )
+
+
+def _copies(parsed: Arguments, operands: Sequence[Word], *, keeps_paths: bool) -> Targets:
     """Where the copies come to lie if the place for them is a folder."""
     folders = [value for name, value in parsed.options if name in ("-t", "--target-directory") and value is not None]
     sources = operands
@@ -132,7 +146,8 @@ def _copies(parsed: Arguments, operands: Sequence[Word]) -> Targets:
         sources, folders = operands[:-1], [operands[-1]]
     for folder in folders[:1] or [literal(".")]:
         for source in sources:
-            name = posixpath.basename(source.text.rstrip("/"))
+            path = source.text.rpartition("/./")[2].lstrip("/") if keeps_paths else source.text
+            name = posixpath.normpath(path) if keeps_paths else posixpath.basename(path.rstrip("/"))
             if folder.path is None:
                 yield W, None
             elif not source.is_literal or FOUND in name:

@@ -25,7 +25,8 @@ _PLAIN_EDIT = re.compile(r"\d+|\$|/[^|\n]*|(?:q|w|wq|x|qa|wa|wqa|xa)!?|set? \w+"
 _INTO = {"t": W, "target-directory": W}
 
 WRITERS: dict[str, Files] = {
-    **for_each("mkdir rmdir rm unlink tee mkfifo mknod vi vim nvim nano emacs ed ex pico micro", Files((W,))),
+    **for_each("mkdir rmdir rm unlink tee mkfifo mknod", Files((W,))),
+    **for_each("vi vim nvim nano emacs ed ex pico micro", Files((R, W))),
     "touch": Files((W,), valued=names("d t date time"), options={"r": R, "reference": R}),
     "shred": Files((W,), valued=names("n s iterations size"), options={"random-source": R}),
     "truncate": Files((W,), valued=names("s size"), options={"r": R, "reference": R}),
@@ -34,7 +35,14 @@ WRITERS: dict[str, Files] = {
     **for_each("chown chgrp", Files((W,), skip=1, unless=names("--reference"), options={"reference": R})),
     "chattr": Files((W,), valued=names("v p")),
     "setfacl": Files((W,), valued=names("m x modify remove"), options={"M": R, "X": R, "restore": R}),
-    "cp": Files((R,), last=(W,), options=_INTO, valued=names("S suffix context sparse"), copies=True),
+    "cp": Files(
+        (R,),
+        last=(W,),
+        options=_INTO,
+        valued=names("S suffix context sparse"),
+        copies=True,
+        relative=names("--parents"),
+    ),
     "ln": Files((R,), last=(W,), options=_INTO, valued=names("S suffix"), copies=True),
     "link": Files((R,), last=(W,)),
     "mount": Files((R,), last=(W,), valued=names("t o types options")),
@@ -48,14 +56,14 @@ WRITERS: dict[str, Files] = {
     "parallel": Files(valued=names("j d N I"), options={"a": R, "arg-file": R, "joblog": W, "results": W}),
     **for_each("time strace ltrace", Files(valued=names("e f p s"), options={"o": W, "output": W})),
     "script": Files((W,), valued=names("c command")),
-    **for_each("rename rename.ul prename file-rename perl-rename", Files((W,), skip=1)),
+    **for_each("rename rename.ul prename file-rename perl-rename", Files((R, W), skip=1)),
     "split": Files(
         (R,), last=(W,), always=(W,), valued=names("b l n a C t bytes lines number suffix-length filter line-bytes")
     ),
     "csplit": Files((R,), always=(W,), valued=names("f b n prefix suffix-format digits")),
     **for_each("gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd", Files((R, W), valued=names("S suffix"))),
     "patch": Files(
-        (W,),
+        (R, W),
         always=(W,),
         valued=names("p F B V Y z D g strip fuzz prefix suffix ifdef"),
         options={"i": R, "input": R, "o": W, "output": W, "r": W, "reject-file": W, "d": W, "directory": W},
