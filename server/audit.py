@@ -26,7 +26,7 @@ from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
 from tools.contract.resources import ExhaustedError, start_thread
 from tools.secrets import HIDDEN, redact
-from tools.told_arguments import without_secrets
+from tools.told_arguments import names_of, without_secrets
 
 logger = logging.getLogger("audit")
 
@@ -180,8 +180,9 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
 
 def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, each cut, without what is a secret by its name or by its form."""
+    names = names_of(arguments)
     shown = islice(arguments.items(), MAX_ARGUMENTS)
-    return {without_secrets(key, room=MAX_NAME_CHARS): _value(key, value) for key, value in shown}
+    return {without_secrets(key, room=MAX_NAME_CHARS): _value(names.get(key, key), value) for key, value in shown}
 
 
 def _value(name: str, value: Any) -> Any:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from itertools import zip_longest
+from unicodedata import category, normalize
+from urllib.parse import unquote_plus
 
 HIDDEN = "[hidden]"
 """What stands in place of a secret."""
 
 _WORDS = (
     *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "KEY", "AUTH", "AUTHORIZATION", "CREDENTIAL"),
-    *("CRED", "PRIVATE", "CERT", "COOKIE", "JWT", "OTP", "SESSID", "SESSIONID"),
+    *("CRED", "PRIVATE", "CERT", "COOKIE", "JWT", "OTP", "SESSID", "SESSIONID", "PASSWORT", "KENNWORT"),
 )
 """Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)."""
 
@@ -26,12 +28,22 @@ _EVERYDAY = frozenset({"MONKEY", "DONKEY", "TURKEY", "WHISKEY", "HOCKEY", "JOCKE
 _WHOLE_WORDS = frozenset(
     {
         *("PASS", "PGPASS", "PW", "PAT", "DSN", "BEARER", "XAUTHORITY", "AUTHORISATION", "CSRF", "XSRF", "MNEMONIC"),
-        *("PINCODE", "OTPCODE", "AUTHCODE", "AUTHHEADER", "CVV", "CVC"),
+        *("PINCODE", "OTPCODE", "AUTHCODE", "AUTHHEADER", "CVV", "CVC", "PWDS", "CONNSTR", "CONNECTIONSTRING"),
     }
 )
 
-_LAST_WORDS = frozenset({"SESSION", "PIN", "MFA", "2FA", "SID", "SIG", "SIGNATURE", "HMAC", "AUTHENTICATION"})
+_LAST_WORDS = frozenset(
+    word + plural
+    for word in (
+        *("SESSION", "PIN", "MFA", "2FA", "SID", "SIG", "SIGNATURE", "HMAC", "AUTHENTICATION", "SAS", "ASSERTION"),
+        "WEBHOOK",
+    )
+    for plural in ("", "S")
+)
 """A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)."""
+
+_BY_VALUE = frozenset({"KEY", "SEED"})
+"""Whole names of what is a secret only where it looks like one: `key` is what a list is sorted by, too."""
 
 _HOLDING = frozenset({"ID", "CODE", "NUMBER", "VALUE", "DATA", "HEADER", "HASH", "STRING", "TEXT"})
 """What may follow one of these."""
@@ -40,13 +52,24 @@ _PAIRS = frozenset(
     {
         *(
             (word, "CODE")
-            for word in ("VERIFICATION", "SECURITY", "RECOVERY", "BACKUP", "ACCESS", "LOGIN", "SMS", "FACTOR")
+            for word in ("VERIFICATION", "SECURITY", "RECOVERY", "BACKUP", "ACCESS", "LOGIN", "SMS", "FACTOR", "TIME")
         ),
         *((word, "CODES") for word in ("RECOVERY", "BACKUP")),
         *(("SEED", "PHRASE"), ("SEED", "WORDS"), ("RECOVERY", "PHRASE"), ("BACKUP", "PHRASE"), ("PASS", "PHRASE")),
+        *(("CONNECTION", "STRING"), ("CONN", "STR"), ("CARD", "NUMBER"), ("WEBHOOK", "URL"), ("SECURITY", "ANSWER")),
+        ("2", "FA"),
+        *(("SAML", "RESPONSE"), ("PASS", "WORD"), ("PASS", "WORT"), ("PASS", "CODE"), ("KENN", "WORT")),
     }
 )
 """Words that are none by themselves."""
+
+_KEYS_OF_DATA = frozenset(
+    {
+        *("SORT", "PRIMARY", "FOREIGN", "PARTITION", "UNIQUE", "CACHE", "PUBLIC", "GROUP", "ORDER", "INDEX", "OBJECT"),
+        *("ROW", "MAP", "LOOKUP", "ROUTING", "SHARD", "COLUMN", "ITEM", "DICT", "JSON", "REGISTRY", "SHORTCUT", "THE"),
+    }
+)
+"""What stands before `key` where it opens nothing."""
 
 _FIRST_OF_COUNTS = frozenset({"MAX", "MIN", "NUM", "TOTAL"})
 _LAST_OF_COUNTS = frozenset({"COUNT", "LIMIT", "LENGTH", "SIZE", "BUDGET", "TTL"})
@@ -71,12 +94,19 @@ _PUBLIC = frozenset(
         "CARGO_HTTP_CAINFO",
         "NODE_EXTRA_CA_CERTS",
         "XDG_SESSION_ID",
-        "SIGNINGKEY",
-        "USER.SIGNINGKEY",
+        "signingkey",
+        "user.signingkey",
+        "user.signingKey",
     }
 )
 """Names of certificate stores, paths of what everybody may see; the number of a login; which key
 git signs with."""
+
+_LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОРСТУХІЈЅɡıοανρτυκι", "aeopcyxijskmthbdlABEKMHOPCTYXIJSgioavptuki")
+"""Letters of other scripts that look like ours."""
+
+_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")
+"""How a path begins that is a working folder."""
 
 _BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
 _KEY_HEADER_LENGTH = 64
@@ -88,26 +118,52 @@ def is_secret_name(name: str) -> bool:
     return _is_secret_name(name if len(name) <= _MAX_NAME_CHARS else f"{name[:half]}_{name[-half:]}")
 
 
+def holds_secret(name: str, value: object) -> bool:
+    """Whether a value is a secret by its name, or by its name and its looks.
+
+    Args:
+        name: What stands before it: a key, an option, a parameter of a URL.
+        value: The value.
+    """
+    folded = name.strip(" -").upper()
+    if isinstance(value, str) and folded in _BY_VALUE:
+        return _made_up().match(value.lstrip(" \\\"'")) is not None
+    if folded == _LAST_WORD:
+        return not (isinstance(value, str) and _PLACE.match(value))
+    return is_secret_name(name)
+
+
 @lru_cache(maxsize=1_024)
 def _is_secret_name(name: str) -> bool:
-    if name.upper() in _PUBLIC:
+    if name in _PUBLIC:
         return False
     words = _words(name)
+    if words in ([word] for word in _BY_VALUE):
+        return False
     if not words or words[0] in _FIRST_OF_COUNTS or words[-1] in _LAST_OF_COUNTS:
         return False
     if words[-1] == "TOKENS" and len(words) > 1 and words[-2] in _COUNTED_TOKENS:
         return False
     if len(words) > 1 and words[-1] == _LAST_WORD:
         return True
-    return any(map(_is_secret_word, words)) or any(
+    return any(
+        _is_secret_word(word) and not (word in {"KEY", "KEYS"} and before in _KEYS_OF_DATA)
+        for before, word in zip(["", *words], words, strict=False)
+    ) or any(
         (word in _LAST_WORDS and (after is None or after in _HOLDING)) or (word, after) in _PAIRS
         for word, after in zip_longest(words, words[1:])
     )
 
 
 def _words(name: str) -> list[str]:
+    if not name.isascii():
+        name = "".join(filter(_is_seen, normalize("NFKD", name))).translate(_LOOK_ALIKES)
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+
+
+def _is_seen(character: str) -> bool:
+    return category(character) not in {"Mn", "Cf"}
 
 
 def _is_secret_word(word: str) -> bool:
@@ -123,11 +179,18 @@ def redact(text: str) -> str:
     if "://" in text:
         text = _userinfo().sub(f"://{HIDDEN}@", text)
     text = _tokens().sub(HIDDEN, text)
-    text = _headers().sub(_hide_value, text)
-    text = _assignments().sub(_hide_value, text)
+    if "%" in text:
+        text = _escapes().sub(_without_escaped, text)
+    for pattern in (_headers(), _assignments(), _statements()):
+        text = pattern.sub(_hide_value, text)
+    text = _pairs().sub(
+        lambda found: _hide_value(found) if holds_secret(found["name"], found["value"]) else found[0], text
+    )
     text = _without_named(text)
-    text = _schemes().sub(_hide_value, text)
-    text = _options().sub(_hide_value, text)
+    for pattern in (_schemes(), _options(), _echoes()):
+        text = pattern.sub(_hide_value, text)
+    if "<<<" in text:
+        text = _here_strings().sub(_without_input, text)
     return _programs().sub(_without_passwords, text)
 
 
@@ -144,12 +207,31 @@ def _without_named(text: str) -> str:
 
 def _is_before_secret(found: re.Match[str]) -> bool:
     """Whether what stands behind a name in a text is a secret; one that only begins so means something else there."""
-    name = found["name"] or found["option"]
-    if name.isupper() and found[0].endswith("="):
-        return is_secret_name(name)
+    name = next(filter(None, found.groups()))
     words = _words(name)
-    count = 2 if words[-1] in _HOLDING or words[-1] == _LAST_WORD or tuple(words[-2:]) in _PAIRS else 1
-    return words != ["KEY"] and is_secret_name(name) and is_secret_name("_".join(words[-count:]))
+    if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
+        return holds_secret(name, found.string[found.end() : found.end() + _MAX_NAME_CHARS].split("\n")[0])
+    count = 2 if words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or tuple(words[-2:]) in _PAIRS else 1
+    return is_secret_name(name) and (words[-1] in _BY_VALUE or is_secret_name("_".join(words[-count:])))
+
+
+def _without_escaped(found: re.Match[str]) -> str:
+    """A name and its value in a query that is written with escapes, which may hold another URL."""
+    name, value = found["name"], found["value"]
+    for _ in range(_MAX_ESCAPES):
+        name, value = unquote_plus(name), unquote_plus(value)
+    # What goes on like this is hidden: nobody has to write so.
+    is_secret = holds_secret(name, value) or (
+        value != found["value"] and (unquote_plus(value) != value or has_secret(value))
+    )
+    return _hide_value(found) if is_secret else found[0]
+
+
+def _without_input(found: re.Match[str]) -> str:
+    """What a command is given as its input, where it reads a secret."""
+    command = re.split(r"[;|&\n]", found.string[max(0, found.start() - _MAX_NAME_CHARS // 2) : found.start()])[-1]
+    reads_secret = _readers().search(command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
+    return _hide_value(found) if reads_secret else found[0]
 
 
 def _hide_value(found: re.Match[str]) -> str:
@@ -197,6 +279,15 @@ def _without_keys(text: str) -> str:
 
 
 @cache
+def _made_up() -> re.Pattern[str]:
+    """Letters and digits without a meaning, and the words of a seed phrase."""
+    return re.compile(
+        r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
+        r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
+    )
+
+
+@cache
 def _userinfo() -> re.Pattern[str]:
     return re.compile(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
 
@@ -218,6 +309,8 @@ def _tokens() -> re.Pattern[str]:
           | hf_[A-Za-z0-9]{20,} | tvly-[A-Za-z0-9_\-]{16,}                   # Hugging Face, Tavily
           | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}   # DigitalOcean, SendGrid
           | AGE-SECRET-KEY-1[A-Z0-9]{30,}                                    # age
+          | (?<=//)(?:hooks\.[\w.-]{1,99}|[\w.-]{1,99}/api/webhooks|[\w.-]{1,99}\.webhook\.office\.com)/[^\s"'<>?\#]++
+          | (?<=telegram\.org/bot)\d++:[\w-]++                               # addresses that let in
         )""",
         re.VERBOSE,
     )
@@ -230,8 +323,8 @@ _VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"
 @cache
 def _headers() -> re.Pattern[str]:
     return re.compile(
-        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=][ ]{0,4}[\"']?"
-        r"(?:(?:bearer|basic|token|digest|negotiate)[ ]{1,4})?)"
+        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
+        r"(?:(?:bearer|basic|token|digest|negotiate)\b(?:\\{0,4}[ ]){0,4}+)?+)"
         r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
         re.IGNORECASE,
     )
@@ -257,15 +350,75 @@ def _assignments() -> re.Pattern[str]:
 def _names() -> re.Pattern[str]:
     """What may be the name of a value behind it, up to the value."""
     return re.compile(
-        r"(?<![\w$.-])(?:--?)?(?P<name>[A-Za-z][\w.-]{0,63})\\?[\"']?[ ]{0,4}[=:][ ]{0,4}"
+        r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
+        r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
+        r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
         r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
+        r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4}+"
+        r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
+        r"|<(?P<tag>\w[\w.:-]{0,63})>"
     )
 
 
 @cache
 def _value() -> re.Pattern[str]:
     plain = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
-    return re.compile(rf"(?!(?:{plain})\b){_VALUE}", re.IGNORECASE)
+    block = r"(?P<value>[|>][+-]?[ ]{0,4}(?:(?:\n|\\{1,3}n)(?:[ \t]+(?:[^\\\n]|\\(?!\\{0,2}n))*+)?+)++"
+    return re.compile(rf"(?!(?:{plain})\b){_VALUE.replace('(?P<value>', f'{block}|', 1)}", re.IGNORECASE)
+
+
+@cache
+def _escapes() -> re.Pattern[str]:
+    """A parameter of a query."""
+    return re.compile(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
+
+
+@cache
+def _pairs() -> re.Pattern[str]:
+    """`"name": "...", "value": "..."`, as JSON and as attributes."""
+    ends = r"\\?[\"']?"
+    return re.compile(
+        rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
+        rf"{ends}[ ]{{0,4}}[,;]?\s{{0,4}}{ends}val(?:ue)?{ends}[ ]{{0,4}}[=:][ ]{{0,4}}{_VALUE}",
+        re.IGNORECASE,
+    )
+
+
+@cache
+def _statements() -> re.Pattern[str]:
+    """`PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token."""
+    return re.compile(
+        r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
+        rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_VALUE}",
+        re.IGNORECASE,
+    )
+
+
+_MAX_ESCAPES = 3
+"""A URL in a URL in a URL."""
+
+
+@cache
+def _readers() -> re.Pattern[str]:
+    """Commands that take a secret from their input."""
+    return re.compile(
+        r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
+        r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
+    )
+
+
+@cache
+def _echoes() -> re.Pattern[str]:
+    """What is given to such a command by a pipe."""
+    return re.compile(
+        r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
+        rf"(?=\|[^|;&\n]{{0,99}}(?:{_readers().pattern}))"
+    )
+
+
+@cache
+def _here_strings() -> re.Pattern[str]:
+    return re.compile(rf"<<<[ ]{{0,4}}{_VALUE}")
 
 
 @cache
@@ -280,20 +433,22 @@ def _schemes() -> re.Pattern[str]:
 def _options() -> re.Pattern[str]:
     """Options that mean a password, or a name with one, to every program that has them."""
     return re.compile(
-        r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?[^\s:\"'/]{1,64}:|--cookie[ =]"
-        r"|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
+        r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
+        r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
         r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
     )
 
 
 _PASSWORD_LETTERS = {
     "databases": "p",
-    "archives": "pP",
-    "enciphering": "kK",
+    "archives": "[pP]",
+    "enciphering": "[kK]",
     "redis": "a",
     "microsoft": "P",
     "directories": "w",
     "logins": "p",
+    "requests": "(?:a|-auth)",
+    "secrets": "(?:b|-body|v|-value)",
 }
 
 
@@ -302,11 +457,12 @@ def _programs() -> re.Pattern[str]:
     """A command line of a program that takes a password by a letter, to its end."""
     return re.compile(
         r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
-        r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++)"
-        r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login))(?![\w-])[^\n;|&]*+"
+        r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++|security)"
+        r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
+        r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])[^\n;|&]*+"
     )
 
 
 @cache
 def _password_options(letters: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<=\s)-[{letters}][ ]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
+    return re.compile(rf"(?<=\s)-{letters}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")

@@ -7,21 +7,22 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tools.secrets import HIDDEN, is_secret_name, redact
+from tools.secrets import HIDDEN, holds_secret, redact
 
-_NAMES = ("name", "key", "header", "field", "parameter", "param", "variable", "option")
+_NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
-"""How an object says what it names, and what that is: `{"name": "Cookie", "value": ...}`."""
-
-_PATH = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")
-"""How a path begins that is a working folder."""
+"""How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`."""
 
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
+
+_SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
 
 _PRICE_OF_A_VALUE = 8
 _MAX_DEPTH = 20
 _MAX_BITS = 1_000
 """Python writes no number of very many digits."""
+
+_LONGEST_PART = 20
 
 _LEFT_OUT = "..."
 
@@ -39,6 +40,22 @@ def without_secrets(value: Any, name: str = "", *, room: int = 8_000) -> Any:
     return _Shown(room).of(value, name, 0)
 
 
+def names_of(fields: Mapping[Any, Any]) -> dict[Any, str]:
+    """What values of an object are called that are not called by their keys, by key.
+
+    Args:
+        fields: The object.
+    """
+    parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
+    if _VALUES.isdisjoint(parts.values()):
+        return {}
+    said = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
+    return {
+        key: next((name for name in said if part in _VALUES and holds_secret(name, fields[key])), "")
+        for key, part in parts.items()
+    }
+
+
 class _Shown:
     """One value on its way into a log.
 
@@ -53,7 +70,7 @@ class _Shown:
         self._room -= _PRICE_OF_A_VALUE
         if value is None or isinstance(value, bool):
             return value
-        if is_secret_name(name) or (name.lower() == "pwd" and not (isinstance(value, str) and _PATH.match(value))):
+        if holds_secret(name, value):
             return HIDDEN
         if isinstance(value, str):
             return self._text(value)
@@ -76,18 +93,12 @@ class _Shown:
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        holds_value = not fields.keys().isdisjoint(_VALUES)
-        names = [name for key in _NAMES if isinstance(name := fields.get(key), str) and is_secret_name(name)]
-        named = names[0] if names else ""
+        names = names_of(fields)
         shown: dict[str, Any] = {}
         for key, value in fields.items():
             if self._room <= 0:
                 break
-            if holds_value and key in _NAMES:
-                shown[key] = self.of(value, "", depth + 1)
-            else:
-                text = str(key)
-                shown[self._text(text)] = self.of(value, named if key in _VALUES else text, depth + 1)
+            shown[self._text(str(key))] = self.of(value, names.get(key, str(key)), depth + 1)
         return shown
 
     def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
@@ -96,11 +107,18 @@ class _Shown:
         for at, item in enumerate(items):
             if self._room <= 0:
                 break
-            is_named = isinstance(before, str) and (before[:1] == "-" or (at % 2 and len(items) % 2 == 0))
-            shown.append(self.of(item, before if is_named else "", depth + 1))
+            if isinstance(item, str) and item.lower() in _SCHEMES:
+                shown.append(self.of(item, "", depth + 1))  # what it says of a header stands behind it
+                continue
+            is_named = isinstance(before, str) and (
+                before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
+            )
+            shown.append(self.of(item, before.rstrip(":") if is_named else "", depth + 1))
             before = item
         if len(shown) > 1 and all(isinstance(item, str) for item in shown):
-            line = shlex.join(shown)
+            # A quote without its other half tells of a line that was taken apart at its blanks.
+            is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
+            line = " ".join(shown) if is_torn else shlex.join(shown)
             if (found := redact(line)) != line:
                 return [found]
         return shown

@@ -53,7 +53,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         return _shown_list(path, cast("list[Any]", value))
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
-    if is_secret_name(name) or "headers" in path[:-1]:
+    if is_secret_name(name) or name.lower() == "key" or "headers" in path[:-1]:
         return HIDDEN
     return _shown_text(value)
 
@@ -82,7 +82,7 @@ def _shown_argument(program: str, option: str, value: str) -> str:
     """What an option takes, as the two together look."""
     if not value or _ONLY_A_VARIABLE.fullmatch(value):
         return value
-    if is_secret_name(option.lstrip("-")) or option.lstrip("-").lower() in _SIGNATURES:
+    if is_secret_name(option.lstrip("-")) or option.lstrip("-").lower() in {*_SIGNATURES, "key"}:
         return HIDDEN
     if option in _HEADER_OPTIONS:
         name, colon, content = value.partition(":")

@@ -122,7 +122,7 @@ MIXED: Mapping[str, str] = {
         "ANARY@h.example/</url></properties></profile></profiles></settings>\n"
     ),
     ".gradle/gradle.properties": (
-        "org.gradle.jvmargs=-Xmx2g STAYS\n"
+        "org.gradle.jvmargs=-Xmx2gSTAYS -Dx.keyPassword=CANARY -DSTAYS\n"
         "artifactoryPassword=CANARY\n"
         "nexusPwd: CANARY\n"
         "signing.password = CANARY\n"
@@ -161,6 +161,9 @@ MIXED: Mapping[str, str] = {
         "\tsmtpServer = STAYS.example\n"
         "[alias]\n"
         "\tco = checkout STAYS\n"
+        "\ttokens = log STAYS\n"
+        '[http "https://z.example"]\n'
+        "\textraHeader = X-Foo: STAYS\n"
     ),
     ".config/git/config": ("[user]\n\tname = STAYS\n[hub]\n\ttoken = CANARY\n[core]\n\tpager = STAYS\n"),
     ".cargo/config.toml": (
@@ -224,6 +227,9 @@ MIXED: Mapping[str, str] = {
         "export DATABASE_URL=postgres://bob:CANARY@db.example/x\n"
         "PATH=$PATH:/STAYS\n"
     ),
+    ".xinitrc": ("export API_TOKEN=CANARY\nexec STAYS\n"),
+    ".python-gitlab.cfg": ("[x]\nurl = https://STAYS.example\nprivate_token = CANARY\n"),
+    ".config/systemd/user/x.service": ("[Service]\nEnvironment=TOKEN=CANARY\nExecStart=/STAYS\n"),
     ".config/fish/config.fish": ("set -gx EDITOR STAYS\nset -gx GITHUB_TOKEN CANARY\n"),
     ".env": ("HOST=STAYS\nSECRET_KEY=CANARY\nexport STRIPE_KEY=CANARY\n"),
     ".config/environment.d/10-x.conf": ("LANG_X=STAYS\nMY_API_TOKEN=CANARY\n"),
@@ -281,6 +287,62 @@ _ODD = r"""
   f() { TOKEN=S; }
   A=1 # token S
   : ${TOKEN:=S}
+  declare -A M=([token]=S [x]=1); M[secret]=S
+  m+=(token S)
+  export API_TO\¶KEN=S
+  export A=b \¶  TOKEN=S
+  alias v="vault login S"
+  alias s="echo S | chpasswd"
+  echo "S" | docker login -u me --password-stdin
+  echo "machine x login y password S"
+  git config --global github.token S
+  eval "TOKEN=S"
+  export "TOKEN=S"
+  TOKEN=a"S"
+  TOKEN="¶S"
+  TOKEN=";S"
+  TOKEN=$'a\'S'
+  TOKEN=a # b S
+  x=a # TOKEN S
+  x "$TOKEN" token: S
+  if x; then TOKEN=S; fi
+  TOKEN=$(echo "S")
+  cat <<E¶token S¶E
+.zshrc
+  typeset -A m; m[token]=S
+  () { local token=S }
+  zstyle ":x" token S
+  m=(token S x y)
+.cshrc
+  if ( 1 ) setenv TOKEN S
+  setenv FOO bar; setenv TOKEN S
+  set token = S
+  set token = (a S)
+  alias x 'setenv TOKEN S'
+.config/fish/config.fish
+  set -gx FOO bar; set -gx TOKEN S
+  if status is-interactive; set -gx TOKEN S; end
+  test -z "$A"; and set -x -g TOKEN S
+  set --export --global TOKEN a S
+  set -gx TOKEN (echo S)
+  set -gx TOKEN (echo "S")
+  set TOKEN 'S'
+.config/fish/fish_variables
+  SETUVAR --export TOKEN:S
+.config/nushell/*.nu
+  $env.TOKEN = "S"
+  $env.TOKEN = 'S'
+.config/systemd/user/*.service
+  [Unit]¶Environment=TOKEN=S
+  [Unit]¶Environment="A=b" "TOKEN=S"
+  [Unit]¶ExecReload=/x --token S
+.python-gitlab.cfg
+  [x]¶private_token = S
+.gradle/gradle.properties
+  org.gradle.jvmargs=-Xmx2g -Djavax.net.ssl.trustStorePassword=S
+  a=-Dtoken="S b"
+.cargo/config.toml
+  [registries.x]¶credential-provider=["cargo:token-from-stdout","echo","S"]
 .yarnrc.yml
   token: a¶# b¶  S
   ? token¶: S
@@ -336,7 +398,12 @@ _ODD = r"""
   [hub "token"] x = S
   [x] token = S
   [auth]¶ x = S
-  [http]¶ extraHeader = X: S
+  [http]¶ extraHeader = X-Api-Key: S
+  [http]¶ extraHeader = Authorization: Basic S
+  [http "https://h"]¶ extraHeader = Cookie: S
+  [core]¶ sshCommand = sshpass -p S ssh
+  [alias]¶ token = "!curl -u me:S h"
+  password-command = echo S
   [a]¶ b = c ; token S
 .config/uv/uv.toml
   a = 'u:S@h'

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -26,7 +27,7 @@ from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tools.execution.confinement import NetworkAccess
 from tools.execution.environment import command_environment
-from tools.execution.sandbox.blanking import blanked
+from tools.execution.sandbox.blanking import blanked, included_settings
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.execution.sandbox.hidden import COPIES, READ_BYTES, secret_places
 from tools.execution.sandbox.view import Site
@@ -370,14 +371,128 @@ def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, 
         assert shown is None or value not in shown
 
 
+STATEMENTS = (
+    *(
+        "TOKEN=VALUE",
+        "TOKEN=",
+        "export TOKEN='VALUE VALUE'",
+        'readonly TOKEN="VALUE"',
+        "TOKEN+=VALUE",
+        "A=stays TOKEN=VALUE",
+    ),
+    *("M[token]=VALUE", "declare -A M=([token]=VALUE [x]=stays)", "TOKEN=(VALUE VALUE)", "TOKEN=$(echo VALUE)"),
+    *('TOKEN="${TOKEN:-VALUE}"', 'TOKEN="$(pass show VALUE)"', "local token=VALUE", "TOKEN=VALUE make stays"),
+    *("A=stays; export API_KEY=VALUE", "export A=stays API_KEY=VALUE B=stays", "export PATH=/stays:$PATH TOKEN=VALUE"),
+)
+AROUND = (
+    *("{}", "{};", "case $1 in\n  a) {} ;;\n  b) stays;;\nesac", "case x in a) {};; esac", "if stays; then {}; fi"),
+    *("if {}\nthen stays; fi", "for i in 1; do {}; done", "f() {{ {}; }}", "f() {{\n  {}; }}", "( {} )", "{} && stays"),
+    *("{} ||\n  stays", "{} | stays", "{} # a 'remark", "{} \\\n  stays", "while stays; do\n\t{}\ndone", "# it's\n{}"),
+    "x='\n# it'\n{}",
+)
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize("around", AROUND)
+async def test_a_script_loses_values_and_stays_one(around: str) -> None:
+    kept = [around.format(statement) for statement in STATEMENTS]
+    scripts = [text for text in kept if await is_script(text)]
+    assert len(scripts) > len(kept) / 2
+    for text in scripts:
+        shown = blanked(text.replace("VALUE", "hushword") + "\n", ".bashrc")
+        assert shown is not None, text
+        assert "hushword" not in shown
+        assert shown.count("stays") == text.count("stays"), shown
+        assert await is_script(shown), shown
+
+
+async def is_script(text: str) -> bool:
+    return (await anyio.run_process(["bash", "-n"], input=text.encode(), check=False)).returncode == 0
+
+
 @pytest.mark.requirement("sandbox.secrets_blanked")
 @pytest.mark.parametrize(
-    "text", ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
+    ("place", "line"),
+    [
+        *(
+            (".bashrc", line)
+            for line in (
+                *(
+                    "export SSH_AUTH_SOCK=/run/x",
+                    "export PASSWORD_STORE_DIR=~/ps GPG_KEY_ID=ABCD",
+                    "GIT_SSH_KEY=~/.ssh/x",
+                ),
+                *(
+                    "export SSH_KEY_PATH=$HOME/.ssh/rsa",
+                    'export FZF_DEFAULT_OPTS="--bind=ctrl-k:up --key=x"',
+                    "unset TOKEN",
+                ),
+                *(
+                    '[ -n "$GH_TOKEN" ] && x',
+                    'if [ -z "${GH_TOKEN:-}" ]; then x; fi',
+                    'eval "$(ssh-agent -s)"',
+                    "ssh-add -l",
+                ),
+                *("export PATH=/usr/lib/0123456789abcdef0123456789abcdef01234567/bin:$PATH", "get_token() { x; }"),
+                *(
+                    "alias tokens='git log'",
+                    "alias passgen='openssl rand 12'",
+                    "bindkey -e",
+                    'x --token "$TOKEN" -p "$PW"',
+                ),
+                *(
+                    "export TOKENIZERS_PARALLELISM=false",
+                    "git config --global user.signingkey ABC",
+                    "curl -H 'X-Foo: bar' h",
+                ),
+            )
+        ),
+        *((".config/fish/config.fish", line) for line in ("set -q GITHUB_TOKEN; and echo x", "fish_add_path ~/bin")),
+        *((".cshrc", line) for line in ("setenv EDITOR vi", "if ( $?TOKEN ) echo x")),
+        *((".gitconfig", line) for line in ("[alias]\n\ttokens = log --oneline", "[http]\n\textraHeader = X-Foo: bar")),
+        (".gitconfig", "[core]\n\tsshCommand = ssh -i ~/.ssh/key"),
+        (".cargo/config.toml", 'credential-provider = ["cargo:token-from-stdout", "/usr/bin/helper"]'),
+        (".gradle/gradle.properties", "signing.keyId=AB\norg.gradle.jvmargs=-Xmx2g -Dfile.encoding=UTF-8"),
+    ],
 )
-@pytest.mark.parametrize("place", [".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"])
+def test_what_only_sounds_like_a_secret_is_shown(place: str, line: str) -> None:
+    assert blanked(line + "\n", place) == line + "\n"
+
+
+@pytest.mark.requirement("sandbox.secrets")
+@pytest.mark.parametrize("path", ["~/work/own", "own", '"~/work/own"', "{home}/work/own"])
+@pytest.mark.parametrize("section", ["[include]", '[includeIf "gitdir:~/work/"]', "[Include]"])
+async def test_what_settings_of_git_include_is_shown_as_they_are(
+    root: Path, home: Path, path: str, section: str
+) -> None:
+    put(home, ".gitconfig", f"[user]\n\tname = x\n{section}\n\tpath = {path.format(home=home)}\n")
+    for name in ("own", "work/own"):
+        put(home, name, "[user]\n\temail = stays\n[include]\n\tpath = deeper\n[github]\n\ttoken = hush-word\n")
+    for name in ("deeper", "work/deeper"):
+        put(home, name, "[hub]\n\ttoken = hush-word\n[include]\n\tpath = own\n")
+    folder = "" if path == "own" else "work/"
+    result = await ran(home, f"cat ~/{folder}own ~/{folder}deeper", root)
+    assert "email = stays" in result.output
+    assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.parametrize(
+    "text",
+    ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
+    + [
+        part * (250_000 // len(part))
+        for part in ("a=", 'a="', "set ", "set -", "a:b!", "?a=%", "-a=b ", "${a:-", "$(", "[include]")
+    ],
+)
+@pytest.mark.parametrize(
+    "place", [".bashrc", ".gitconfig", ".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"]
+)
 def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:
     blanked(text, place)
     blanked("<x>" + text, place)
+    blanked('token=x x="' + text, place)
+    included_settings(text)
 
 
 class Refusing(BaseHTTPRequestHandler):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import pytest
@@ -32,6 +33,8 @@ WORDS = [
     *("credentials", "api key", "x api key", "client secret", "private key", "signature", "sig", "jwt", "csrf", "xsrf"),
     *("auth header", "auth", "access token", "refresh tokens", "seed phrase", "recovery code", "verification code"),
     *("two factor code", "mnemonic", "proxy authorization", "password2", "user pwd", "hmac", "sid", "passcode"),
+    *("pins", "pwds", "otps", "one time code", "connection string", "conn str", "sas", "signing key", "card number"),
+    *("webhook url", "security answer", "saml response", "assertion", "kennwort", "pass wort", "user pwds"),
 ]
 
 EVERYDAY = [
@@ -62,6 +65,13 @@ EVERYDAY = [
         "pins_total",
     ),
 ]
+
+ODD_NAMES = [
+    *("api key", "PassWort", "KennWort", "p\u0430ssword", "t\u03bfken", "pass\u200bword", "to\u0301ken", "2FA", "2fa"),
+    *("signingKey", "samlResponse", "connectionString"),
+    *("".join(chr(ord(letter) + 0xFEE0) for letter in name) for name in ("apiKey", "token")),
+]
+"""Names that are written as few people do: with blanks, and with letters that only look like ours."""
 
 SPELLINGS: list[Callable[[list[str]], str]] = [
     "_".join,
@@ -116,6 +126,65 @@ def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
             assert HIDDEN in told(arguments)
     assert "31415926" not in told({name: 31415926})
     assert told({name: True}) == json.dumps({name: True})
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
+    quoted = quote(name)
+    for arguments in (
+        *(
+            {name: MARK},
+            {"a": {name: [MARK]}},
+            {"h": [{"name": name, "value": MARK}]},
+            {"body": json.dumps({name: MARK}, ensure_ascii=False)},
+        ),
+        *({"body": f"{name}: {MARK}\nx: y"}, {"url": f"https://h.example/?{quoted}={MARK}&a=1"}),
+    ):
+        assert MARK not in told(arguments), arguments
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize("name", ["pwd", "token", "Authorization", "apiKey", "pin"])
+def test_a_pair_of_a_name_and_a_value_is_known_in_every_spelling(name: str) -> None:
+    for key, value in (("name", "value"), ("header", "val"), ("id", "value"), ("KEY", "Val"), ("Field", "VALUES")):
+        for spell in (str, str.capitalize, str.upper):
+            pair = {spell(key): name, spell(value): MARK}
+            for arguments in (pair, {"x": pair}, {"x": [{"a": 1, **dict(reversed(pair.items()))}]}):
+                assert MARK not in told(arguments), arguments
+        assert MARK in told({key: "title", value: MARK})
+
+
+@pytest.mark.requirement("secrets.told")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "https://h.example/?%61pi_key=SEK",
+            "https://h.example/?a=1&api%5Fkey=SEK",
+            "https://h.example/?%2561pi_key=SEK",
+        ),
+        "https://h.example/?to=https%3A%2F%2Fi.example%2F%3Ftoken%3DSEK&a=b",
+        "https://h.example/?to=https%253A%252F%252Fi.example%252F%253Ftoken%253DSEK",
+        *("https://hooks.slack.com/services/T0/B0/SEK", "https://discord.com/api/webhooks/1/SEK"),
+        *("curl -H Authorization:\\ Bearer\\ SEK x", "curl -H X-Api-Key:\\ SEK x", "echo SEK | sudo -S ls"),
+        *("echo SEK | docker login --password-stdin", "printf '%s' SEK | gh auth login --with-token"),
+        *("echo 'root:SEK' | chpasswd", 'read -r PW <<< "SEK"; x', "sudo -S ls <<< SEK", "vault login SEK"),
+        *("gh secret set X --body SEK", "gh secret set X -b SEK", "psql -c \"ALTER USER x PASSWORD 'SEK'\""),
+        *(
+            "mysql -e \"CREATE USER x IDENTIFIED BY 'SEK'\"",
+            "http -a u:SEK x",
+            "smbclient -U u%SEK //h",
+            "setx K_TOKEN SEK",
+        ),
+        *("git config --global github.token SEK", "security add-generic-password -w SEK", "<password>SEK</password>"),
+        *('<add key="Password" value="SEK"/>', "a: b\npassword: |\n  SEK\n  SEK\nc: d", "key=abcd1234abcd1234SEK"),
+    ],
+)
+def test_secrets_in_addresses_commands_and_documents_are_not_told(text: str) -> None:
+    for arguments in ({"x": text}, {"x": {"y": [text]}}, {"x": json.dumps({"y": text})}):
+        assert "SEK" not in told(arguments)
+    assert "SEK" not in told({"x": ["curl", "-H", "Authorization:", "Bearer", "SEK"]})
 
 
 @pytest.mark.requirement("secrets.told")
@@ -176,6 +245,10 @@ def test_short_secrets_in_commands_are_not_told_either_as_words_or_as_a_line(com
         "git log --author=somebody --max-count=5; ls -la src; make -j4 all",
         "ssh -o StrictHostKeyChecking=accept-new h; sort --key=2 f",
         "python -m pytest -k 'test_session' --maxfail=1",
+        "tool --key=path/to/file sort_key=name 'sort key: x'; make KEY=x; jq .key f; rsync -a host:/path .",
+        "git config --list; git config user.name Bob; git config --global core.editor vim; set -euo pipefail; set -x",
+        "npm config set registry https://r.example; kubectl get secret x -o yaml; echo hi | grep password; bc <<< 1+2",
+        "https://h.example/a%20b?q=c%2Bd&u=https%3A%2F%2Fi.example%2F&key=id&seed=42; test_secrets.py:12: x",
     ],
 )
 def test_ordinary_texts_are_told_whole(text: str) -> None:
@@ -247,6 +320,14 @@ async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_
 
 
 HOSTILE: list[Callable[[int], str]] = [
+    *(
+        lambda n, part=part: part * n
+        for part in ("?a=%25", "echo a|", "<<<a ", "set -", "key=", "token: |\n ", "-U a%")
+    ),
+    *(
+        lambda n, part=part: part * n
+        for part in ('name="a" value=', "identified with a ", "vault login ", "<a>", "a b: ")
+    ),
     *(lambda n, part=part: part * n for part in ("-", "--a-", "a.", "a=", "session:", 'otp="', 'pin\\"=', "Bearer ")),
     *(lambda n, part=part: part * n for part in ("?sig=", "://a@", "--session ", "authorization:", "-cookie-", "\\")),
     *(lambda n, part=part: part + "a" * n for part in ("Bearer ", "https://", "--", "pin=", "-b ", "Cookie: ")),

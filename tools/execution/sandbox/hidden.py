@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache, lru_cache
+from itertools import chain
 
 from tools.execution.confinement import Withheld
-from tools.execution.sandbox.blanking import blanked
+from tools.execution.sandbox.blanking import blanked, included_settings
 from tools.execution.sandbox.known_secrets import HOME_PLACES, MOVED
 from tools.filesystem.workspace import contains
 
@@ -100,7 +101,8 @@ def secret_places(
     files: dict[str, None] = {}
     copies: dict[str, bytes] = {}
     withheld: dict[str, Withheld] = {}
-    for path, place in (*known, *((path, None) for path in more)):
+    named: list[tuple[str, str]] = []
+    for path, place in chain(known, named, ((path, None) for path in more)):
         # What this user cannot read, no command can.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
@@ -112,11 +114,16 @@ def secret_places(
             state = os.stat(real)
             # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
-            if entry is not None and place and entry.is_settings and not is_linked and len(copies) < COPIES:
-                content, is_whole = _copy_of(real, place, state)
-                if is_whole and not any(contains(folder, real) for folder in folders):
+            if entry is not None and place and entry.is_settings and len(copies) < COPIES:
+                content, is_whole, included = _copy_of(real, place, state)
+                if len(named) < COPIES:
+                    named += (
+                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
+                        for each in included
+                    )
+                if is_whole and not is_linked and not any(contains(folder, real) for folder in folders):
                     continue
-                if content is not None:
+                if content is not None and not is_linked:
                     copies[real] = content
             if real not in copies:
                 (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
@@ -223,29 +230,30 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
                 yield from _there(f"{folder}/{entry}", those)
 
 
-def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool]:
-    """What is shown of settings, `None` for nothing, and whether that is all of them."""
+def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool, Sequence[str]]:
+    """What is shown of settings, `None` for nothing, whether that is all of them, and what they include."""
     changed = max(state.st_mtime_ns, state.st_ctime_ns)
     look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
     try:
         return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
     except OSError:
-        return None, False
+        return None, False, ()
 
 
 @lru_cache(maxsize=256)
-def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool]:
+def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None, False
+            return None, False, ()
         content = b""
         while len(content) <= READ_BYTES and (block := os.read(descriptor, READ_BYTES + 1)):
             content += block
     finally:
         os.close(descriptor)
     if len(content) > READ_BYTES:
-        return None, False
+        return None, False, ()
     text = content.decode("utf-8", "replace")
     shown = blanked(text, place)
-    return (None, False) if shown is None else (shown.encode(), shown == text)
+    included = included_settings(text) if "git" in HOME_PLACES[place].programs else ()
+    return (None, False, included) if shown is None else (shown.encode(), shown == text, included)

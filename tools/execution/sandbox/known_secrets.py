@@ -185,11 +185,22 @@ dbt: .dbt/profiles.yml
 psql, isql: .pg_service.conf, .odbc.ini, .psqlrc
 ansible, ansible-playbook: .ansible.cfg
 dput, debsign: .dput.cf, .devscripts
-: .bashrc, .bash_profile, .bash_login, .bash_aliases, .bash_logout, .profile, .xprofile, .zshrc, .zshenv, .zprofile,
-    .zlogin, .config/zsh/.z*, .cshrc, .tcshrc, .kshrc, .config/fish/config.fish, .config/fish/fish_variables,
-    .config/fish/conf.d/*.fish, .pam_environment, .config/environment.d/*.conf, .config/nushell/*.nu, .exports, .env,
-    .env.*, .envrc, .Renviron, .config/mise/config.toml, .config/direnv/direnvrc
+gitlab: .python-gitlab.cfg
+: .pam_environment, .config/environment.d/*.conf, .env, .env.*, .Renviron, .config/mise/config.toml,
+    .config/systemd/user/*.service, .config/systemd/user/*.service.d/*.conf, .config/systemd/user.conf
 """
+
+SCRIPTS = frozenset(
+    (
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".bash_logout", ".bashrc.d/*", ".profile"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".config/zsh/.z*", ".config/zsh/*.zsh"),
+        *(".oh-my-zsh/custom/*.zsh", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".exports"),
+        *(".config/fish/config.fish", ".config/fish/fish_variables", ".config/fish/conf.d/*.fish"),
+        *(".config/fish/functions/*.fish", ".config/nushell/*.nu", ".envrc", ".config/direnv/direnvrc"),
+        *(".xprofile", ".xinitrc", ".xserverrc", ".xsession", ".xsessionrc", ".config/plasma-workspace/env/*.sh"),
+    )
+)
+"""What shells and sessions run when they start: shown without its secret values too."""
 
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -208,12 +219,7 @@ JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history 
 MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
 """
 
-SPACED = frozenset(
-    (
-        *(".curlrc", ".config/curlrc", ".yarnrc", ".cshrc", ".tcshrc"),
-        *(".config/fish/config.fish", ".config/fish/conf.d/*.fish", ".subversion/servers"),
-    )
-)
+SPACED = frozenset((*(".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"),))
 """Settings in which nothing but a blank may stand between a name and its value."""
 
 LINES_LEFT_OUT = frozenset((".curlrc", ".config/curlrc"))
@@ -247,6 +253,7 @@ an empty text, for the home folder."""
 
 def _table() -> dict[str, Place]:
     table = {folder: Place(frozenset(), is_settings=False) for folder in AGENT_FOLDERS}
+    table |= dict.fromkeys(SCRIPTS, Place(frozenset(), is_settings=True))
     for text, is_settings in ((_STORES, False), (_SETTINGS, True)):
         for line in text.replace(",\n    ", ", ").splitlines():
             programs, _, places = line.partition(":")
