@@ -34,7 +34,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that was given, as it was written, and where; secrets are hidden."""
-    rows = [(dotted(given.path), shown_value(given.path, given.value), source) for given, source in report.given]
+    rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         found = {"values": values, "files": list(report.files), "warnings": list(report.warnings)}

@@ -12,12 +12,12 @@ from itertools import chain
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE
+from server.settings.canonical_form import TRANSPORT_ALIASES
 from server.settings.errors import Findings, SettingsError, dotted
 from server.settings.files import home_folder, parse, without_comments
-from server.settings.keys import keys_of
-from server.settings.merge import Tree, holder_of
-from server.settings.proxy_models import UpstreamSettings
-from server.settings.spellings import TRANSPORTS
+from server.settings.layers import Tree, holder_of
+from server.settings.models import UpstreamSettings
+from server.settings.section import keys_of
 
 Variables = Literal["none", "braces", "all"]
 """Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
@@ -135,7 +135,7 @@ def _entry(name: str, given: Tree, path: str, client: ForeignClient | None, find
     kept: Tree = {}
     for key, value in given.items():
         if key == "type":
-            kept[key] = TRANSPORTS.get(str(value), value)
+            kept[key] = TRANSPORT_ALIASES.get(str(value), value)
         elif key == "trust" and (client is None or not client.knows_trust):
             said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
             whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"

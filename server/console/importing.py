@@ -14,14 +14,12 @@ from server.console.failure import Failure
 from server.console.foreign_clients import ForeignClient, foreign_clients, read_servers
 from server.console.reach import reached_by
 from server.console.shown import shown_value
-from server.settings.editing import with_entries
 from server.settings.errors import Findings, SettingsError
 from server.settings.files import parse, read_user_file, user_file
-from server.settings.inputs import SettingsInputs
-from server.settings.load import read_settings
-from server.settings.merge import Tree
-from server.settings.own_files import PRIVATE_FILE, rewrite
-from server.settings.upstreams import alias_of
+from server.settings.layers import Tree
+from server.settings.load import SettingsInputs, read_settings
+from server.settings.resolution import alias_of
+from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError
 from tools.display import visible_line

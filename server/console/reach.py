@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from server.console.shown import as_text, command_text, shown_value
-from server.settings.proxy_models import UpstreamSettings
+from server.settings.models import UpstreamSettings
 from tools.display import visible_line
 
 _WAY = ("command", "url", "httpUrl", "type")

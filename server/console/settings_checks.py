@@ -15,7 +15,7 @@ from server.settings import SettingsReport
 from server.settings.errors import KeyPath
 from server.settings.files import real_path
 from server.settings.layers import FileState
-from server.settings.variables import HINT
+from server.settings.resolution import HINT
 from server.upstreams.connection import Audience, Upstream
 from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.names import NameMap
@@ -83,7 +83,7 @@ async def check_programs(report: SettingsReport) -> Sequence[Finding]:
     """The programs of the call command and of the agents: whether they are there for what runs them."""
     found = await THREADS.run(lambda: _programs(report))
     found += _without_variable(report, ("tools", "callCommand"), "tools.callCommand")
-    named = dict.fromkeys(given.path[1] for given, _ in report.given if given.path[0] == "agents" and given.path[1:])
+    named = dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:])
     left_out = [name for name in named if name not in report.settings.agents]
     return [*found, *(Finding(f"agent {name}", Health.BROKEN, f"left out: {NO_VARIABLE}", HINT) for name in left_out)]
 
@@ -117,7 +117,7 @@ def _programs(report: SettingsReport) -> list[Finding]:
 
 def _without_variable(report: SettingsReport, path: KeyPath, subject: str) -> list[Finding]:
     """A command that is given and yet not used: only a variable that is not set brings that about."""
-    is_given = any(given.path == path and given.value for given, _ in report.given)
+    is_given = any(given.path == path and given.value for given in report.given)
     command = getattr(report.settings.tools, "discovery_command" if path[-1] == "discoveryCommand" else "call_command")
     return [Finding(subject, Health.BROKEN, f"not used: {NO_VARIABLE}", HINT)] if is_given and not command else []
 
@@ -125,7 +125,7 @@ def _without_variable(report: SettingsReport, path: KeyPath, subject: str) -> li
 async def check_files(report: SettingsReport) -> Sequence[Finding]:
     """The places where settings may stand."""
     found: list[Finding] = []
-    for place in report.places:
+    for place in report.candidates:
         match place.state:
             case FileState.READ:
                 found.append(Finding("settings", Health.OK, place.path))

@@ -13,13 +13,20 @@ from server.console.failure import Failure
 from server.console.reach import is_remote, reached_by
 from server.console.shown import as_text, command_text, leaves
 from server.settings.agent_cli import AGENT_CLIS
-from server.settings.canonical import LayerReader
+from server.settings.canonical_form import canonicalise
 from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.layers import Layer
+from server.settings.layers import Layer, Tree
 from server.settings.load import load_settings
-from server.settings.merge import Tree
-from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
-from server.settings.workspace_files import WorkspaceFile, confine, find_files
+from server.settings.trust import (
+    WorkspaceFile,
+    confine,
+    digest,
+    find_files,
+    forget_folder,
+    read_trust,
+    trust_file,
+    trust_folder,
+)
 from tools.contract.errors import ToolError
 from tools.display import visible_line, without_gaps
 
@@ -184,7 +191,7 @@ def _read(file: WorkspaceFile, environ: Mapping[str, str]) -> Shown:
         raise SettingsError([f"{file.path}: {file.problem}."])
     findings = Findings()
     layer = file.layer(findings)
-    LayerReader(layer.source, layer.folder, True, environ, findings).normalise(layer.data, layer.names)
+    canonicalise(layer, environ, findings)
     confine(layer, (), findings)
     findings.stop_on_problems()
     counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"

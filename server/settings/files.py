@@ -44,7 +44,7 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 
 
 def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The path of the user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    """The user's own settings file, whether or not it exists; `None` where there is no home folder."""
     folder = own_folder(environ, platform)
     return os.path.join(folder, "settings.json") if folder is not None else None
 
@@ -98,13 +98,13 @@ def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
 
 
 def without_links(paths: Iterable[str]) -> dict[str, str]:
-    """The real paths of those files that links lead to: where these lead may change while the server runs."""
+    """For each file that is reached through links, its real path: where links lead may change while the server runs."""
     real = {path: real_path(path) for path in paths if os.path.isfile(path)}
     return {path: to for path, to in real.items() if to != os.path.abspath(path)}
 
 
 def real_path(path: str) -> str:
-    """A path without links. One that leads through a link that nobody here may follow stays as it is spelled."""
+    """A path without links. One that leads through a link that this process may not follow stays as it is spelled."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file, and one byte more than the most at most. A pipe is not waited for.
 
     Raises:
-        OSError: It cannot be read, or is no regular file (`IrregularFileError`).
+        OSError: It cannot be read, or is not a regular file (`IrregularFileError`).
         ValueError: No file has this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -137,7 +137,7 @@ def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 def _unreadable(path: str, error: OSError | ValueError) -> SettingsError:
     if isinstance(error, IrregularFileError):
-        return SettingsError([f"{path}: this settings file cannot be read, because it is no regular file."])
+        return SettingsError([f"{path}: this settings file cannot be read, because it is not a regular file."])
     number = error.errno if isinstance(error, OSError) else None
     symbol = errno.errorcode.get(number or 0, "no valid path")
     why = _WHY.get(number or 0, f"the system reports {symbol}")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.settings.editing import with_added
 from server.settings.errors import Findings, SettingsError
 from server.settings.files import parse
+from server.settings.settings_writer import with_added
 
 pytestmark = pytest.mark.requirement("rules.saved")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsError
-from server.settings.editing import with_entries
 from server.settings.errors import Findings
 from server.settings.files import parse
+from server.settings.settings_writer import with_entries
 
 NEW: dict[str, Any] = {"new": {"command": "x", "args": ["a", "ü"]}}
 

@@ -15,9 +15,9 @@ from server.commands import Commands
 from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
+from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, forget_folder, trust_file, trust_folder
-from server.settings.watch import new_settings
 from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.contract.context import ApprovalMode, ClientState

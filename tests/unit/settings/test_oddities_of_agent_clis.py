@@ -40,7 +40,7 @@ ODD_SERVERS: list[tuple[Any, str]] = [
     ({"command": "a", "timeout": 30.5}, "can make nothing of its timeout"),
     ({"command": "a", "env": {"A": 1}}, "can make nothing of its env.A"),
     ({}, "it names no command and no address"),
-    ("a", "it is no object"),
+    ("a", "it is not an object"),
 ]
 
 
@@ -179,7 +179,7 @@ def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
 ) -> None:
     report = load(file, {"tools": {key: "many"}}, environ)
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"tools.{key} is ignored, because it is no number."
+        f"tools.{key} is ignored, because it is not a number."
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.settings.saved_rules import SavedRules
+from server.settings.settings_writer import SavedRules
 from tools.contract.errors import ToolError, ToolErrorType
 
 RULES = ["Bash(git push *)", "Edit(//ws)"]

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.settings import Settings, SettingsError, load_settings
-from server.settings.explaining import Described
+from server.settings.explanations import KeyDescription
 from server.settings.models import HttpSettings
 from tests.settings_cases import at, every_key, load, refusal, sources, write
 from tools.contract.context import ApprovalMode, Limits, MediaHandling
@@ -370,7 +370,7 @@ def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, s
 @pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
-    environ: dict[str, str], file: Path, key: Described
+    environ: dict[str, str], file: Path, key: KeyDescription
 ) -> None:
     wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
     said = refusal(file, at(key, wrong), environ).splitlines()[0]
@@ -381,7 +381,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
 
 
-def is_secret(key: Described) -> bool:
+def is_secret(key: KeyDescription) -> bool:
     return not key.section.model_fields[key.attribute].repr
 
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from server.settings import SettingsReport, load_settings
+from server.settings.file_watcher import new_settings
 from server.settings.trust import digest, trust_file, trust_folder
-from server.settings.watch import new_settings
 from tests.settings_cases import write
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last
                 if "cannot be used" in record.getMessage():
                     told.set()
 
-        logger, teller = logging.getLogger("server.settings.watch"), Teller()
+        logger, teller = logging.getLogger("server.settings.file_watcher"), Teller()
         logger.addHandler(teller)
         try:
             async with anyio.create_task_group() as group:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from server.settings import load_settings
-from server.settings.watch import new_settings
+from server.settings.file_watcher import new_settings
 from tests.settings_cases import write
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""Watching the settings files: a change takes effect without a restart, a broken file does not.
+"""The watcher of the settings files: a change takes effect without a restart, a broken file does not.
 
 Files are looked at once a second, by what the directory says of them: that works on every system and file system, and
 costs a handful of `stat` calls.
@@ -15,7 +15,7 @@ from functools import partial
 import anyio
 
 from server.settings.errors import SettingsError
-from server.settings.load import SettingsReport, read_settings
+from server.settings.load import SettingsInputs, SettingsReport, read_settings
 from server.settings.trust import trust_file
 from tools.contract.threads import THREADS
 
@@ -77,13 +77,13 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     inputs = report.inputs
     if inputs is None:
         return
-    paths: Iterable[str] | None = None
+    paths: list[str] | None = None
     changes = _Changes()  # nothing counts as read: a file may have changed between the start and now
     while True:
         await anyio.sleep(look_seconds)
         try:
-            paths = await _watched(report) if paths is None else paths
-            if not changes.note(await _marks(paths)):
+            paths = await THREADS.run(partial(_watched, report, inputs)) if paths is None else paths
+            if not changes.note(await THREADS.run(partial(_marks, paths))):
                 continue
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
@@ -102,25 +102,16 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         yield report
 
 
-async def _watched(report: SettingsReport) -> list[str]:
-    if report.inputs is None:
-        return []
-    paths = [report.inputs.place_of(place.path) for place in report.places]
-    store = trust_file(report.inputs.environ)
+def _watched(report: SettingsReport, inputs: SettingsInputs) -> list[str]:
+    """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone. Blocking."""
+    paths = [inputs.path_read_for(file.path) for file in report.candidates]
+    store = trust_file(inputs.environ)
     paths += [store] if store is not None else []
-    return await THREADS.run(lambda: _files_among(paths))
-
-
-def _files_among(paths: Iterable[str]) -> list[str]:
-    """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone."""
     return [path for path in paths if os.path.isfile(path) or not os.path.exists(path)]
 
 
-async def _marks(paths: Iterable[str]) -> Marks:
-    return await THREADS.run(lambda: _look(list(paths)))
-
-
-def _look(paths: Iterable[str]) -> Marks:
+def _marks(paths: Iterable[str]) -> Marks:
+    """How the files are. Blocking."""
     marks: dict[str, Mark] = {}
     for path in paths:
         try:
