@@ -184,7 +184,7 @@ async def check_files(report: SettingsReport) -> Sequence[Finding]:
 async def check_shell(report: SettingsReport) -> Sequence[Finding]:
     """The shell that commands are given to."""
     del report
-    program = await _which("bash") or await _which("sh")
+    program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
     if program is None:
         remedy = "install bash; file tools work without it"
         return [Finding("shell", Health.ABSENT, "no bash and no sh, so run_shell_command cannot run anything", remedy)]
@@ -215,7 +215,7 @@ async def check_sandbox(report: SettingsReport) -> Sequence[Finding]:
 async def check_git(report: SettingsReport) -> Sequence[Finding]:
     """Git, which commands use; ignore files need none."""
     del report
-    program = await _which("git")
+    program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
         return [Finding("git", Health.ABSENT, "not found", "apt install git, or brew install git")]
     return [await _of_version("git", program, remedy="reinstall it")]
@@ -228,10 +228,6 @@ async def check_ripgrep(report: SettingsReport) -> Sequence[Finding]:
         remedy = "pip install 'coretools-mcp[rg]', apt install ripgrep, or brew install ripgrep"
         return [Finding("ripgrep", Health.ABSENT, "not found, so our own engine searches, slower", remedy)]
     return [await _of_version("ripgrep", program, remedy="reinstall it, or take it from PATH")]
-
-
-async def _which(name: str) -> str | None:
-    return await THREADS.run(lambda: shutil.which(name))
 
 
 async def _of_version(subject: str, program: str, remedy: str) -> Finding:

@@ -99,15 +99,11 @@ def _shown_text(text: str) -> str:
     """A text without what looks like a secret in it."""
     if _ONLY_A_VARIABLE.fullmatch(text):
         return text
-    return redact(_without_secrets_of_urls(_USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
+    return redact(_URL.sub(_shown_url, _USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
 
 
-def _without_secrets_of_urls(text: str) -> str:
-    """The text, with what looks like a secret hidden in each URL: who asks, parameters, and parts of its path."""
-    return _URL.sub(_without_secrets, text) if "://" in text else text
-
-
-def _without_secrets(url: re.Match[str]) -> str:
+def _shown_url(url: re.Match[str]) -> str:
+    """A URL with what looks like a secret hidden in it: who asks, parameters, and parts of its path."""
     rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
     path, mark, parameters = re.match(r"([^?#]*)([?#]?)(.*)", rest, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess] - fits anything
     path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if _RANDOM.search(part[0]) else part[0], path)
