@@ -7,28 +7,12 @@ from typing import Any
 
 import pytest
 
-from server.settings import SettingsReport, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
-from tests.settings_cases import load, refusal, write
+from server.settings.agent_cli import CliName
+from tests.settings_cases import load, refusal
+from tests.unit.settings.agent_cli_files import both, load_cli
 from tools.contract.context import ApprovalMode
 
 Content = dict[str, Any]
-
-both = pytest.mark.parametrize("cli", ["qwen", "gemini"])
-
-
-@pytest.fixture
-def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which neither CLI has files for the whole machine."""
-    for prefix in ("QWEN_CODE", "GEMINI_CLI"):
-        environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / prefix / "settings.json")
-    return environ
-
-
-def load_cli(home: Path, cli: CliName, content: Content | str, environ: dict[str, str]) -> SettingsReport:
-    write(home / AGENT_CLIS[cli].folder / "settings.json", content)
-    return load_settings([], {}, environ, cli=cli, folder=str(home / "no-project"))
-
 
 ODD_SERVERS: list[tuple[Any, str]] = [
     ({"type": "sdk", "name": "a"}, "can make nothing of its type"),
