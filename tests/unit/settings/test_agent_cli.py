@@ -62,7 +62,7 @@ def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str]
     assert set(report.upstreams) == {"mcp", "mainServer"}
 
 
-@pytest.mark.requirement("settings.agent-cli.silence")
+@pytest.mark.requirement("settings.agent-cli.restrictions")
 def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     machine: dict[str, str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], fi
 
 @both
 @pytest.mark.parametrize("written", ["streamable-http", "streamableHttp", "streamable_http"])
-@pytest.mark.requirement("settings.spellings.transport")
+@pytest.mark.requirement("settings.key-aliases")
 def test_every_spelling_of_streamable_http_is_read_in_every_file(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, written: str
 ) -> None:
@@ -101,7 +101,7 @@ DIFFERING: list[tuple[Content, str]] = [
 
 @both
 @pytest.mark.parametrize(("content", "pair"), DIFFERING, ids=[pair for _, pair in DIFFERING])
-@pytest.mark.requirement("settings.agent-cli.differing")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, content: Content, pair: str
 ) -> None:
@@ -119,7 +119,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
 
 
 @both
-@pytest.mark.requirement("settings.agent-cli.differing")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     content: Content = {
         "tools": {"approvalMode": "auto_edit", "truncateToolOutputLines": 7},
@@ -143,7 +143,7 @@ THEIRS: list[tuple[Content, Any]] = [
 
 
 @pytest.mark.parametrize(("content", "expected"), THEIRS, ids=[str(content) for content, _ in THEIRS])
-@pytest.mark.requirement("settings.agent-cli.as-config")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_a_file_of_theirs_that_is_named_on_the_command_line_is_read_like_theirs(
     environ: dict[str, str], file: Path, content: Content, expected: Any
 ) -> None:

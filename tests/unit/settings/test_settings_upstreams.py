@@ -144,7 +144,7 @@ def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(fi
     )
 
 
-@pytest.mark.requirement("settings.disabled")
+@pytest.mark.requirement("settings.filters")
 @pytest.mark.parametrize(
     ("marks", "used"),
     [
@@ -161,7 +161,7 @@ def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, mark
     assert report.warnings == ()
 
 
-@pytest.mark.requirement("settings.disabled")
+@pytest.mark.requirement("settings.filters")
 def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
     said = refusal(file, {"command": "x", "disabled": "true"})
     assert said == f"{file}: mcpServers.a.disabled has to be true or false."
