@@ -17,7 +17,7 @@ from server.settings.errors import dotted
 from server.settings.explanations import KeyDescription, key_descriptions
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
-SPELLINGS = re.compile(r"(<!-- spellings:begin[^\n]*-->\n).*?(<!-- spellings:end -->)", flags=re.DOTALL)
+ALIASES = re.compile(r"(<!-- key-aliases:begin[^\n]*-->\n).*?(<!-- key-aliases:end -->)", flags=re.DOTALL)
 KEYS = re.compile(r"(<!-- keys:begin[^\n]*-->\n).*?(<!-- keys:end -->)", flags=re.DOTALL)
 
 GENERAL = "General"
@@ -46,7 +46,7 @@ TITLES: Mapping[str, str] = {
 def main(arguments: list[str]) -> int:
     """Bring the tables up to date, or with `--check` return 1 if they are not."""
     before = PAGE.read_text(encoding="utf-8")
-    after = SPELLINGS.sub(lambda markers: f"{markers[1]}\n{spellings()}\n{markers[2]}", before)
+    after = ALIASES.sub(lambda markers: f"{markers[1]}\n{aliases()}\n{markers[2]}", before)
     after = KEYS.sub(lambda markers: f"{markers[1]}\n{keys()}\n{markers[2]}", after)
     if arguments == ["--check"]:
         return int(after != before)
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def spellings() -> str:
+def aliases() -> str:
     """Which other keys are read, and what each means."""
     others: dict[str, list[str]] = {}
     for other, ours in KEY_ALIASES.items():

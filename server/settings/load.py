@@ -51,7 +51,7 @@ class SettingsInputs:
 
     Args:
         config_files: Files named on the command line, in its order; each must exist.
-        overrides: What the other options say, in the shape and spelling of a file.
+        overrides: What the other options say, in the shape of a file.
         environ: The environment variables.
         cli: The other CLI whose settings count too.
         working_folder: The workspace where nobody names another one; `None` where there is none.
@@ -153,7 +153,7 @@ def load_settings(
 
     Args:
         config_files: Files named on the command line, in its order; each must exist.
-        overrides: What the other options say, in the shape and spelling of a file.
+        overrides: What the other options say, in the shape of a file.
         environ: The environment variables.
         cli: The other CLI whose own settings count too.
         folder: The workspace where nobody names another one; `None` is the working folder.

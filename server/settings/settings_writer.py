@@ -1,4 +1,4 @@
-"""Changes of a settings file on disk: what is added goes between the bytes that are there, and nobody in between.
+"""Changes to a settings file on disk: additions leave every other byte as it is, and no other writer gets in between.
 
 Comments and indentation stay; the file is replaced as a whole.
 """
@@ -80,7 +80,7 @@ PRIVATE_FILE = 0o600
 """Modes of the settings folder and of a file in it where they have to be made."""
 
 TRIES = 20
-"""How often a change is made anew because somebody else wrote in the same moment (ours)."""
+"""How often a change is retried because somebody else wrote in the same moment (ours)."""
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
@@ -131,7 +131,7 @@ _SOURCE = "settings"
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; those that are there stay alone.
+    """The content of a settings file with texts added to the list `section.key`; those that are there are not added again.
 
     Args:
         content: The bytes of the file; none at all for a file that does not exist.
@@ -253,7 +253,7 @@ class _Container:
             outer = _indent_of(text, self.start)
             lines = ",".join(f"\n{outer}{INDENT}{item}" for item in added)
             inside = text[self.start + 1 : self.end]
-            # A comment may stand where there are no items; of blanks nobody misses any.
+            # A comment may stand where there are no items; blanks can go.
             rest = inside if inside.strip() else f"\n{outer}"
             return f"{text[: self.start + 1]}{lines}{rest}{text[self.end :]}"
         first, last = self.items[0][0], self.items[-1][1]

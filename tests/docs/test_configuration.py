@@ -46,7 +46,7 @@ def test_the_page_has_no_other_key() -> None:
 
 
 @pytest.mark.requirement("settings.reference")
-def test_the_page_lists_every_other_spelling() -> None:
+def test_the_page_lists_every_key_alias() -> None:
     pairs = [(other.strip("` "), row[1]) for row in rows() if len(row) == 2 for other in row[0].split(", ")]
     listed = {other: meaning.strip("`") for other, meaning in pairs}
     assert "mcpServers.NAME.enabled" in listed.pop("mcpServers.NAME.disabled")
