@@ -25,9 +25,6 @@ SECONDS = 2.0
 
 BAR = 50.0
 
-WANDERING = "(re|try)*Budget.*Exhausted"
-"""What our own engine searches for only in a process that can be killed."""
-
 ID = re.compile(rb'"id":\s*(\d+)')
 
 Work = Callable[[], tuple[str, dict[str, Any]]]
@@ -142,7 +139,7 @@ def _glob(scene: Scene) -> Load:
 
 def _grep(pattern: str) -> Callable[[Scene], Load]:
     def prepare(scene: Scene) -> Load:
-        return Load(scene.server_without_ripgrep(scene.tree(HUGE)), lambda: ("grep_search", {"pattern": pattern}))
+        return Load(scene.server(scene.tree(HUGE)), lambda: ("grep_search", {"pattern": pattern}))
 
     return prepare
 
@@ -211,8 +208,7 @@ def _row(name: str, prepare: Callable[[Scene], Load]) -> Row:
 ROWS = (
     _row("nothing else happens", _nothing),
     _row("glob, 150,000 files", _glob),
-    _row("grep without ripgrep, 150,000 files", _grep(RARE)),
-    _row("grep in the worker process, 150,000 files", _grep(WANDERING)),
+    _row("grep, 150,000 files", _grep(RARE)),
     _row("read at line 100,000 of 10 MB, cold", _read(10, 100_000)),
     _row("read near the end of 100 MB, cold", _read(100, None)),
     _row("read_many_files of 500 files", _read_many),

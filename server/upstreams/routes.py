@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from server.json_rpc import Json
 from server.upstreams.connection import Upstream
 from server.upstreams.listing import RESOURCES, TEMPLATES, Kind
 from server.upstreams.origin import with_origin
-from server.upstreams.uri_templates import MOST_COMPARED, Shapes, scheme_of
+from server.upstreams.uri_templates import Templates, scheme_of
 from server.upstreams.visible_texts import item_with_visible_texts
 
 
@@ -65,7 +66,7 @@ class ResourceRoutes:
     """By the published URI."""
     claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Who lists a URI, or a template, by its aliases."""
-    shapes: Shapes = field(default_factory=Shapes)
+    patterns: Templates = field(default_factory=Templates)
     schemes: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Who lists something with a scheme."""
 
@@ -80,7 +81,7 @@ class ResourceRoutes:
         named = self._named(uri)
         if named is not None and not self.is_alone:
             return named
-        having = self.claims.get(uri, set[str]()) | self.shapes.owners(uri)
+        having = self.claims.get(uri, set[str]()) | self.patterns.owners(uri)
         if not having and named is not None:
             return named
         # What a result links to need not be listed, and what belongs to one client's session never is.
@@ -92,27 +93,23 @@ class ResourceRoutes:
             raise SharedUriError([f"{each.alias}+{uri}" for each in self.upstreams if each.alias in having])
         return next((Route(each, uri, uri) for each in self.upstreams if each.alias in having), None)
 
-    def published(self, upstream: Upstream, uri: str, most: int = MOST_COMPARED) -> tuple[str, int]:
-        """The URI under which clients reach a resource of an upstream, listed or not, and what it took to find it.
+    def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+        """The URI under which clients reach a resource of an upstream, listed or not.
 
         Args:
             upstream: Whose it is.
             uri: The URI there.
-            most: Comparisons with templates that it may take; beyond, the alias before it is right in any case.
+            is_sought: Whether a URI that nobody lists is compared with templates; if not, its alias stands before it,
+                which is right in any case.
         """
         if self.is_alone:
-            return uri, 0
-        named = f"{upstream.alias}+{uri}"
-        found, price = self.known.get(uri), 0
-        if found is None:
-            if most <= 0 or (price := 1 + self.shapes.price(uri)) > most:
-                return named, most
-            try:
+            return uri
+        found = self.known.get(uri)
+        if found is None and is_sought:
+            with suppress(SharedUriError):
                 found = self.find(uri)
-            except SharedUriError:
-                return named, price
         is_plain = found is not None and (found.upstream, found.uri) == (upstream, uri)
-        return (uri if is_plain else named), price
+        return uri if is_plain else f"{upstream.alias}+{uri}"
 
     def _named(self, uri: str) -> Route | None:
         """What begins with an alias."""
@@ -139,14 +136,14 @@ def resource_routes(
         if scheme := scheme_of(uri):
             routes.schemes.setdefault(scheme, set()).add(upstream.alias)
         if kind is TEMPLATES and (scheme or is_alone):
-            routes.shapes.add(upstream.alias, uri)
+            routes.patterns.add(upstream.alias, uri)
 
     def is_plain(uri: str) -> bool:
         return len(routes.claims[uri]) == 1 and not is_ours(uri) and uri.partition("+")[0] not in aliases
 
     for upstream in upstreams:
         listed = [item[RESOURCES.key] for item in upstream.offer.of(RESOURCES)]
-        shared = routes.shapes.fit_others(upstream.alias, listed)
+        shared = routes.patterns.fit_others(upstream.alias, listed)
         for item in upstream.offer.of(RESOURCES):
             uri: str = item[RESOURCES.key]
             _add(routes, upstream, RESOURCES, item, stays=is_alone or (is_plain(uri) and uri not in shared))

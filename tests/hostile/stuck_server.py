@@ -16,8 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from server import watchdog
-from server.cli import main
+from server import cli, watchdog
 
 TAKEN = threading.Lock()
 
@@ -39,4 +38,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGUSR2, stay_in_a_library)
     # Nobody wants to wait that long here.
     watchdog.STUCK_SECONDS = watchdog.LEAVE_SECONDS = 2.0
-    raise SystemExit(main())
+    cli.make_private = lambda: None  # the test reads what it waits for
+    raise SystemExit(cli.main())

@@ -14,9 +14,6 @@ from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.glob import GlobTool
 from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.search.cost import bounds
-from tools.filesystem.search.dialect import MAX_REPEATED, PatternError, parse_pattern
-from tools.filesystem.search.tree import Chain, Choice, Node, Repeat
 
 pytestmark = pytest.mark.anyio
 
@@ -42,31 +39,6 @@ async def test_the_server_answers_while_it_is_given_patterns_that_stand_for_endl
                 result = await server.call("grep_search", pattern=pattern)
             assert not result.is_error or "[invalid_tool_params]" in text_of(result)
         assert server.peak() - used < 50 * MEGABYTE
-
-
-@pytest.mark.requirement("grep.cost_bounded")
-@pytest.mark.parametrize("pattern", [NOTHING, "(){1000}", "(|){1000}", "(a{0}){1000}", "((){1000}|a){1000}"])
-def test_nothing_repeated_is_not_taken_for_cheap(pattern: str) -> None:
-    assert bounds(parse_pattern(pattern).tree) is None
-
-
-@pytest.mark.requirement("grep.cost_bounded")
-def test_ways_are_not_counted_beyond_what_matters() -> None:
-    tree: Node = Choice((Chain(()), Chain(())))
-    for _ in range(60):
-        tree = Repeat(tree, 1_000, 1_000)
-    assert bounds(tree) is None
-
-
-@pytest.mark.requirement("grep.repeated_bounded")
-def test_repetitions_within_repetitions_are_refused_where_they_multiply_to_too_much() -> None:
-    assert MAX_REPEATED == 1_000_000
-    for pattern in (nested(NOTHING, 1), "(((a{100}){100}){100}){2}", "(x|(y{1000}){1000}z){2,}"):
-        with pytest.raises(PatternError, match="more than 1,000,000 times"):
-            parse_pattern(pattern)
-    # What has no upper count counts with its least one.
-    for pattern in (NOTHING, "((a{100}){100}){100}", "a{1000}" * 50, "(a{1000}|b{1000}){1000}", "((a{1000}b){1000}c)+"):
-        parse_pattern(pattern)
 
 
 class Impatient(AbortSignal):

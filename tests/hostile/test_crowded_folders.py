@@ -12,8 +12,7 @@ import pytest
 
 from tools.filesystem.changing import folder_lock
 from tools.filesystem.changing.folder_lock import alone_in, try_lock
-from tools.filesystem.changing.leftovers import LARGE_FOLDER
-from tools.filesystem.changing.temporary import temporary_in
+from tools.filesystem.changing.temporary_file import LARGE_FOLDER, temporary_in
 from tools.filesystem.changing.writer import REAL_DISK, replace_file
 from tools.filesystem.descriptors import Folder, open_folder
 from tools.filesystem.workspace import Workspace

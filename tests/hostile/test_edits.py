@@ -340,12 +340,12 @@ OTHER_WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tools.contract.errors import ToolError
-from tools.filesystem.changing import temporary
+from tools.filesystem.changing import folder_lock
 from tools.filesystem.descriptors import identity_of
 from tools.filesystem.workspace import Workspace
 from tools.filesystem.changing.writer import replace_file
 
-temporary.BUSY_SECONDS = 0.05
+folder_lock.BUSY_SECONDS = 0.05
 workspace = Workspace([sys.argv[2]])
 location = workspace.locate("a.txt")
 try:

@@ -15,10 +15,16 @@ from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, st
 from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.ignore_files import rules_for_agents
-from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS, read_rules
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import MAX_COST_IN_FORCE, HiddenBy, Scope, agent_ignore_file, scope_of
+from tools.filesystem.ignore_files import (
+    MAX_COST_IN_FORCE,
+    HiddenBy,
+    Scope,
+    agent_ignore_file,
+    rules_for_agents,
+    scope_of,
+)
+from tools.filesystem.ignore_rules import COST_OF_RULE, MAX_COST, read_rules
 from tools.filesystem.workspace import Workspace
 
 FILES = 12
@@ -70,24 +76,19 @@ def test_of_too_many_rules_of_git_the_first_count_and_the_log_tells(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / ".git").mkdir()
-    for first, rules in (
-        ("one", "".join(f"name-{number}\n" for number in range(MAX_RULES))),
-        ("two", "a?b\n" * (MAX_WILDCARD_CHARS // 3)),
-    ):
-        (root / ".gitignore").write_text(f"{first}\n{rules}last\n")
-        caplog.clear()
-        assert scope(root).hides(first, is_folder=False) is HiddenBy.GIT
-        assert scope(root).hides("last", is_folder=False) is None
-        assert "too many rules" in caplog.text
+    (root / ".gitignore").write_text("first\n" + "a?b\n" * (MAX_COST // COST_OF_RULE) + "last\n")
+    assert scope(root).hides("first", is_folder=False) is HiddenBy.GIT
+    assert scope(root).hides("last", is_folder=False) is None
+    assert "too many rules" in caplog.text
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
 def test_rules_as_many_as_the_longest_real_files_have_all_count() -> None:
-    rules = "".join(f"/build/out-{number}\n*.ext{number}\n" for number in range(5_000)) + "a*z?\n" * 5_000 + "!last\n"
+    rules = "".join(f"/build/out-{number}\n*.ext{number}\n" for number in range(1_500)) + "a*z?\n" * 500 + "!last\n"
     read = read_rules(rules.encode())
     assert not read.is_cut
-    assert read.hides("last", "last", is_folder=False) is False
-    assert read.hides("a.ext4999", "a.ext4999", is_folder=False) is True
+    assert read.hides("last", is_folder=False) is False
+    assert read.hides("a.ext1499", is_folder=False) is True
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
@@ -99,7 +100,7 @@ def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
     for number in range(6):
         folder /= "d"
         folder.mkdir()
-        (folder / ".gitignore").write_text(f"hidden{number}\n" + f"*{number}?\n" * (MAX_WILDCARD_CHARS // 4))
+        (folder / ".gitignore").write_text(f"hidden{number}\n" + f"*{number}?\n" * (MAX_COST // (COST_OF_RULE + 3) - 1))
     caplog.set_level(logging.WARNING)
     in_force = scope(root, str(folder.relative_to(root)))
     assert in_force.hides("hidden0", is_folder=False) is HiddenBy.GIT
@@ -138,8 +139,7 @@ NO_TEXT = {
     "a nul": b"pin.txt\0junk\n",
     "a nul before": b"\0\npin.txt\n",
     "an older encoding with control characters": b"caf\xe9\n\x01pin.txt\n",
-    "too many rules": b"a\n" * MAX_RULES + b"pin.txt\n",
-    "too many wildcards": b"a?\n" * (MAX_WILDCARD_CHARS // 2) + b"pin.txt\n",
+    "too many rules": b"a\n" * (MAX_COST // COST_OF_RULE) + b"pin.txt\n",
 }
 
 
@@ -180,10 +180,10 @@ def test_an_agent_ignore_file_in_any_usual_encoding_is_understood(content: bytes
 @needs_proc
 @pytest.mark.requirement("ignore.agent_text")
 def test_an_agent_ignore_file_that_comes_in_pieces_is_read_to_its_end(root: Path) -> None:
-    (root / ".qwenignore").symlink_to("/proc/self/smaps")
+    (root / ".qwenignore").symlink_to("/proc/self/maps")
     rules = rules_for_agents(str(root), ".qwenignore")
     assert rules is not None
-    assert len(rules) > Path("/proc/self/smaps").read_bytes().count(b"\n") // 2
+    assert len(rules) > Path("/proc/self/maps").read_bytes().count(b"\n") // 2
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="not run: this system has no log of its kernel")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.harness import ROOT
-from tools.filesystem.changing.diagnosis import causes, nearest_region
-from tools.filesystem.changing.matching import (
+from tools.filesystem.changing.edit_failures import causes, nearest_region
+from tools.filesystem.changing.replacement import apply_edit
+from tools.filesystem.changing.text_match import (
     MAX_RELAXED_CHARS,
     MAX_RELAXED_LINES,
     PIECE_CHARS,
@@ -21,7 +22,6 @@ from tools.filesystem.changing.matching import (
     find_match,
     find_text,
 )
-from tools.filesystem.changing.replacing import apply_edit
 
 TOO_LARGE = "too large for the relaxed comparisons"
 
@@ -29,8 +29,8 @@ CHILD = """
 import resource
 import sys
 sys.path.insert(0, sys.argv[1])
-from tools.filesystem.changing.diagnosis import causes, nearest_region
-from tools.filesystem.changing.matching import Haystack, find_match
+from tools.filesystem.changing.edit_failures import causes, nearest_region
+from tools.filesystem.changing.text_match import Haystack, find_match
 
 text = sys.argv[2].encode().decode("unicode_escape") * 10_000_000 + "a\\nb\\n"
 old = sys.argv[3].encode().decode("unicode_escape")

@@ -46,7 +46,7 @@ def arguments_of(tool: str, root: Path, number: int) -> dict[str, Any]:
     return {
         "run_shell_command": {"command": f"echo {number}"},
         "read_file": {"file_path": path},
-        "grep_search": {"pattern": "(wor+)+d"},
+        "grep_search": {"pattern": "word"},
         "edit": {"file_path": path, "old_string": "word", "new_string": "other"},
         "write_file": {"file_path": path + ".new", "content": "word\n" * 100_000},
     }[tool]

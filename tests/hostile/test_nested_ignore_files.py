@@ -19,19 +19,19 @@ from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refu
 from tests.unit.permissions.test_policy import flow_with, of_command
 from tools.contract.context import AbortSignal, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem import ignore
+from tools.filesystem import ignore_files
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
-from tools.filesystem.finding.ignore_rules import MAX_RULES, MAX_WILDCARD_CHARS
 from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore import (
+from tools.filesystem.ignore_files import (
     AGENT_IGNORE_FILES,
+    MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     agent_ignore_file,
     agent_ignore_file_below,
     is_hidden_target,
     scope_of,
 )
+from tools.filesystem.ignore_rules import COST_OF_RULE, MAX_COST
 from tools.filesystem.workspace import Location, Workspace
 from tools.permissions.permission import Verdict
 
@@ -209,7 +209,7 @@ def test_files_above_the_workspace_and_in_another_root_say_nothing(root: Path) -
     assert agent_ignore_file(workspace, workspace.locate("inner/sub/a.txt")) == "sub/.geminiignore"
 
 
-BROKEN = ["pipe", "folder", "circle", "nowhere", "too large", "no text", "too many rules"]
+BROKEN = ["pipe", "folder", "circle", "nowhere", "too large", "no text", "odd line", "too many rules"]
 
 
 def spoil(file: Path, kind: str) -> None:
@@ -226,8 +226,10 @@ def spoil(file: Path, kind: str) -> None:
             file.write_bytes(b"#" * (MAX_IGNORE_FILE_BYTES + 1))
         case "no text":
             file.write_bytes("a.txt\n".encode("utf-32"))
+        case "odd line":
+            file.write_bytes(b"a.txt\n[[:foo:]]\n")
         case _:
-            file.write_bytes(b"a\n" * (MAX_RULES + 1))
+            file.write_bytes(b"a\n" * (MAX_COST // COST_OF_RULE))
 
 
 @pytest.mark.requirement("ignore.nested_fail_closed")
@@ -285,7 +287,7 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
     for _ in range(6):
         folder /= "d"
         folder.mkdir()
-        (folder / ".qwenignore").write_text(f"*{'0' * 90}?\n" * (MAX_WILDCARD_CHARS // 100))
+        (folder / ".qwenignore").write_text(f"*{'0' * 90}?\n" * (MAX_COST // (COST_OF_RULE + 92) - 10))
         (folder / "a.txt").write_text("")
     found, walk = walked(root)
     assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
@@ -378,5 +380,5 @@ def test_where_there_is_no_time_to_look_a_folder_may_hold_something(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(root, "sub/x.txt")
-    monkeypatch.setattr(ignore, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(ignore_files, "LOOK_SECONDS", -1.0)
     assert below(root) == "an agent-ignore file"

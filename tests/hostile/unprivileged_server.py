@@ -2,7 +2,8 @@
 
 python unprivileged_server.py UMASK SERVER-ARGUMENT...
 
-The interpreter and the checkout may lie where that user may not look, so everything is imported before.
+The interpreter and the checkout may lie where that user may not look, so everything is imported before. For programs
+that are run by the interpreter there is then the one of the system.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from server.cli import main as serve
 
 NOBODY = 65534
+PR_SET_DUMPABLE = 4
+SYSTEM_PYTHON = "/usr/bin/python3"
 PROGRAMS = frozenset(("document_worker", "worker"))
 """Modules that are programs of their own."""
 
@@ -42,6 +45,10 @@ def main() -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
+        # Whoever changes the user is hidden from it; a server that this user has started is not, by itself.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1))
+        if not os.access(sys.executable, os.X_OK):
+            sys.executable = SYSTEM_PYTHON
     sys.argv[1:] = sys.argv[2:]
     serve()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +17,9 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.harness import HANDSHAKE, server_arguments
+from tests.harness import HANDSHAKE, LAUNCHER, server_arguments
+
+SERVER = Path(__file__).with_name("readable_server.py")
 
 MEGABYTE = 1 << 20
 
@@ -113,21 +114,11 @@ async def watched_server(
     root: Path, *, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[WatchedServer]:
     """A server of its own for one root, run by this Python and with these variables beside the usual ones."""
-    parameters = StdioServerParameters(
-        command=python, args=server_arguments(root, None), env=dict(environment) if environment else None
-    )
+    arguments = [str(SERVER) if each == str(LAUNCHER) else each for each in server_arguments(root, None)]
+    parameters = StdioServerParameters(command=python, args=arguments, env=dict(environment) if environment else None)
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         pid = _started_for(root)
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))
-
-
-def python_without_ripgrep(folder: Path) -> str:
-    """Our own Python with all that is installed for it, but with no other program beside it."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
-    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
-    return str(folder / "bin" / "python")
 
 
 def text_of(result: types.CallToolResult) -> str:

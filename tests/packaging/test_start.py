@@ -116,17 +116,6 @@ def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
 
 
 @pytest.mark.requirement("project.launcher-traps")
-def test_the_search_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
-    (workspace / "notes.txt").write_text("one\nneedle and thread\n", encoding="utf-8")
-    environment = {**_environment(tmp_path, "."), "PATH": str(tmp_path / "empty")}
-    # Without ripgrep, a pattern whose cost is not bounded runs in a process of its own.
-    command = [installed / "coretools-mcp", "call", "grep_search", "pattern=(n|m).*d.*thread", "glob=*.txt"]
-    found = run(*command, cwd=workspace, env=environment)
-    assert "needle and thread" in found
-    assert not (tmp_path / SPRUNG).exists()
-
-
-@pytest.mark.requirement("project.launcher-traps")
 def test_the_pdf_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
     (workspace / "pypdf.py").write_text((workspace / "anyio.py").read_text(encoding="utf-8"), encoding="utf-8")
     (workspace / "notes.pdf").write_bytes(document(lines("needle and thread")))

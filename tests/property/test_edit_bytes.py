@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.changing.matching import Haystack, Strategy, find_match
-from tools.filesystem.changing.replacing import apply_edit
+from tools.filesystem.changing.replacement import apply_edit
+from tools.filesystem.changing.text_match import Haystack, Strategy, find_match
 from tools.filesystem.text import decode, encode
 
 MARK = "\u2254MARK\u2254"

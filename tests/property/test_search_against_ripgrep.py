@@ -1,33 +1,106 @@
-"""A search finds the lines that `rg -n` finds for the same pattern as it was written, with ripgrep and without.
-
-Lines end with LF here: `$` before the CR of a CRLF line is ours. A pattern that ripgrep does not take (a lone brace)
-is compared by the other engines only.
-"""
+"""A search shows the lines that `rg -n` finds for the same pattern, and of the files that a walk of ours finds."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.property.ripgrep import ripgrep
-from tests.property.test_search_engines_agree import ASCII_PIECES, BROKEN_PIECES, OTHER_PIECES, patterns
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.contract.context import AbortSignal, ClientState, Limits, ToolContext
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.walk import Everything, Filters, Walk
 from tools.filesystem.grep_search import GrepTool
 from tools.filesystem.workspace import Workspace
 
+LITERALS = [
+    "a",
+    "b",
+    "A",
+    "ab",
+    "foo",
+    " ",
+    "1",
+    "_",
+    "-",
+    "\u00e9",
+    "\u00c9",
+    "\u4e2d",
+    "\\.",
+    "\\(",
+    "\\t",
+    "\\r",
+    "/",
+    "{",
+]
+SHORTHANDS = [".", "\\w", "\\W", "\\d", "\\D", "\\s", "\\S", "^", "$", "\\b", "\\B", "]"]
+BRACKETS = [
+    "[ab]",
+    "[^a]",
+    "[a-f1-3]",
+    "[^\\w]",
+    "[\\W_]",
+    "[^\\s-]",
+    "[\\d.]",
+    "[]a]",
+    "[a\\]b-]",
+    "[^\\W\\d]",
+    "[\\u00e0-\\u00ff]",
+]
+
+ASCII_PIECES = [
+    b"a",
+    b"b",
+    b"A",
+    b"B",
+    b"ab",
+    b"foo",
+    b"FOO",
+    b" ",
+    b"1",
+    b"_",
+    b"-",
+    b".",
+    b"(",
+    b"\t",
+    b"/",
+    b"{",
+    b"]",
+    b"\r",
+]
+OTHER_PIECES = [character.encode() for character in "\u00e9\u00c9\u4e2d\u00a0\U0001f600"]
+BROKEN_PIECES = [b"\xe9", b"\xff", b"\xc3"]
+
+
+def repeatable(atom: str) -> bool:
+    return atom not in {"^", "$", "\\b", "\\B"}
+
+
+@st.composite
+def patterns(draw: st.DrawFn, depth: int = 2) -> str:
+    """A pattern of the dialect."""
+    parts: list[str] = []
+    for _ in range(draw(st.integers(1, 4))):
+        if depth and draw(st.integers(0, 4)) == 0:
+            choices = draw(st.lists(patterns(depth - 1), min_size=1, max_size=3))
+            atom = f"({draw(st.sampled_from(['', '?:']))}{'|'.join(choices)})"
+        else:
+            atom = draw(st.sampled_from([*LITERALS, *SHORTHANDS, *BRACKETS]))
+        if repeatable(atom) and len(atom) < 20:
+            atom += draw(st.sampled_from(["", "", "", "?", "*", "+", "{2}", "{1,2}", "{0,}", "+?", "*?"]))
+        parts.append(atom)
+    return "".join(parts)
+
+
 PIECES = [piece for piece in (*ASCII_PIECES, *OTHER_PIECES, *BROKEN_PIECES) if piece != b"\r"]
 LINES = st.lists(st.sampled_from(PIECES), max_size=6).map(b"".join)
-CROWD = 310
-"""More files than are searched without ripgrep where there is ripgrep."""
 
 ROOMY = Limits(read_chars=10_000_000, line_chars=1_000_000)
 
@@ -45,43 +118,14 @@ def contents(draw: st.DrawFn) -> bytes:
 FILES = st.lists(contents(), min_size=1, max_size=5)
 
 
-@dataclass
-class Place:
-    """A folder with a crowd of empty files, and which engine is at hand."""
-
-    root: Path
-    engine: str
-
-    def fill(self, files: list[bytes]) -> None:
-        for path in self.root.glob("*.txt"):
-            path.unlink()
-        for number, content in enumerate(files):
-            (self.root / f"{number}.txt").write_bytes(content)
-
-
-@pytest.fixture(params=["ripgrep", "own"])
-def place(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[Place]:
-    for number in range(CROWD):
-        (root / f"crowd{number}").write_bytes(b"")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "own":
-            alone = tmp_path / "python-alone" / "python"
-            alone.parent.mkdir()
-            alone.symlink_to(sys.executable)
-            patch.setenv("PATH", "")
-            patch.setattr(sys, "executable", str(alone))
-        yield Place(root, request.param)
-
-
-def found(place: Place, pattern: str, *, case_sensitive: bool, fixed: bool) -> set[tuple[str, int]]:
+def found(root: Path, pattern: str, **arguments: object) -> set[tuple[str, int]]:
     """The lines that our search shows."""
     tool = GrepTool()
-    arguments = {"pattern": pattern, "case_sensitive": case_sensitive, "fixed_strings": fixed, "limit": 100_000}
-    context = ToolContext(workspace=Workspace([str(place.root)]), limits=ROOMY, client=ClientState(key="test"))
-    result = asyncio.run(tool.execute(tool.validate_tool_params(arguments), context))
+    params = tool.validate_tool_params({"pattern": pattern, "limit": 100_000, **arguments})
+    context = ToolContext(workspace=Workspace([str(root)]), limits=ROOMY, client=ClientState(key="test"))
+    result = asyncio.run(tool.execute(params, context))
     assert isinstance(result.llm_content, str)
     assert result.facts["complete"]
-    assert ("ripgrep" in result.facts["engines"]) == (place.engine == "ripgrep")
     shown: set[tuple[str, int]] = set()
     name = ""
     for line in result.llm_content.split("\n"):
@@ -96,7 +140,7 @@ def found(place: Place, pattern: str, *, case_sensitive: bool, fixed: bool) -> s
 def expected(root: Path, pattern: str, *, case_sensitive: bool, fixed: bool) -> set[tuple[str, int]] | None:
     """The lines that ripgrep finds."""
     options = ["--case-sensitive" if case_sensitive else "--ignore-case", *(["--fixed-strings"] if fixed else [])]
-    asked = ["--text", "--no-heading", "--with-filename", "--null", "-n", "-e", pattern, "--", "."]
+    asked = ["--text", "--crlf", "--no-heading", "--with-filename", "--null", "-n", "-e", pattern, "--", "."]
     output = ripgrep(root, *options, *asked)
     if output is None:
         return None
@@ -104,31 +148,24 @@ def expected(root: Path, pattern: str, *, case_sensitive: bool, fixed: bool) -> 
     return {(os.fsdecode(name), int(number)) for name, number in lines}
 
 
-def compare(place: Place, files: list[bytes], pattern: str, *, case_sensitive: bool, fixed: bool) -> None:
-    place.fill(files)
-    path = sys.executable
-    with pytest.MonkeyPatch.context() as patch:
-        if place.engine == "own":
-            # The other opinion is needed all the same.
-            patch.setattr(sys, "executable", os.path.join(sys.prefix, "bin", "python"))
-        theirs = expected(place.root, pattern, case_sensitive=case_sensitive, fixed=fixed)
-    assert sys.executable == path
-    assume(theirs is not None)
-    assert found(place, pattern, case_sensitive=case_sensitive, fixed=fixed) == theirs
+def compare(files: list[bytes], pattern: str, *, case_sensitive: bool, fixed: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for number, content in enumerate(files):
+            (root / f"{number}.txt").write_bytes(content)
+        theirs = expected(root, pattern, case_sensitive=case_sensitive, fixed=fixed)
+        assume(theirs is not None)
+        assert found(root, pattern, case_sensitive=case_sensitive, fixed_strings=fixed) == theirs
 
 
-QUICK = settings(
-    max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(max_examples=60, deadline=None, database=None)
 
 
 @pytest.mark.requirement("grep.like_ripgrep")
 @QUICK
 @given(pattern=patterns(), files=FILES, case_sensitive=st.booleans())
-def test_a_pattern_finds_the_lines_that_ripgrep_finds(
-    place: Place, pattern: str, files: list[bytes], case_sensitive: bool
-) -> None:
-    compare(place, files, pattern, case_sensitive=case_sensitive, fixed=False)
+def test_a_pattern_finds_the_lines_that_ripgrep_finds(pattern: str, files: list[bytes], case_sensitive: bool) -> None:
+    compare(files, pattern, case_sensitive=case_sensitive, fixed=False)
 
 
 @pytest.mark.requirement("grep.like_ripgrep")
@@ -139,6 +176,55 @@ def test_a_pattern_finds_the_lines_that_ripgrep_finds(
     case_sensitive=st.booleans(),
 )
 def test_a_fixed_string_finds_the_lines_that_ripgrep_finds(
-    place: Place, pattern: str, files: list[bytes], case_sensitive: bool
+    pattern: str, files: list[bytes], case_sensitive: bool
 ) -> None:
-    compare(place, files, pattern, case_sensitive=case_sensitive, fixed=True)
+    compare(files, pattern, case_sensitive=case_sensitive, fixed=True)
+
+
+NAMES = ["a", "b", "ab", "a.log", "b.txt", ".a", "A", "node_modules"]
+RULES = st.sampled_from(
+    [
+        "a",
+        "b",
+        "*.log",
+        "!a.log",
+        "/a",
+        "a/",
+        "**/b",
+        "a/**",
+        "a/*",
+        "!a/b",
+        "*",
+        "!*/",
+        "[ab]",
+        "?",
+        "a**",
+        "\\a",
+        "b ",
+        ".*",
+    ]
+)
+IGNORE_FILES = st.lists(RULES, max_size=4).map("\n".join)
+
+
+@pytest.mark.requirement("grep.same_files")
+@QUICK
+@given(
+    paths=st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join), min_size=1, max_size=10),
+    ignoring=st.dictionaries(st.sampled_from(["", "a/", "b/", "a/b/"]), IGNORE_FILES, max_size=3),
+    is_repository=st.booleans(),
+)
+def test_a_search_finds_text_in_the_files_that_a_walk_finds(
+    paths: set[str], ignoring: dict[str, str], is_repository: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name).resolve()
+        texts = {**dict.fromkeys(sorted(paths), "foo\n"), ".git/HEAD" if is_repository else "nothing": "foo\n"}
+        texts |= {f"{folder}.gitignore": f"#foo\n{text}" for folder, text in ignoring.items()}
+        for path, text in texts.items():
+            with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+        walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
+        folders = walk.folders(walk.workspace.root_locations()[0], Everything())
+        assert found(root, "foo") == {(prefix + name, 1) for prefix, names, _ in folders for name in names}

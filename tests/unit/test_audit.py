@@ -1,8 +1,7 @@
-"""The audit log: every decision, chained, without secrets."""
+"""The audit log: every decision, one line each, without secrets."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from server.audit import AuditLog
-from server.audit_file import FIRST, append
 from tests.harness import ROOT
 from tools.audit import AuditEntry
 from tools.contract.confirmation import Answer, Decision, Unavailable
@@ -34,17 +32,6 @@ def decided(
 
 def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def is_whole(path: Path) -> bool:
-    """Whether the chain holds, as docs/permissions.md tells to check it."""
-    previous = FIRST
-    for record in records(path):
-        own = record.pop("hash")
-        if record["previous"] != previous or hashlib.sha256(json.dumps(record).encode()).hexdigest() != own:
-            return False
-        previous = own
-    return True
 
 
 @pytest.mark.requirement("audit.records")
@@ -78,52 +65,10 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
     assert len(saved["rules"]) == 3
     assert token not in str(saved["rules"])
     assert len(saved["rules"][2]) < 3_000
-    assert is_whole(tmp_path / "audit.jsonl")
 
 
-@pytest.mark.requirement("audit.chained")
-def test_a_line_that_was_changed_or_taken_out_breaks_the_chain(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    for _ in range(2):
-        log = AuditLog(str(path))
-        log.note(decided({"a": 1}))
-        log.note(decided({"a": 2}))
-        log.close()
-    assert is_whole(path)
-    whole = path.read_text()
-    path.write_text(whole.replace('"a": 1', '"a": 3', 1))
-    assert not is_whole(path)
-    path.write_text("".join(whole.splitlines(keepends=True)[1:]))
-    assert not is_whole(path)
-
-
-@pytest.mark.requirement("audit.checked")
-def test_the_check_in_the_handbook_names_the_line_that_was_changed_or_is_not_there(tmp_path: Path) -> None:
-    handbook = (ROOT / "docs" / "permissions.md").read_text()
-    program = handbook.partition("```python\n")[2].partition("```")[0]
-    path = tmp_path / "audit.jsonl"
-    log = AuditLog(str(path))
-    for number in range(3):
-        log.note(decided({"a": number}))
-    log.close()
-    whole = path.read_text()
-
-    def found() -> tuple[int, str]:
-        command = [sys.executable, "-c", program, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        return done.returncode, done.stderr.partition(" was")[0].strip()
-
-    assert found() == (0, "")
-    path.write_text(whole.replace('"a": 1', '"a": 7'))
-    assert found() == (1, "line 2")
-    path.write_text("".join(whole.splitlines(keepends=True)[::2]))
-    assert found() == (1, "line 2")
-    path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    assert found() == (0, ""), "as the handbook says, a cut end is not noticed"
-
-
-@pytest.mark.requirement("audit.chained")
-def test_two_servers_write_one_chain(tmp_path: Path) -> None:
+@pytest.mark.requirement("audit.shared")
+def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     program = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
@@ -136,24 +81,11 @@ def test_two_servers_write_one_chain(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(path), str(ROOT)]
     writers = [subprocess.Popen(command) for _ in range(2)]
     assert [writer.wait(30) for writer in writers] == [0, 0]
+    assert [record["arguments"]["n"] for record in records(path)].count(49) == 2
     assert len(records(path)) == 100
-    assert is_whole(path)
 
 
-@pytest.mark.requirement("audit.shortened")
-def test_a_file_that_somebody_empties_is_told_of_and_its_chain_shows_it(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    first = append(str(path), {"n": 1})
-    path.write_text("")
-    second = append(str(path), {"n": 2}, first)
-    assert (first.was_shortened, second.was_shortened) == (False, True)
-    assert records(path)[0]["previous"] == first.hash
-    assert not is_whole(path)
-    path.unlink()
-    assert append(str(path), {"n": 3}, second).was_shortened
-
-
-@pytest.mark.requirement("audit.shortened")
+@pytest.mark.requirement("audit.reachable")
 @pytest.mark.parametrize(("name", "is_told"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
 def test_a_file_that_tools_can_reach_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_told: bool
@@ -187,7 +119,6 @@ def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     log.note(decided({"command": 'x\n{"tool": "forged"}\u2028\u2029\x85\r\n', "k\ney": "\ud800"}))
     log.close()
     assert path.read_bytes().count(b"\n") == 1
-    assert is_whole(path)
 
 
 @pytest.mark.requirement("audit.disk")

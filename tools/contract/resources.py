@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _thread
 import errno
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -14,6 +16,12 @@ _SCARCE = {
     errno.EMFILE: "too many files are open",
     errno.ENFILE: "too many files are open",
 }
+
+ARENAS = 2
+"""From so many places threads take their memory where the address space is limited."""
+
+_M_ARENA_MAX = -8
+"""What `mallopt` of glibc calls them."""
 
 NOTHING_DONE = "Nothing was done."
 
@@ -64,3 +72,20 @@ def start_thread(work: Callable[[], None]) -> None:
         _thread.start_new_thread(work, ())
     except (RuntimeError, MemoryError):
         raise ExhaustedError(_SCARCE[errno.EAGAIN]) from None
+
+
+def share_arenas() -> None:
+    """Where the address space is limited, let threads share their memory; called before there are threads.
+
+    The C library would set 64 MB of it aside for each of them: eight threads, and half a gigabyte is used up.
+    """
+    if sys.platform != "linux":
+        return
+    import resource  # noqa: PLC0415 - not on every system
+
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    import ctypes  # noqa: PLC0415 - it takes a while
+
+    with suppress(OSError, AttributeError):  # other C libraries have no such thing
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)

@@ -12,7 +12,7 @@ the same when the broker is killed. A supervisor that is killed leaves its proce
 sub-reapers). What is left to a program that wants to stay: kill both at the same moment, or gain rights of a user whom
 we may not signal. On systems without sub-reapers also: leave its group, or kill its supervisor.
 
-Nothing of ours is imported but three neighbours: the file is run by its path, without the import path of the
+Nothing of ours is imported but four neighbours: the file is run by its path, without the import path of the
 server. Standard input is the socket to the server. Argument: what supervisors follow, `descendants` or `group`.
 """
 
@@ -29,12 +29,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from tools.execution import followed, messages, supervisor
+    from tools.execution import followed, messages, process_privacy, supervisor
 else:
     # With -P the folder of a script is not on the path. Last on it, it hides nothing of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import followed
     import messages
+    import process_privacy
     import supervisor
 
 if sys.platform == "win32":
@@ -178,6 +179,7 @@ def _let_go() -> socket.socket:
 def main(what: str) -> None:
     """Serve the server on standard input."""
     gc.disable()
+    process_privacy.make_private()
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")

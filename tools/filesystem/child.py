@@ -47,7 +47,6 @@ class Child:
         folder: Its working folder.
         given: What it reads: nothing, a file, or with `subprocess.PIPE` what `write` gives it.
         errors: Takes what it says on stderr; without it, `said` tells.
-        most_said: Bytes that it may say there, if they are told; whoever watches it ends it when there are more.
         environment: Its environment variables, but for what Windows needs.
 
     Raises:
@@ -61,11 +60,9 @@ class Child:
         *,
         given: int | IO[bytes] = subprocess.DEVNULL,
         errors: int | None = None,
-        most_said: int = MAX_SAID_BYTES,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._said: IO[bytes] | None = None
-        self._most_said = most_said
         try:
             self._said = unnamed_file() if errors is None else None
             self._process = subprocess.Popen(
@@ -100,14 +97,9 @@ class Child:
         return self._process.pid
 
     @property
-    def is_running(self) -> bool:
-        """Whether it still runs."""
-        return not self._is_gone()
-
-    @property
     def says_too_much(self) -> bool:
         """Whether it has said more on stderr than it may."""
-        return self._said is not None and os.fstat(self._said.fileno()).st_size > self._most_said
+        return self._said is not None and os.fstat(self._said.fileno()).st_size > MAX_SAID_BYTES
 
     def read(self) -> bytes:
         """Some output; nothing at its end. Once it is gone, nobody is waited for to whom it has left its pipe."""
@@ -157,7 +149,7 @@ class Child:
             return b""
         # The child has the same position: it is at the end of what was said.
         self._said.seek(0)
-        return self._said.read(self._most_said + 1)
+        return self._said.read(MAX_SAID_BYTES + 1)
 
     def kill(self) -> None:
         """End the process and those that it started; they are not waited for."""

@@ -13,8 +13,13 @@ from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.names import one_line
 from tools.contract.parameters import ToolParams, coerce
-from tools.filesystem.changing.changing_tool import COMMON_OUTPUT, SHA256_PATTERN, ChangingTool, output_schema
-from tools.filesystem.changing.omission import first_new_omission
+from tools.filesystem.changing.changing_tool import (
+    COMMON_OUTPUT,
+    SHA256_PATTERN,
+    ChangingTool,
+    first_new_omission,
+    output_schema,
+)
 from tools.filesystem.paths import FILE_ALIASES, check_spelling, shown
 
 if TYPE_CHECKING:
@@ -127,7 +132,7 @@ class EditTool(ChangingTool[EditParams]):
 
     def make_changer(self) -> Changer[EditParams, Any]:
         """What finds and replaces the text."""
-        from tools.filesystem.changing.editing import Editor  # noqa: PLC0415 - with the first call
+        from tools.filesystem.changing.editor import Editor  # noqa: PLC0415 - with the first call
 
         return Editor()
 

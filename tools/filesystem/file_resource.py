@@ -22,7 +22,7 @@ from tools.contract.parameters import ToolParams
 from tools.contract.result import InlineDataPart, ToolResult
 from tools.contract.subject import Access, Subject
 from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.ignore import refuse_hidden
+from tools.filesystem.ignore_files import refuse_hidden
 from tools.filesystem.paths import path_subject, shown
 from tools.filesystem.reading.content import read
 from tools.filesystem.reading.media import FileKind, FileType, detect

@@ -28,8 +28,9 @@ class GrepParams(ToolParams):
     """What to search for."""
 
     pattern: str = Field(
-        description="Regular expression, matched within single lines: 'function\\s+\\w+', 'TODO|FIXME'. No look-around "
-        "and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or set fixed_strings."
+        description="Regular expression in ripgrep's (Rust) syntax, matched within single lines: 'function\\s+\\w+', "
+        "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or "
+        "set fixed_strings."
     )
     path: str | None = Field(
         default=None, description="Folder or file to search, absolute or relative. Default: the whole workspace."
@@ -67,8 +68,8 @@ class GrepTool(BuiltinTool[GrepParams]):
         "Search file contents with a regular expression or literal text (grep, ripgrep, rg, full text code search): "
         "find where a function, class, variable, import, string or error message occurs. Returns matching lines "
         "grouped by file, with line numbers, paths relative to the folder searched. Case-insensitive by default. "
-        "Dot-folders are searched; what .gitignore and agent-ignore files hide, node_modules, version control folders "
-        "and binary files are not. To find files by name use glob."
+        "Dot-folders are searched; what .gitignore and agent-ignore files hide, node_modules, version control folders, "
+        "binary files and files over 100 MB are not. To find files by name use glob."
     )
     kind = Kind.SEARCH
     behaviour = READS

@@ -1,14 +1,12 @@
 """Text that is no UTF-8 and has no byte order mark: which encoding it may be in, and what may be written in it.
 
 What is found out here is a proposal. It is good enough to show a text, with the remark that it is a guess; nothing is
-encoded by it before somebody has named the encoding. The extra `encodings` compares what the bytes would say in each
-encoding; without it one is assumed.
+encoded by it before somebody has named the encoding.
 """
 
 from __future__ import annotations
 
 import codecs
-import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +15,6 @@ from itertools import chain
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import brief
 from tools.filesystem.text import UTF_8, Decoded, Encoding
-
-INSTALL = "pip install 'coretools-mcp[encodings]'"
-"""How the comparison of encodings comes onto a machine."""
 
 SAMPLE_BYTES = 4_000
 """How much of a text is compared; more takes longer than others may wait, and says little new."""
@@ -42,7 +37,7 @@ MAX_OTHERS = 3
 VALID_SHARE = 2
 """As many times more valid characters than invalid bytes make it damaged UTF-8; in other encodings few are valid."""
 
-_FALLBACKS = ("windows-1252", "iso-8859-1")
+_ASSUMED = ("windows-1252", "iso-8859-1")
 """Assumed where nothing is known: what web browsers assume, and what any bytes are valid in."""
 
 _RANKED = (
@@ -98,11 +93,6 @@ class Guess:
         return self.decoded.encoding.name
 
 
-def can_compare() -> bool:
-    """Whether the extra is there."""
-    return importlib.util.find_spec("charset_normalizer") is not None
-
-
 def guess(data: bytes) -> Guess | None:
     """Propose an encoding for a text that is no UTF-8.
 
@@ -111,8 +101,6 @@ def guess(data: bytes) -> Guess | None:
     """
     if _is_damaged_utf_8(data):
         return None
-    if not can_compare():
-        return _assumed(data, f"assumed without a closer look; {INSTALL} on the server's machine makes it look")
     sample = b"\n".join(_words(data))
     scores = _compared(sample)
     ranking = sorted(scores, key=lambda name: (scores[name], list(_NAMES).index(name)))
@@ -121,7 +109,11 @@ def guess(data: bytes) -> Guess | None:
         if decoded is not None:
             near = [other for other in ranking[place + 1 :] if scores[other] - scores[name] < CLEAR_LEAD]
             return Guess(decoded, _how_sure(sample, name, near))
-    return _assumed(data, "assumed, since it makes sense in no encoding that is known here")
+    name, every_byte = _ASSUMED
+    decoded = decode_as(data, Encoding(name, name)) or Decoded(
+        data.decode(every_byte), Encoding(every_byte, every_byte)
+    )
+    return Guess(decoded, "assumed, since it makes sense in no encoding that is known here")
 
 
 def _how_sure(sample: bytes, best: str, near: list[str]) -> str:
@@ -146,7 +138,7 @@ def named(name: str) -> Encoding | None:
     allowed = {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED)}
     if codec not in allowed:
         return None
-    published = next((known for known in (*_NAMES, *_FALLBACKS) if codecs.lookup(known).name == codec), codec)
+    published = next((known for known in (*_NAMES, *_ASSUMED) if codecs.lookup(known).name == codec), codec)
     return Encoding(published, codec)
 
 
@@ -277,15 +269,6 @@ def _has(encoding: Encoding, character: str) -> bool:
         return False
 
 
-def _assumed(data: bytes, how: str) -> Guess:
-    for name in _FALLBACKS[:-1]:
-        decoded = decode_as(data, Encoding(name, name))
-        if decoded is not None:
-            return Guess(decoded, how)
-    last = _FALLBACKS[-1]
-    return Guess(Decoded(data.decode(last), Encoding(last, last)), how)
-
-
 def _is_damaged_utf_8(data: bytes) -> bool:
     """Whether most of what is not ASCII is valid UTF-8."""
     valid = invalid = 0
@@ -318,7 +301,7 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 def _compared(sample: bytes) -> dict[str, float]:
     """How little sense a text makes in each encoding that it is valid in; 0 is good."""
-    from charset_normalizer import from_bytes  # noqa: PLC0415 - an extra, and rarely needed
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
 
     codec_names = {codecs.lookup(name).name: name for name in _NAMES}
     runs = len(_HIGH_RUN.findall(sample))

@@ -35,7 +35,7 @@ from tools.filesystem.temporary_names import is_temporary
 from tools.filesystem.true_names import ignores_case, truly_named
 
 if TYPE_CHECKING:
-    from tools.filesystem.ignore import Forbidden
+    from tools.filesystem.ignore_files import Forbidden
 
 MAX_PATH_CHARS = 4096
 """Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""

@@ -68,6 +68,6 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
 
     def make_changer(self) -> Changer[WriteFileParams, Any]:
         """What writes the content."""
-        from tools.filesystem.changing.writing import WholeWriter  # noqa: PLC0415 - with the first call
+        from tools.filesystem.changing.whole_file import WholeWriter  # noqa: PLC0415 - with the first call
 
         return WholeWriter()

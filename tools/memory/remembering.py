@@ -20,10 +20,9 @@ from tools.contract.names import sendable_name, shown_whole_path
 from tools.contract.result import FileDiff, ToolResult
 from tools.filesystem.changing.changer import PROPOSED, clipped, settled_text
 from tools.filesystem.changing.diff import Diff, unified_diff
-from tools.filesystem.changing.digest import Digest
-from tools.filesystem.changing.snapshot import Snapshot, take_snapshot
+from tools.filesystem.changing.snapshot import Digest, Snapshot, take_snapshot
 from tools.filesystem.changing.writer import Written, exclusive, replace_file
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.text import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryFile, MemoryFiles, MemoryScope
 from tools.memory.section import entry_of, heading_in, holds_entry, with_entry

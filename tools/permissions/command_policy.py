@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
 from tools.contract.subject import Access, CommandSubject, Waiver
-from tools.filesystem.ignore import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
+from tools.filesystem.ignore_files import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
 from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.hidden import rules_about_what_is_in
 from tools.permissions.permission import Grant, Part, Permission, Verdict, summed
 from tools.permissions.rule import Rule
 from tools.permissions.rules import CORE, Rules
 from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
 from tools.permissions.shell.expansion import NEW_FILE
+from tools.permissions.shell.knowledge.files.operands import TAKEN, Reach
 from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed
 from tools.permissions.specifiers import ANYTHING, CommandSpecifier, literal_path
 from tools.permissions.steering_files import is_data
-from tools.permissions.surroundings import Surroundings
+from tools.permissions.surroundings import Surroundings, repository_stored_at
 
 MAX_REASONS = 4
 """How many options of one command a question tells about."""
@@ -135,8 +137,16 @@ class CommandPolicy:
         for rule in self._rules_about(access):
             if rule.fits_path(paths, self.workspace.roots):
                 yield _by_rule(rule, command.source)
-        if access is Access.READ and (why := self._hidden(paths[-1])) is not None:
-            yield Part(command.source, Verdict.ASK, f"it reads {paths[0]}, {why}")
+        if access is Access.READ:
+            if (why := self._hidden(paths[-1])) is not None:
+                yield Part(command.source, Verdict.ASK, f"it reads {paths[0]}, {why}")
+            yield from self._parts_of_store(paths, command)
+
+    def _parts_of_store(self, paths: Sequence[str], command: SubCommand) -> Iterator[Part]:
+        """What is said of reading what git has stored: it may be of any file of the repository."""
+        top = next((top for path in paths if (top := repository_stored_at(path)) is not None), None)
+        if top is not None and not lists_names(command):
+            yield from self._parts_of_unknown_target(Access.READ, f"which files are stored at {paths[0]}", command, top)
 
     def _parts_of_unknown_target(
         self, access: Access, what: str, command: SubCommand, folder: str | None = None, *, is_as_now: bool = False
@@ -150,9 +160,11 @@ class CommandPolicy:
             folder: Where it lies for certain, an absolute path; `None` if that is not known.
             is_as_now: Whether it is read as it lies in the folder now.
         """
-        narrow = next((rule for rule in self._rules_about(access) if rule.specifier is not None), None)
-        if narrow is not None:
-            yield Part(command.source, Verdict.ASK, f"it is not known {what}, and there is the {narrow}")
+        narrow = [rule for rule in self._rules_about(access) if rule.specifier is not None]
+        if is_as_now and folder is not None:
+            narrow = rules_about_what_is_in(folder, narrow, self.workspace.roots)
+        if narrow:
+            yield Part(command.source, Verdict.ASK, f"it is not known {what}, and there is the {narrow[0]}")
         if access is Access.READ and not lists_names(command):
             hidden_by = self._hiding_below(folder or os.sep, is_as_now=is_as_now)
             if hidden_by is not None:
@@ -215,18 +227,20 @@ class CommandPolicy:
         yield from self._parts_about(effect.access, paths, command)
         if (
             (not effect.is_source or command.links is Links.MADE)
-            and os.path.isdir(paths[-1])
+            and _may_be_folder(paths[-1], effect.reach)
             and not lists_names(command)
         ):
             what = f"which files in {paths[-1]} it will {effect.access}"
-            # git also shows what was in a folder, and another part of the whole may put something there.
-            is_as_now = around.is_read_only and os.path.basename(command.words[0]) != "git"
+            # Another part of the whole may put something there.
+            is_as_now = around.is_read_only and effect.reach is Reach.BELOW
             yield from self._parts_of_unknown_target(effect.access, what, command, paths[-1], is_as_now=is_as_now)
         if effect.access is Access.WRITE and (why := around.why_protected(paths)) is not None:
             around.auto_run_files.append(paths[-1])
             yield Part(source, Verdict.ASK, f"it writes {paths[0]}: {why}")
         if effect.is_source:
             return
+        if effect.reach in TAKEN and (taken := around.first_taken(paths[0], effect.reach)) is not None:
+            yield Part(source, Verdict.ASK, f"it writes or removes {taken[0]}: {taken[1]}")
         allowing = (rule for rule in self.rules.allow if rule.governs(effect.access))
         if any(rule.fits_path(paths[-1:], self.workspace.roots) for rule in allowing):
             return
@@ -272,6 +286,7 @@ class CommandPolicy:
             if rule.specifier is not None and rule.fits_path(paths, self.workspace.roots):
                 said = f"it may {access} {paths[0]}, and there is the {rule}"
                 yield Part(command.source, Verdict.ASK, said, setting=rule.source)
+        yield from self._parts_of_store(paths if access is Access.READ else (), command)
         for path in paths if access is Access.READ else ():
             if (why := self._hidden(path)) is not None:
                 yield Part(command.source, Verdict.ASK, f"it may read {path}, {why}")
@@ -361,6 +376,13 @@ def _may_fit(rule: Rule, beginnings: Sequence[str]) -> bool:
         fixed.startswith(beginning) or (bool(star and behind) and beginning.startswith(fixed))
         for beginning in beginnings
     )
+
+
+def _may_be_folder(path: str, reach: Reach) -> bool:
+    """Whether more than one file may be touched by a path: what is stored as a folder need not be there."""
+    if reach is Reach.ITSELF:
+        return False
+    return not os.path.isfile(path) if reach in (Reach.STORED, Reach.NAMED) else os.path.isdir(path)
 
 
 def _grant_about(name: str, what: str, path: str) -> tuple[Grant, ...]:

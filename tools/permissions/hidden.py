@@ -1,7 +1,8 @@
-"""Which files rules about reading hide from searches and listings."""
+"""Which files rules about reading hide: from searches and listings, and from commands that read folders."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,9 @@ from tools.permissions.rule import Rule
 from tools.permissions.rules import Rules
 from tools.permissions.specifiers import PathSpecifier
 from tools.permissions.tool_names import READING
+
+MAX_ENTRIES = 10_000
+"""So many are compared with the rules before a command reads a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +37,30 @@ def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
     about = (rule for rule in (*rules.deny, *rules.ask) if rule.tools & READING)
     narrow = tuple(rule for rule in about if isinstance(rule.specifier, PathSpecifier))
     return HiddenPaths(narrow, roots) if narrow else None
+
+
+def rules_about_what_is_in(folder: str, rules: Sequence[Rule], roots: Sequence[str]) -> list[Rule]:
+    """Those of some rules that are about something in a folder as it is now. Blocking.
+
+    Args:
+        folder: Its absolute path.
+        rules: All of them count where there are links, or more entries than are looked at.
+        roots: The workspace folders.
+    """
+    left, waiting = MAX_ENTRIES, [folder] if rules else []
+    try:
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0 or entry.is_symlink():
+                        return list(rules)
+                    if found := [rule for rule in rules if rule.fits_path((entry.path,), roots)]:
+                        return found
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    except OSError:
+        return list(rules)
+    return []

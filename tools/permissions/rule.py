@@ -129,7 +129,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         home: The user's home folder, for `~/`.
 
     Raises:
-        MalformedRuleError: It is not of the form `Name` or `Name(specifier)`.
+        MalformedRuleError: It is not of the form `Name` or `Name(specifier)`, or its pattern is not understood.
     """
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()
@@ -155,7 +155,12 @@ def _specifier(written: str, tools: frozenset[str], verdict: Verdict, home: str)
     if SHELL in tools:
         return command_specifier(written)
     if tools & (READING | EDITING):
-        return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
+        try:
+            return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
+        except ValueError:
+            raise MalformedRuleError(
+                "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
+            ) from None
     if Access.FETCH in access_of(tools):
         return host_specifier(written)
     if DELEGATING in tools:

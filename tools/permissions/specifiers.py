@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text, parse_rules
+from tools.filesystem.ignore_rules import RuleList, bytes_text, parse_rules
 
 ANYTHING = "*"
 
@@ -90,14 +90,14 @@ class PathSpecifier:
         prefix = base if base.endswith(os.sep) else base + os.sep
         if not path.startswith(prefix):
             return False
-        names = as_bytes_text(path[len(prefix) :]).split(os.sep)
+        names = bytes_text(path[len(prefix) :]).split(os.sep)
         below = ""
         for number, name in enumerate(names, start=1):
             below = f"{below}/{name}" if below else name
             # What is there is not looked at: the last name may be a folder as well.
-            if self.rules.hides(name, below, is_folder=True):
+            if self.rules.hides(below, is_folder=True):
                 return True
-            if number == len(names) and self.rules.hides(name, below, is_folder=False):
+            if number == len(names) and self.rules.hides(below, is_folder=False):
                 return True
         return False
 
@@ -109,6 +109,9 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         written: What stands in the parentheses.
         home: The user's home folder.
         forbids: Whether the rule forbids, so that a plain name is about such files outside the workspace too.
+
+    Raises:
+        ValueError: The pattern is not understood.
     """
     pattern, base = written.strip(), None
     if pattern.startswith("//"):
@@ -121,7 +124,10 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         base = os.sep
     # A leading `!` or `#` means nothing special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
-    return PathSpecifier(parse_rules(os.fsencode(escaped)), base)
+    rules = parse_rules(os.fsencode(escaped))
+    if rules.odd_line is not None:
+        raise ValueError(written)
+    return PathSpecifier(rules, base)
 
 
 def literal_path(path: str) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import unicodedata
 from fnmatch import fnmatchcase
 
-from tools.filesystem.ignore import AGENT_IGNORE_FILES
+from tools.filesystem.ignore_files import AGENT_IGNORE_FILES
 
 EDITOR_FOLDERS = {".vscode", ".idea", ".zed", ".fleet", ".devcontainer"}
 """Tasks, launch configurations, paths of interpreters and servers: run when the folder is opened."""
@@ -170,6 +170,13 @@ REPOSITORY_FOLDERS = {"hooks"}
 
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 """Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
+
+REPOSITORY_WITHOUT_CONTENTS = {
+    *REPOSITORY_FOLDERS, *REPOSITORY_FILES, "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD",
+    "REVERT_HEAD", "COMMIT_EDITMSG", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "description", "index", "info", "logs",
+    "packed-refs", "refs", "shallow", "branches",
+}  # fmt: skip
+"""What of a repository holds names, messages and settings; in the rest are contents of files."""
 
 _FOLDER_REASONS = (
     dict.fromkeys(EDITOR_FOLDERS, "an editor runs what its settings and tasks say")

@@ -12,8 +12,16 @@ from tools.filesystem.workspace import Workspace, contains
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.names_on_disk import with_home
 from tools.permissions.shell.analysis import Effect, Links, SubCommand
-from tools.permissions.shell.knowledge.files.operands import TOP_OF_REPOSITORY
-from tools.permissions.steering_files import HOLDING_FOLDERS, REPOSITORY, why_protected, why_system_protected
+from tools.permissions.shell.knowledge.files.operands import TOP_OF_REPOSITORY, Reach
+from tools.permissions.steering_files import (
+    HOLDING_FOLDERS,
+    REPOSITORY,
+    REPOSITORY_WITHOUT_CONTENTS,
+    folded,
+    why_protected,
+    why_system_protected,
+)
+from tools.permissions.taken_files import first_taken
 
 _OF_A_PROCESS = re.compile(
     r"//?(?:proc/[^/]+/(?:cwd|root|exe|fd|map_files|task)|proc/(?:self|thread-self)\Z|dev/fd(?!/[012]\Z))(?:/|\Z)"
@@ -95,6 +103,12 @@ class Surroundings:
             return "programs start what lies there"
         return self.why_protected((folder, os.path.join(folder, "x")))
 
+    def first_taken(self, path: str, reach: Reach) -> tuple[str, str] | None:
+        """The first protected file that git takes away or writes by a folder or a pattern, and why it is."""
+        if not self.is_inside(path):
+            return None
+        return first_taken(self.workspace, path, reach, lambda file: self.why_protected((file,)))
+
     def why_unknown_protected(self, effect: Effect) -> str | None:
         """The same for a file of which it is not known where it lies: the server's own may lie in the workspace."""
         return None if effect.beginning else self.guarded.why_among(self.workspace.roots, effect.ending)
@@ -115,8 +129,11 @@ class Surroundings:
         target = None if effect.target is None else self._absolute(effect.target, effect.folder)
         if target is None or "\0" in target:
             return ()
-        if effect.target is not None and effect.target.endswith(TOP_OF_REPOSITORY):
-            target = _top_of_repository(target.removesuffix(TOP_OF_REPOSITORY) or os.sep)
+        if effect.reach is Reach.NAMED and not os.path.lexists(target):
+            target = _top_of_repository(os.path.dirname(target))
+        elif effect.reach is not Reach.BELOW and TOP_OF_REPOSITORY in target:
+            folder, _, path = target.partition(TOP_OF_REPOSITORY)
+            target = os.path.join(_top_of_repository(folder or os.sep), path)
         named = os.path.normpath(target)
         if _OF_A_PROCESS.match(named):
             return ()
@@ -149,6 +166,15 @@ class Surroundings:
             target = os.path.join(self.directory, with_home(folder, self.home), target)
         # POSIX lets exactly two slashes in front mean something else; on the systems that we know they mean one.
         return "/" + target.lstrip("/") if target.startswith("//") else target
+
+
+def repository_stored_at(path: str) -> str | None:
+    """The work tree of the repository that keeps contents of files at an absolute path, or in it."""
+    parts = path.split(os.sep)
+    place = next((at for at, part in enumerate(parts) if folded(part) == REPOSITORY), len(parts))
+    behind = parts[place + 1 :]
+    is_store = behind[0] not in REPOSITORY_WITHOUT_CONTENTS if behind else place < len(parts) and os.path.isdir(path)
+    return (os.sep.join(parts[:place]) or os.sep) if is_store else None
 
 
 _BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)

@@ -12,8 +12,7 @@ from tools.contract.errors import ToolError
 from tools.contract.result import FileDataPart, InlineDataPart, Part
 from tools.filesystem.descriptors import OpenedFile
 from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, FileType, detect
-from tools.filesystem.reading.pdf import ALL_PAGES, PdfText, extract, is_installed
-from tools.filesystem.reading.pdf_pages import INSTALL
+from tools.filesystem.reading.pdf import ALL_PAGES, INSTALL, PdfText, extract, is_installed
 from tools.filesystem.text import SNIFFED_BYTES
 from tools.web.charset import decode
 from tools.web.formats import Format

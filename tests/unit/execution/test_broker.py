@@ -25,6 +25,7 @@ from tests.processes import (
     children_of,
     marked,
     needs_proc,
+    needs_root,
     read,
     read_line,
     run,
@@ -113,10 +114,16 @@ async def test_the_arguments_arrive_as_they_are(broker: BrokeredStarter) -> None
 
 
 @pytest.mark.requirement("process.environment")
-async def test_it_runs_in_the_given_folder_and_keeps_it_no_longer(broker: BrokeredStarter, tmp_path: Path) -> None:
+async def test_it_runs_in_the_given_folder(broker: BrokeredStarter, tmp_path: Path) -> None:
     folder = tmp_path.resolve() / "here"
     folder.mkdir()
     assert (await run(broker, bash("pwd -P", folder)))[1] == f"{folder}\n"
+
+
+@needs_root
+@pytest.mark.requirement("process.environment")
+async def test_no_folder_is_kept_once_a_program_has_been_started_in_it(broker: BrokeredStarter, tmp_path: Path) -> None:
+    await run(broker, bash("true", tmp_path))
     for pid in children_of(brokers_of(os.getpid())[0]):
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
 
@@ -428,9 +435,17 @@ async def test_one_broker_is_started_with_the_first_program() -> None:
         await run(broker, bash("true"))
     (parent,) = brokers_of(os.getpid())
     assert len(children_of(parent)) == 1
-    assert os.readlink(f"/proc/{parent}/fd/1") == "/dev/null"
     await broker.aclose()
     assert brokers_of(os.getpid()) == []
+
+
+@needs_proc
+@needs_root
+@pytest.mark.requirement("process.lazy")
+async def test_the_broker_does_not_hold_the_output_of_the_server(broker: BrokeredStarter) -> None:
+    await run(broker, bash("true"))
+    (parent,) = brokers_of(os.getpid())
+    assert os.readlink(f"/proc/{parent}/fd/1") == "/dev/null"
 
 
 @needs_proc

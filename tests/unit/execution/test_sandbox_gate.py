@@ -17,8 +17,7 @@ from tools.execution.confinement import NetworkAccess
 from tools.execution.environment import command_environment
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.gate import Gate
-from tools.execution.sandbox.mount_table import MountTable
+from tools.execution.sandbox.gate import Gate, MountTable
 from tools.execution.sandbox.view import Prepared, Site
 
 pytestmark = [

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tools.execution.confinement import NetworkAccess, SandboxChanges
-from tools.execution.sandbox.arguments import Descriptors, View, bubblewrap_options
 from tools.execution.sandbox.auto_run_files import (
     FOLDERS,
     SETTLED_NANOSECONDS,
@@ -20,7 +19,7 @@ from tools.execution.sandbox.auto_run_files import (
     move_away,
 )
 from tools.execution.sandbox.hidden import secret_places
-from tools.execution.sandbox.view import Site, prepare, sandbox_environment
+from tools.execution.sandbox.view import Descriptors, Site, View, bubblewrap_options, prepare, sandbox_environment
 from tools.filesystem.workspace import contains
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")

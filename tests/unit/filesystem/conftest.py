@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tools.filesystem.search import ripgrep
+
 
 @pytest.fixture
 def no_ripgrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without ripgrep: nothing on the path, and a Python that has none beside it."""
+    """A machine without ripgrep: nothing on the path, and a Python that has none beside it and no package of it."""
     python = tmp_path / "python-alone" / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(ripgrep, "PACKAGE", "ripgrep-that-nobody-has-installed")
     monkeypatch.setenv("PATH", "")
     return monkeypatch

@@ -18,8 +18,8 @@ from tools.contract.result import TextPart
 from tools.filesystem.descriptors import NotRegularError, open_folder, open_regular
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.selection import Candidate
-from tools.filesystem.reading.batch import Batch, Wish
 from tools.filesystem.reading.content import read as content_of
+from tools.filesystem.reading.several_files import Batch, Wish
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 

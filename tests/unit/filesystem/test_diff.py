@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.filesystem.changing.diff import MAX_DIFF_CHARS, Diff, unified_diff
+from tools.filesystem.changing.diff import MAX_COMPARED_LINES, MAX_DIFF_CHARS, Diff, unified_diff
 
 pytestmark = pytest.mark.requirement("edit.diff")
 
@@ -59,11 +59,26 @@ def test_files_of_old_macs_have_lines_too() -> None:
     assert unified_diff("a\rb\rc\r", "a\rB\rc\r").hunks == "@@ -1,3 +1,3 @@\n a\r\n-b\r\n+B\r\n c\r\n"
 
 
-def test_two_changes_in_a_very_long_text_are_found_one_by_one() -> None:
-    lines = numbered(100_000)
-    new = "".join(["first\n", *lines[1:50_000], "put in\n", "between\n", *lines[50_000:-1], "last\n"])
+def test_changes_in_a_long_text_are_found_one_by_one() -> None:
+    lines = numbered(MAX_COMPARED_LINES - 2)
+    new = "".join(["first\n", *lines[1:2_000], "put in\n", "between\n", *lines[2_000:-1], "last\n"])
     diff = unified_diff("".join(lines), new)
     assert (diff.added, diff.removed) == (4, 2)
+
+
+def test_a_change_in_the_middle_of_a_very_long_text_is_shown_as_it_is() -> None:
+    lines = numbered(1_000_000)
+    new = "".join([*lines[:500_000], "put in\n", *lines[500_001:]])
+    diff = unified_diff("".join(lines), new)
+    assert (diff.added, diff.removed) == (1, 1)
+    assert diff.hunks.startswith("@@ -499998,7 +499998,7 @@\n line 499998\n")
+
+
+def test_changes_too_far_apart_to_be_compared_are_shown_as_one() -> None:
+    lines = numbered(MAX_COMPARED_LINES + 1)
+    diff = unified_diff("".join(["head\n", *lines]), "".join(["head\n", "first\n", *lines[1:-1], "last\n"]))
+    assert (diff.added, diff.removed) == (len(lines), len(lines))
+    assert diff.hunks.startswith(f"@@ -2,{len(lines)} +2,{len(lines)} @@\n-line 1\n")
 
 
 @pytest.mark.parametrize("count", [30_000, 300_000])
@@ -78,8 +93,9 @@ def test_a_rewrite_of_a_long_text_is_counted_and_cut(count: int) -> None:
 
 def test_texts_without_structure_take_bounded_time() -> None:
     # Aligned in full, texts of two alternating lines without order would run into the time limit of the test.
-    old = "".join("a\n" if number * number % 7 < 4 else "b\n" for number in range(20_000))
-    new = "".join("a\n" if number * number % 11 < 5 else "b\n" for number in range(20_000))
-    diff = unified_diff(old, new)
-    assert diff.added == diff.removed + new.count("\n") - old.count("\n")
-    assert diff.added
+    for count in (MAX_COMPARED_LINES - 1, 20_000):
+        old = "".join("a\n" if number * number % 7 < 4 else "b\n" for number in range(count))
+        new = "".join("a\n" if number * number % 11 < 5 else "b\n" for number in range(count))
+        diff = unified_diff(old, new)
+        assert diff.added == diff.removed + new.count("\n") - old.count("\n")
+        assert diff.added

@@ -18,7 +18,7 @@ from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import FileDiff, ToolResult
-from tools.filesystem.changing.matching import MAX_MATCHES
+from tools.filesystem.changing.text_match import MAX_MATCHES
 from tools.filesystem.edit import EditTool
 from tools.filesystem.read_file import ReadFileTool
 

@@ -8,8 +8,8 @@ import pytest
 
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.changing.diagnosis import MAX_REGION_LINES, nearest_region
-from tools.filesystem.changing.matching import Haystack
+from tools.filesystem.changing.edit_failures import MAX_REGION_LINES, nearest_region
+from tools.filesystem.changing.text_match import Haystack
 from tools.filesystem.edit import EditTool
 from tools.filesystem.read_file import ReadFileTool
 

@@ -174,6 +174,18 @@ async def test_ignored_files_are_left_out_counted_and_can_be_asked_for(root: Pat
     assert await files(context, "*.log", path="src") == []
 
 
+@pytest.mark.requirement("ignore.odd_lines")
+async def test_a_folder_whose_agent_ignore_file_is_not_understood_is_left_out_and_named(
+    root: Path, context: ToolContext
+) -> None:
+    make(root, "a.py", "sub/b.py", "sub/deep/c.py")
+    (root / "sub" / ".qwenignore").write_text("*.key\n[[:foo:]]\n")
+    result = await run(context, "**/*.py")
+    assert await files(context, "**/*.py") == ["a.py"]
+    assert f".qwenignore in {root}/sub has a pattern in line 2 that is not understood" in str(result.llm_content)
+    assert await code_of(context, "**/*.py", path="sub") is ToolErrorType.PATH_IGNORED
+
+
 @pytest.mark.requirement("glob.default_excludes")
 async def test_node_modules_is_searched_only_when_it_is_named(root: Path, context: ToolContext) -> None:
     make(root, "a.js", "node_modules/m/b.js", "lib/node_modules/c.js", ".svn/d.js")

@@ -7,20 +7,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding import rule_matcher
-from tools.filesystem.finding.ignore_files import MAX_IGNORE_FILE_BYTES
-from tools.filesystem.finding.ignore_rules import as_bytes_text, read_rules
-from tools.filesystem.ignore import (
+from tools.filesystem.ignore_files import (
+    MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     Scope,
     agent_ignore_file,
     refuse_hidden,
     scope_of,
 )
+from tools.filesystem.ignore_rules import read_rules
 from tools.filesystem.workspace import Workspace
 
 
@@ -202,62 +199,78 @@ def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     assert here.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
 
 
-PARTS = ["a", "B", "ab", ".log", "*", "?", "**", "[ab]", "[!a]", "\\*", "\u00e9", "sub", "deep"]
-RULES = st.tuples(
-    st.sampled_from(["", "", "", "!"]),
-    st.sampled_from(["", "", "/", "sub/", "sub/deep/", "s*/", "**/", "foo/"]),
-    st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("".join),
-    st.sampled_from(["", "", "", "/", "/**"]),
-).map("".join)
-NAMES = [
-    "a",
-    "b",
-    "B",
-    "ab",
-    "aB",
-    "a.log",
-    "B.log",
-    "sub",
-    "deep",
-    "\u00e9",
-    "\u00e9.log",
-    "*",
-    "sub.log",
-    "other.txt",
-]
+@pytest.mark.requirement("ignore.bytes")
+@pytest.mark.parametrize("name", ["voil\u00e0", "\u2026", "tab\t", "line\nfeed", "\x85", "a\xa0b", "no\udcfftext"])
+def test_a_name_of_any_characters_is_hidden_by_itself_and_beneath_its_folder(root: Path, name: str) -> None:
+    folder = root / name
+    folder.mkdir()
+    literal = "" if "\n" in name else f"{name}\n/{name}/{name}\n"
+    (root / ".qwenignore").write_bytes(os.fsencode(f"secret\n{literal}"))
+    workspace = Workspace([str(root)])
+    assert agent_ignore_file(workspace, workspace.at(str(folder / "secret"))) == ".qwenignore"
+    assert (scope(root).hides(name, is_folder=True) is HiddenBy.AGENT) is bool(literal)
+    assert scope(root).hides(f"{name}x", is_folder=False) is None
 
 
-@pytest.mark.requirement("ignore.bulk")
-@pytest.mark.parametrize("ignore_case", [False, True])
-@given(rules=st.lists(RULES, max_size=6), folder=st.sampled_from(["", "sub/", "sub/deep/", "foo/", "SUB/"]))
-@settings(max_examples=300, deadline=None, database=None)
-def test_names_judged_at_once_are_judged_as_each_by_itself(ignore_case: bool, rules: list[str], folder: str) -> None:
-    names = [as_bytes_text(name) for name in NAMES]
-    before = rule_matcher.IGNORE_CASE
-    rule_matcher.IGNORE_CASE = ignore_case
-    try:
-        found = read_rules("\n".join(rules).encode())
-        for is_folder in (False, True):
-            single = {name: found.hides(name, folder + name, is_folder=is_folder) for name in names}
-            expected = {name: hidden for name, hidden in single.items() if hidden is not None}
-            assert found.verdicts(names, folder, is_folder=is_folder) == expected
-    finally:
-        rule_matcher.IGNORE_CASE = before
+@pytest.mark.requirement("ignore.agent_file")
+def test_a_folder_that_is_brought_back_does_not_bring_back_what_other_files_hide_in_it(root: Path) -> None:
+    (root / ".geminiignore").write_text("*.key\ndocs/\n")
+    (root / ".qwenignore").write_text("!docs/\n")
+    (root / "docs").mkdir()
+    (root / "docs" / "id.key").write_text("")
+    workspace = Workspace([str(root)])
+    assert agent_ignore_file(workspace, workspace.locate("docs")) is None
+    assert agent_ignore_file(workspace, workspace.locate("docs/a.md")) is None
+    assert agent_ignore_file(workspace, workspace.locate("docs/id.key")) == ".geminiignore"
 
 
-@pytest.mark.requirement("ignore.bulk")
-def test_all_ignore_files_are_weighed_for_names_at_once_as_for_each_by_itself(root: Path) -> None:
-    repository(root, "*.log\nsub\n!b.log\n/x/caf\u00e9\n")
-    (root / "x").mkdir()
-    (root / "x" / ".gitignore").write_text("!a.log\nb*\nsecret\n")
-    (root / ".qwenignore").write_text("*.key\n!secret\n")
-    (root / ".coretoolsignore").write_text("!open.key\nx/z\n")
-    names = ["a.log", "b.log", "c.log", "bc", "sub", "caf\u00e9", "a.key", "open.key", "secret", "z", ".git", "plain"]
-    for git, agent in ((True, True), (True, False), (False, True), (False, False)):
-        for folder in (".", "x"):
-            here = scope(root, folder, git=git, agent=agent)
-            for is_folder in (False, True):
-                single = {name: here.hides(name, is_folder=is_folder) for name in names}
-                hidden = {name: by for name, by in single.items() if by is not None}
-                assert here.hidden_among(names, is_folder=is_folder) == hidden
-                assert here.hidden_among([], is_folder=is_folder) == {}
+@pytest.mark.requirement("ignore.agent_file")
+def test_a_file_in_a_hidden_folder_is_not_brought_back_by_its_name(root: Path) -> None:
+    (root / ".qwenignore").write_text("secret/\n!*.md\n")
+    (root / "secret").mkdir()
+    workspace = Workspace([str(root)])
+    assert agent_ignore_file(workspace, workspace.locate("secret/notes.md")) == ".qwenignore"
+
+
+ODD = ["[[:alpha:]]", "[[]", "[z-a]", "[a", "[!]", "[a\\]b]", "[ -~]", "[a&&b]", "a\\", "!a\\", "x/\\/y", "?" * 5_000]
+"""Patterns that `pathspec` refuses, drops without a word, or reads otherwise than git."""
+
+
+@pytest.mark.requirement("ignore.odd_lines")
+@pytest.mark.parametrize("pattern", ODD)
+def test_a_pattern_that_is_not_understood_hides_the_folder_of_an_agent_ignore_file(root: Path, pattern: str) -> None:
+    (root / "sub").mkdir()
+    (root / "sub" / ".geminiignore").write_text(f"# first\n*.key\n{pattern}\n")
+    workspace = Workspace([str(root)])
+    with pytest.raises(ToolError, match="has a pattern in line 3 that is not understood") as caught:
+        agent_ignore_file(workspace, workspace.locate("sub/open.txt"))
+    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert agent_ignore_file(workspace, workspace.locate("open.txt")) is None
+
+
+@pytest.mark.requirement("ignore.odd_lines")
+@pytest.mark.parametrize("pattern", ODD)
+def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_the_log_tells(
+    root: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    repository(root, f"{pattern}\n*.log\n")
+    here = scope(root)
+    assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
+    assert here.hides("a", is_folder=False) is None
+    assert "a pattern in line 1 that is not understood" in caplog.text
+
+
+@pytest.mark.requirement("ignore.odd_lines")
+@pytest.mark.parametrize(
+    "pattern", ["[a-z0-9_]", "[!a-f]x", "[^a]", "[]a]", "[!]a]", "[a-]", "*.py[co]", "~$*", "x[~#]"]
+)
+def test_brackets_as_people_write_them_are_understood(pattern: str) -> None:
+    assert read_rules(pattern.encode()).odd_line is None
+
+
+@pytest.mark.requirement("ignore.odd_lines")
+@pytest.mark.parametrize("pattern", ["a[!b]c", "a[^b]c", "a[!]b]c", "a?c", "a*c"])
+def test_no_wildcard_fits_a_slash(pattern: str) -> None:
+    rules = read_rules(pattern.encode())
+    assert rules.hides("a/c", is_folder=False) is None
+    assert rules.hides("axc", is_folder=False) is True

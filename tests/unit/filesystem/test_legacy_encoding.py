@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +75,6 @@ async def refusal(tool: Any, context: ToolContext, **arguments: Any) -> ToolErro
     return caught.value
 
 
-@pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where charset-normalizer is not installed."""
-    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
-
-
 @pytest.mark.requirement("encoding.guess")
 @pytest.mark.parametrize(("name", "text"), TEXTS)
 @pytest.mark.parametrize("repeated", [1, 500])
@@ -139,22 +132,6 @@ async def test_utf_8_with_a_few_damaged_bytes_stays_utf_8(root: Path, context: T
     assert "could not be decoded" in header
 
 
-@pytest.mark.requirement("encoding.extra")
-@pytest.mark.usefixtures("without_extra")
-@pytest.mark.parametrize(
-    ("data", "name", "text"),
-    [(b"caf\xe9 \x96\n", "windows-1252", "café \u2013\n"), (b"\xe9\x81\n", "iso-8859-1", "é\x81\n")],
-)
-async def test_without_the_extra_an_encoding_is_assumed_and_the_extra_is_named(
-    data: bytes, name: str, text: str, root: Path, context: ToolContext
-) -> None:
-    (root / "a.txt").write_bytes(data)
-    header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
-    assert body == text
-    assert f"shown as {name}, assumed" in header
-    assert "pip install 'coretools-mcp[encodings]'" in header
-
-
 @pytest.mark.requirement("encoding.edit")
 @pytest.mark.parametrize(("name", "text"), TEXTS)
 async def test_an_edit_in_a_named_encoding_changes_nothing_else(
@@ -172,12 +149,9 @@ async def test_an_edit_in_a_named_encoding_changes_nothing_else(
 
 
 @pytest.mark.requirement("encoding.edit")
-@pytest.mark.parametrize("extra", [True, False])
 async def test_without_a_name_other_than_ascii_is_refused_and_the_guess_is_named(
-    extra: bool, root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+    root: Path, context: ToolContext
 ) -> None:
-    if not extra:
-        monkeypatch.setitem(sys.modules, "charset_normalizer", None)
     (root / "a.txt").write_bytes("café name\n".encode("latin-1"))
     error = await refusal(EditTool(), context, file_path="a.txt", old_string="café", new_string="tea")
     assert error.code is ToolErrorType.READ_CONTENT_FAILURE

@@ -10,11 +10,12 @@ import pytest
 from tools.contract.context import AbortSignal, Limits
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.descriptors import identity_of
-from tools.filesystem.reading import line_index, line_window
-from tools.filesystem.reading.line_index import BLOCK, STEP
+from tools.filesystem.reading import line_window
 from tools.filesystem.reading.line_window import (
+    BLOCK,
     COUNTED_BYTES,
     CUT_MARK,
+    STEP,
     FileSource,
     MemorySource,
     Wanted,
@@ -180,8 +181,7 @@ def test_a_line_that_begins_where_a_step_ends_is_found(length: int) -> None:
 def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (line_index, line_window):
-        monkeypatch.setattr(module, "SOUGHT_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
     monkeypatch.setattr(line_window, "COUNTED_BYTES", BLOCK)
     path = tmp_path / "long.txt"
     count = 6 * BLOCK // 8
@@ -208,8 +208,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
 
 @pytest.mark.requirement("read.long_line")
 def test_the_end_of_a_line_without_end_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (line_index, line_window):
-        monkeypatch.setattr(module, "SOUGHT_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
     data = b"short\n" + b"x" * 4 * BLOCK + b"\nlast\n"
     found = take(data, 0, 10, Limits())
     assert found.text == "short\n" + "x" * 2_000 + CUT_MARK

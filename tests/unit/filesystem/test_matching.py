@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.filesystem.changing.matching import Haystack, Match, Strategy, find_match, indentation_map
+from tools.filesystem.changing.text_match import Haystack, Match, Strategy, find_match, indentation_map
 from tools.filesystem.text import UNKNOWN
 
 

@@ -15,7 +15,7 @@ from tools.contract.context import AbortSignal, Limits, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
 from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.reading import batch
+from tools.filesystem.reading import several_files
 from tools.filesystem.reading.several_files import END_MARKER
 from tools.filesystem.workspace import Workspace
 
@@ -254,7 +254,7 @@ async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path
 async def test_pictures_have_a_budget_of_their_own(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "MAX_MEDIA_BYTES", len(png()) + 10)
+    monkeypatch.setattr(several_files, "MAX_MEDIA_BYTES", len(png()) + 10)
     make(root, {"a.png": png(), "b.png": png(), "c.txt": "c"})
     result = await run(context, "*.png", "c.txt")
     assert result.facts["files"] == [str(root / "a.png"), str(root / "c.txt")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.true_names import ignores_case
 from tools.filesystem.workspace import Workspace
 

@@ -15,7 +15,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.patterns import compile_patterns
 from tools.filesystem.finding.walk import Everything, Filters, Selection, Walk, Without
-from tools.filesystem.ignore import HiddenBy
+from tools.filesystem.ignore_files import HiddenBy
 from tools.filesystem.workspace import Workspace
 
 

@@ -15,7 +15,7 @@ from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
 from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolErrorType
 from tools.contract.result import FunctionCall, ToolResult
-from tools.filesystem.ignore import AGENT_IGNORE_FILES
+from tools.filesystem.ignore_files import AGENT_IGNORE_FILES
 from tools.flow import Flow
 from tools.permissions.permission import Permission, Verdict
 from tools.permissions.policy import PermissionPolicy

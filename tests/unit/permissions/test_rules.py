@@ -200,7 +200,9 @@ def test_a_rule_that_allows_everything_reaches_every_server(written: str) -> Non
 
 
 @pytest.mark.requirement("rules.malformed")
-@pytest.mark.parametrize("text", ["", "(x)", "Bash(git", "two words", "web_search(x)"])
+@pytest.mark.parametrize(
+    "text", ["", "(x)", "Bash(git", "two words", "web_search(x)", "Read([[:alpha:]])", "Edit(a\\)"]
+)
 def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(MalformedRuleError):
         rule(text)

@@ -8,6 +8,8 @@
 
 What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
 starts it sees to their end, as to that of any other process.
+
+Bubblewrap is started first, which takes about as long as to look at the machine: it waits for its options meanwhile.
 """
 
 from __future__ import annotations
@@ -28,15 +30,26 @@ from tools.contract.subject import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
 from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.arguments import Descriptors
 from tools.execution.sandbox.auto_run_files import SteeringLookout
+from tools.execution.sandbox.gate import Expected, Gate
 from tools.execution.sandbox.hidden import secret_places
 from tools.execution.sandbox.limits import ProcessGroupLimit, is_root
-from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus, find_bubblewrap
+from tools.execution.sandbox.probe import NOT_LINUX, SandboxStatus, probe
 from tools.execution.sandbox.seccomp import seccomp_program
-from tools.execution.sandbox.setup import Setup
-from tools.execution.sandbox.view import Prepared, Site, prepare, sandbox_environment, too_broad, writable
-from tools.filesystem.programs import is_outside
+from tools.execution.sandbox.view import (
+    Descriptors,
+    Prepared,
+    Site,
+    bubblewrap_options,
+    prepare,
+    sandbox_environment,
+    too_broad,
+    writable,
+)
+from tools.filesystem.programs import find_program, is_outside
+
+USUAL_FOLDER = "/usr/bin"
+"""AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
 
 DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
 """Those of bubblewrap, above what a shell command uses by number."""
@@ -60,6 +73,81 @@ class SandboxMode(StrEnum):
     OFF = "off"
     AUTO = "auto"
     REQUIRED = "required"
+
+
+class Setup:
+    """Makes one sandbox. To be closed or finished.
+
+    Args:
+        prepare: Looks at the machine.
+        folder: Where the command starts.
+        numbers: The descriptors as bubblewrap knows them; `None` where it knows them as we do, with that of `calls`.
+        calls: Our descriptor with the filter of system calls, where that is so; `None` for no filter.
+
+    Raises:
+        OSError: There are no descriptors left.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[], Prepared],
+        folder: str,
+        numbers: Descriptors | None = None,
+        calls: int | None = None,
+    ) -> None:
+        self.prepare = prepare
+        self.gate = Gate()
+        self.numbers = numbers or Descriptors(self.gate.info, self.gate.held, self.gate.options, calls)
+        self._folder = folder
+        self._prepared: Prepared | None = None
+
+    @property
+    def descriptors(self) -> dict[int, int]:
+        """Ours, by the numbers that bubblewrap has them under."""
+        return {
+            self.numbers.info: self.gate.info,
+            self.numbers.held: self.gate.held,
+            self.numbers.options: self.gate.options,
+        }
+
+    def say(self) -> tuple[Expected, ...]:
+        """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
+
+        Returns:
+            What its mount table has to say then.
+        """
+        self.gate.give_away()
+        prepared = self._prepared = self.prepare()
+        self.gate.say(bubblewrap_options(prepared.view, self._folder, self.numbers))
+        return prepared.view.expected()
+
+    async def begin(self) -> bool:
+        """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted.
+
+        Returns:
+            Whether it was let on, or has ended by itself before.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        expected: tuple[Expected, ...] = ()
+        # Not to be lost on the way: bubblewrap waits.
+        with CancelScope(shield=True):
+            expected = await THREADS.run(self.say)
+        return await self.gate.look(expected)
+
+    async def finish(self) -> SandboxChanges:
+        """See to what is left, once everything of the command has ended, or if it was not started."""
+        self.gate.close()
+        changes = SandboxChanges()
+        if self._prepared is not None:
+            with CancelScope(shield=True):
+                changes = await THREADS.run(self._prepared.settle)
+        return changes
+
+    def close(self) -> None:
+        """The same for one that is only tried out."""
+        self.gate.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +267,6 @@ class BubblewrapConfinement:
                 "made here; start the server as another user",
             )
 
-        from tools.execution.sandbox.probe import probe  # noqa: PLC0415 - once, with the first command
-
         @contextmanager
         def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], calls: int) -> Generator[Sandboxed]:
             confined = self._confined(program, spec, [root], partial(prepare, readable=readable), calls)
@@ -253,3 +339,8 @@ def _unavailable(failure: str | None) -> ToolError:
         "Nothing is run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without "
         "a sandbox where there is none. Until then use the file tools, or ask the user to run it.",
     )
+
+
+def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:
+    """The program outside all workspace roots: in its usual folder, else from the search path."""
+    return find_program("bwrap", f"{USUAL_FOLDER}{os.pathsep}{search_path}", roots)

@@ -15,16 +15,33 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from tools.execution.confinement import NetworkAccess
 from tools.execution.process import ProcessSpec
 from tools.execution.sandbox.probe_program import FIRST_CODE
-from tools.execution.sandbox.program import NOT_LINUX, SandboxStatus
 
 if TYPE_CHECKING:
     from tools.execution.sandbox.bubblewrap import Sandboxed
+
+NOT_LINUX = "there is none for this system, only for Linux"
+"""A failure that nobody mends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStatus:
+    """Whether there is a sandbox.
+
+    Args:
+        program: The absolute path of bubblewrap, `None` where there is none.
+        failure: Why it is not used, as the middle of a sentence; `None` where it works.
+    """
+
+    program: str | None
+    failure: str | None
+
 
 SECONDS = 5.0
 """How long the attempt may take; a sandbox takes milliseconds."""

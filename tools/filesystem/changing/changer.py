@@ -18,8 +18,7 @@ from tools.contract.names import sendable_name, shown_name
 from tools.contract.result import FileDiff, ToolResult
 from tools.display import cut_at_line
 from tools.filesystem.changing.diff import Diff
-from tools.filesystem.changing.digest import Digest
-from tools.filesystem.changing.snapshot import Snapshot, check_fresh, shown_state
+from tools.filesystem.changing.snapshot import Digest, Snapshot, check_fresh, shown_state
 from tools.filesystem.changing.writer import exclusive, replace_file
 from tools.filesystem.text import Encoding, encode, eol_style
 from tools.filesystem.workspace import Location

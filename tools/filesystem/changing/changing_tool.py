@@ -1,7 +1,11 @@
-"""What the declarations of `write_file` and `edit` have in common; the work is done by a `Changer`."""
+"""What the declarations of `write_file` and `edit` have in common; the work is done by a `Changer`.
+
+Both refuse placeholders that a model writes where it left text out: in a file they would delete what they stand for.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -19,6 +23,19 @@ if TYPE_CHECKING:
     from tools.filesystem.changing.changer import Changer
 
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
+
+_OMISSION = re.compile(
+    r"""[ \t]*
+    (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
+    \(?[ \t]*
+    (?:rest[ ]of(?:[ ](?:the[ ])?(?:methods?|code))?|unchanged[ ](?:code|methods?))
+    [ \t]*\.\.\.\.*[ \t]*
+    \)?[ \t]*(?:\*/|-->)?[ \t]*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A whole line of the form "rest of code ..." (Gemini CLI's phrases)."""
+
+_MAX_LINE = 80
 
 
 class ChangingTool(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
@@ -72,3 +89,20 @@ COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "diff": {"type": "string", "description": "The final change where the user modified it, else empty."},
 }
 """What the results of both tools have in common."""
+
+
+def omissions(text: str) -> list[str]:
+    """The lines that stand for text left out."""
+    if "..." not in text:
+        return []
+    lines = (line.strip() for line in text.splitlines() if "..." in line and len(line) <= _MAX_LINE)
+    return [line for line in lines if _OMISSION.fullmatch(line)]
+
+
+def first_new_omission(text: str, known: str) -> str | None:
+    """The first such line that is not in the text known before: what a file held already may be repeated."""
+    found = omissions(text)
+    if not found:
+        return None
+    held = set(omissions(known))
+    return next((line for line in found if line not in held), None)

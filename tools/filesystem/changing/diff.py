@@ -1,14 +1,11 @@
 """What changed between two texts, as a unified diff for people.
 
-White space is exact. The time is bounded for every input: what both texts begin and end with is cut off first, then
-lines that occur once on both sides are aligned (or, where there are very many, the next place where both agree), and
-what still has too many lines is shown as replaced whole.
+White space is exact. The time is bounded for every input: what both texts begin and end with is cut off first, and
+what is left is compared by `difflib`, or shown as replaced whole if it has too many lines for that.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -22,23 +19,9 @@ CONTEXT_LINES = 3
 MAX_DIFF_CHARS = 64_000
 """Where a diff is cut for display."""
 
-MAX_ALIGNED_LINES = 50_000
-"""Changed lines, old and new together, that are aligned at lines which occur once (about 50 ms)."""
-
-MAX_SPLIT_LINES = 500_000
-"""Changed lines that are looked at one by one; more are shown as replaced whole."""
-
-MAX_SYNC_WORK = 1_000_000
-"""Line comparisons to find the places where very long texts agree again."""
-
-SYNC_LINES = 50
-"""How far such a place is looked for."""
-
-MAX_GAP_WORK = 2_000_000
-"""Line comparisons, over a whole diff, between the lines that occur once; afterwards gaps are replaced whole."""
-
-MAX_GAP = 40_000
-"""Line comparisons for a single gap."""
+MAX_COMPARED_LINES = 4_000
+"""Of either side, between the first and the last difference. `difflib` takes half a second for as many of which every
+other one is changed, and the square of that for more."""
 
 MAX_LINE_CHARS = 2_000
 """Of a longer line the diff shows parts: its beginning, where it differs from what it replaces, and its end."""
@@ -49,7 +32,6 @@ _HEAD, _AROUND, _TAIL = 300, 200, 100
 _IN_PART = " characters, shown in part]"
 """Ends such a line."""
 
-_COMPARED_CHARS = 1 << 16
 _RULE = "=" * 67
 
 
@@ -86,18 +68,8 @@ _NO_ENDING = "\n\\ No newline at end of file"
 """Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Lines `old_start:old_end` became lines `new_start:new_end`."""
-
-    old_start: int
-    old_end: int
-    new_start: int
-    new_end: int
-
-    def moved(self, lines: int) -> _Change:
-        """The same change where both sides begin so many lines earlier."""
-        return _Change(self.old_start + lines, self.old_end + lines, self.new_start + lines, self.new_end + lines)
+_Change = tuple[int, int, int, int]
+"""Where the changed lines begin and end in the old text, and where in the new one."""
 
 
 def unified_diff(old: str | None, new: str) -> Diff:
@@ -112,19 +84,17 @@ def unified_diff(old: str | None, new: str) -> Diff:
         return Diff("", 0, 0)
     separator = _separator(before, new)
     start, old_stop, new_stop = _frame(before, new, separator)
-    counts = (count_lines(before[start:old_stop], separator), count_lines(new[start:new_stop], separator))
-    if sum(counts) > MAX_SPLIT_LINES:
-        base = before.count(separator, 0, start)
-        return _replaced_whole((before[start:old_stop], new[start:new_stop]), counts, base, separator)
-    old_lines, new_lines = _lines(before[start:old_stop], separator), _lines(new[start:new_stop], separator)
-    align = _aligned if sum(counts) <= MAX_ALIGNED_LINES else _synchronised
-    changes = list(align(old_lines, new_lines))
-    added = sum(change.new_end - change.new_start for change in changes)
-    removed = sum(change.old_end - change.old_start for change in changes)
+    regions = before[start:old_stop], new[start:new_stop]
+    removed, added = (count_lines(region, separator) for region in regions)
+    if max(removed, added) > MAX_COMPARED_LINES:
+        return _replaced_whole(regions, (removed, added), before.count(separator, 0, start), separator)
+    old_lines, new_lines = (_lines(region, separator) for region in regions)
     first = _lines_back(before, start, CONTEXT_LINES, separator)
     lead = _lines(before[first:start], separator)
     tail = _lines(before[old_stop : _lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
-    changes = [change.moved(len(lead)) for change in changes]
+    changes = _changes(old_lines, new_lines, len(lead))
+    added = sum(new_end - new_start for _, _, new_start, new_end in changes)
+    removed = sum(old_end - old_start for old_start, old_end, _, _ in changes)
     base = before.count(separator, 0, first)
     hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base, separator)
     return _cut(hunks, added, removed)
@@ -153,16 +123,11 @@ def _is_line_start(text: str, position: int, separator: str) -> bool:
 
 
 def _common_prefix(old: str, new: str) -> int:
-    limit = min(len(old), len(new))
-    same = 0
-    while same < limit and old[same : same + _COMPARED_CHARS] == new[same : same + _COMPARED_CHARS]:
-        same += _COMPARED_CHARS
-    if same >= limit:
-        return limit
-    low, high = same, min(limit, same + _COMPARED_CHARS)
+    """How many characters both begin with; each step compares half as much as the one before."""
+    low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
-        if old[same:middle] == new[same:middle]:
+        if old.startswith(new[low:middle], low):
             low = middle
         else:
             high = middle - 1
@@ -170,16 +135,11 @@ def _common_prefix(old: str, new: str) -> int:
 
 
 def _common_suffix(old: str, new: str, limit: int) -> int:
-    def equal(length: int, done: int) -> bool:
-        return old[len(old) - length : len(old) - done] == new[len(new) - length : len(new) - done]
-
-    same = 0
-    while same + _COMPARED_CHARS <= limit and equal(same + _COMPARED_CHARS, same):
-        same += _COMPARED_CHARS
-    low, high = same, min(limit, same + _COMPARED_CHARS)
+    """How many characters, up to a limit, both end with."""
+    low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        if equal(middle, same):
+        if old.endswith(new[len(new) - middle : len(new) - low], 0, len(old) - low):
             low = middle
         else:
             high = middle - 1
@@ -213,113 +173,37 @@ def _lines(text: str, separator: str) -> list[str]:
     return lines
 
 
-def _aligned(old: list[str], new: list[str]) -> Iterator[_Change]:
-    """The changed runs in order, found between lines that occur once."""
-    budget = MAX_GAP_WORK
-    old_done = new_done = 0
-    for old_at, new_at in [*_anchors(old, new), (len(old), len(new))]:
-        yield from _gap(old, new, (old_done, old_at), (new_done, new_at), is_affordable=budget > 0)
-        budget -= (old_at - old_done) * (new_at - new_done)
-        old_done, new_done = old_at + 1, new_at + 1
+def _changes(old: list[str], new: list[str], lead: int) -> list[_Change]:
+    """The changed runs in order, where both texts begin with so many equal lines more."""
+    import difflib  # noqa: PLC0415 - the start of the server does not need it
 
-
-def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
-    """Lines that occur once on both sides, as many as keep their order (the idea of the patience diff)."""
-    old_counts, new_counts = Counter(old), Counter(new)
-    places = {line: number for number, line in enumerate(new) if new_counts[line] == 1}
-    pairs = [(number, places[line]) for number, line in enumerate(old) if old_counts[line] == 1 and line in places]
-    tops: list[int] = []
-    chains: list[int] = []
-    previous: list[int] = []
-    for number, (_, place) in enumerate(pairs):
-        slot = bisect_left(tops, place)
-        previous.append(chains[slot - 1] if slot else -1)
-        tops[slot : slot + 1] = [place]
-        chains[slot : slot + 1] = [number]
-    kept: list[tuple[int, int]] = []
-    number = chains[-1] if chains else -1
-    while number >= 0:
-        kept.append(pairs[number])
-        number = previous[number]
-    return kept[::-1]
-
-
-def _synchronised(old: list[str], new: list[str]) -> Iterator[_Change]:
-    """The changed runs in order, found by walking on until both sides agree again; for very many lines."""
-    old_at = new_at = 0
-    work = MAX_SYNC_WORK
-    while old_at < len(old) and new_at < len(new):
-        if old[old_at] == new[new_at]:
-            old_at, new_at = old_at + 1, new_at + 1
-            continue
-        found = _next_agreement(old, new, old_at, new_at) if work > 0 else None
-        if found is None:
-            break
-        work -= (found[0] + 1) * (found[1] + 1)
-        yield _Change(old_at, old_at + found[0], new_at, new_at + found[1])
-        old_at, new_at = old_at + found[0], new_at + found[1]
-    if old_at < len(old) or new_at < len(new):
-        yield from _gap(old, new, (old_at, len(old)), (new_at, len(new)), is_affordable=False)
-
-
-def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
-    """How many lines to skip on each side, together as few as possible, until two lines in a row agree."""
-    for distance in range(1, 2 * SYNC_LINES):
-        for skipped in range(max(0, distance - SYNC_LINES), min(distance, SYNC_LINES) + 1):
-            old_next, new_next = old_at + skipped, new_at + distance - skipped
-            pair = old[old_next : old_next + 2]
-            if pair and pair == new[new_next : new_next + 2]:
-                return skipped, distance - skipped
-    return None
-
-
-def _gap(
-    old: list[str], new: list[str], old_span: tuple[int, int], new_span: tuple[int, int], *, is_affordable: bool
-) -> Iterator[_Change]:
-    """The changes between two anchors."""
-    (old_start, old_end), (new_start, new_end) = old_span, new_span
-    while old_start < old_end and new_start < new_end and old[old_start] == new[new_start]:
-        old_start, new_start = old_start + 1, new_start + 1
-    while old_start < old_end and new_start < new_end and old[old_end - 1] == new[new_end - 1]:
-        old_end, new_end = old_end - 1, new_end - 1
-    if old_start == old_end and new_start == new_end:
-        return
-    work = (old_end - old_start) * (new_end - new_start)
-    if work == 0 or work > MAX_GAP or not is_affordable:
-        yield _Change(old_start, old_end, new_start, new_end)
-        return
-    import difflib  # noqa: PLC0415 - not every change needs it
-
-    matcher = difflib.SequenceMatcher(None, old[old_start:old_end], new[new_start:new_end], autojunk=False)
-    for tag, first, last, new_first, new_last in matcher.get_opcodes():
-        if tag != "equal":
-            yield _Change(old_start + first, old_start + last, new_start + new_first, new_start + new_last)
+    opcodes = difflib.SequenceMatcher(None, old, new).get_opcodes()
+    return [(a + lead, b + lead, c + lead, d + lead) for tag, a, b, c, d in opcodes if tag != "equal"]
 
 
 def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
     group: list[_Change] = []
     for change in changes:
-        if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
+        if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
             yield from _hunk(group, old, new, base, separator)
             group = []
         group.append(change)
-    if group:
-        yield from _hunk(group, old, new, base, separator)
+    yield from _hunk(group, old, new, base, separator)
 
 
 def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
-    first, last = group[0], group[-1]
-    before = min(CONTEXT_LINES, first.old_start)
-    after = min(CONTEXT_LINES, len(old) - last.old_end)
-    old_range = _range(first.old_start - before + base, last.old_end + after + base)
-    yield f"@@ -{old_range} +{_range(first.new_start - before + base, last.new_end + after + base)} @@\n"
-    position = first.old_start - before
-    for change in group:
-        removed, added = old[change.old_start : change.old_end], new[change.new_start : change.new_end]
-        yield from _marked(" ", old[position : change.old_start], separator)
+    (old_first, _, new_first, _), (_, old_last, _, new_last) = group[0], group[-1]
+    before = min(CONTEXT_LINES, old_first)
+    after = min(CONTEXT_LINES, len(old) - old_last)
+    old_range = _range(old_first - before + base, old_last + after + base)
+    yield f"@@ -{old_range} +{_range(new_first - before + base, new_last + after + base)} @@\n"
+    position = old_first - before
+    for old_start, old_end, new_start, new_end in group:
+        removed, added = old[old_start:old_end], new[new_start:new_end]
+        yield from _marked(" ", old[position:old_start], separator)
         yield from _marked("-", removed, separator, added)
         yield from _marked("+", added, separator, removed)
-        position = change.old_end
+        position = old_end
     yield from _marked(" ", old[position : position + after], separator)
 
 

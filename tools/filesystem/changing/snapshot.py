@@ -1,13 +1,16 @@
-"""A file as it is now, and whether it is still what somebody has seen of it."""
+"""A file as it is now, whether it is still what somebody has seen of it, and the digest of what is written there."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
+from contextlib import suppress
 from functools import cached_property
 
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity, ReadLedger
+from tools.contract.resources import ExhaustedError, start_thread
 from tools.filesystem.descriptors import identity_of
 from tools.filesystem.workspace import Location, Workspace, explain
 
@@ -16,6 +19,9 @@ MAX_CHANGED_BYTES = 64_000_000
 
 ABSENT = "absent"
 """The state of a file that does not exist."""
+
+BESIDE_BYTES = 1 << 18
+"""A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other."""
 
 
 class Snapshot:
@@ -121,3 +127,28 @@ def check_fresh(
             f"'{location.shown}' was changed by somebody else since you last read or wrote it. Nothing was written. "
             "Read it again and repeat the change on what it holds now.",
         )
+
+
+class Digest:
+    """The SHA-256 of a content.
+
+    Args:
+        content: What is hashed, from now on.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._found = ""
+        self._turn = threading.Lock()
+        if len(content) > BESIDE_BYTES:
+            with suppress(ExhaustedError):  # without a thread it is done when it is asked for
+                start_thread(self._hash)
+
+    def hex(self) -> str:
+        """The hex digest, as soon as it is known."""
+        self._hash()
+        return self._found
+
+    def _hash(self) -> None:
+        with self._turn:
+            self._found = self._found or hashlib.sha256(self._content).hexdigest()

@@ -21,7 +21,7 @@ from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.ledger import FileIdentity
 from tools.filesystem.changing.folder_lock import alone_in
-from tools.filesystem.changing.temporary import Temporary, take_over, temporary_in
+from tools.filesystem.changing.temporary_file import Temporary, take_over, temporary_in
 from tools.filesystem.descriptors import Folder, identity_of
 from tools.filesystem.workspace import Location, Workspace
 

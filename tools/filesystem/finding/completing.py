@@ -15,7 +15,7 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.filesystem.descriptors import Entry, PathKind
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import CHECK_EVERY, Filters, Selection, Walk
-from tools.filesystem.ignore import agent_ignore_file, is_hidden_target, scope_of
+from tools.filesystem.ignore_files import agent_ignore_file, is_hidden_target, scope_of
 from tools.filesystem.workspace import Location, Workspace
 
 LIST_SECONDS = 1.0

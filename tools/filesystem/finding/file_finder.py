@@ -18,7 +18,7 @@ from tools.filesystem.finding.options import FileFilteringOptions, respects
 from tools.filesystem.finding.patterns import Names, PathPattern, compile_patterns
 from tools.filesystem.finding.starts import Start, excluded_folders, names_below, search_starts
 from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.ignore import is_hidden_target
+from tools.filesystem.ignore_files import is_hidden_target
 from tools.filesystem.workspace import Location, Workspace, contains, explain
 
 if TYPE_CHECKING:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,8 +18,7 @@ from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import Entry, Folder, PathKind
 from tools.filesystem.finding.listing_text import MAX_TEXT_BYTES, count, fitting, hidden_note, page_end
 from tools.filesystem.finding.options import respects
-from tools.filesystem.finding.wildcards import base_name_test
-from tools.filesystem.ignore import HiddenBy, Scope, refuse_hidden, scope_of
+from tools.filesystem.ignore_files import HiddenBy, Scope, refuse_hidden, scope_of
 from tools.filesystem.workspace import Location, Workspace, missing
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def list_folder(params: LSParams, context: ToolContext) -> ToolResult:
     git, agent = respects(workspace, params.file_filtering_options)
     if agent:
         refuse_hidden(workspace, location, "listed")
-    ignored = base_name_test(params.ignore or ())
+    ignored = _name_test(params.ignore or ())
     with _opened(workspace, location) as folder:
         scope = scope_of(workspace, location, git=git, agent=agent)
         kept, hidden = _without_hidden(folder.entries(), scope, ignored, context.signal)
@@ -93,6 +94,12 @@ def list_folder(params: LSParams, context: ToolContext) -> ToolResult:
         limit = params.limit or context.limits.list_entries
         page = contents.page(order[params.offset : params.offset + limit])
     return _result(location, len(order), page, hidden, params.offset)
+
+
+def _name_test(patterns: Sequence[str]) -> Callable[[str], object] | None:
+    """What tells whether a name fits patterns in which `*` and `?` alone are special; `None` without a pattern."""
+    expressions = [fnmatch.translate(pattern.replace("[", "[[]")) for pattern in patterns]
+    return re.compile("|".join(expressions)).match if expressions else None
 
 
 def _without_hidden(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tools.filesystem.finding.walk import Walk
-from tools.filesystem.ignore import HiddenBy
+from tools.filesystem.ignore_files import HiddenBy
 
 MAX_TEXT_BYTES = 7_800
 """A text beside structured content stays under 8 kB; this leaves room for what closes it."""
@@ -26,6 +26,7 @@ def walk_notes(walk: Walk) -> list[str]:
     notes: list[str] = []
     if hidden := hidden_note(walk.hidden):
         notes.append(f"Ignore files left out files or folders: {hidden}.")
+    notes += walk.refusals
     named = sorted(name for name in walk.folders_excluded if name != ".git")
     if named:
         notes.append(f"Folders left out by default: {', '.join(named)}.")

@@ -15,7 +15,7 @@ from tools.filesystem.finding.braces import MAX_ALTERNATIVES, PatternRefusedErro
 from tools.filesystem.finding.patterns import Names, PathPattern, compile_patterns
 from tools.filesystem.finding.starts import names_below
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Prunable, Selection, Walk, Without
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.workspace import Location, Workspace
 
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {

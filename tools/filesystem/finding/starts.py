@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.filesystem.finding.deadline import Deadline
 from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.filesystem.ignore import refuse_hidden
+from tools.filesystem.ignore_files import refuse_hidden
 from tools.filesystem.workspace import Location, Workspace
 
 

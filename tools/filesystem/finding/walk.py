@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.filesystem.descriptors import Entry, Folder, PathKind
 from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.ignore import HiddenBy, Scope, scope_of
+from tools.filesystem.ignore_files import HiddenBy, Scope, scope_of
 from tools.filesystem.workspace import Location, Workspace
 
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
@@ -22,6 +22,9 @@ _FILE, _FOLDER, _LINK = PathKind.FILE, PathKind.FOLDER, PathKind.LINK
 
 CHECK_EVERY = 500
 """Entries of one folder between two looks at the clock and the signal."""
+
+MAX_REFUSALS = 3
+"""Folders of which it is told why nothing in them is read."""
 
 
 class Found(NamedTuple):
@@ -194,6 +197,7 @@ class Walk:
         hidden: Files that were wanted, and folders, that ignore files hide.
         folders_excluded: Names of folders that were not entered because of their name, with their number.
         unreadable: Folders that could not be read.
+        refusals: Why nothing is read in a folder whose agent-ignore file is not understood, for the first of them.
     """
 
     workspace: Workspace
@@ -202,6 +206,7 @@ class Walk:
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0
+    refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
@@ -294,8 +299,10 @@ class Walk:
             except ToolError as error:
                 if error.code is not ToolErrorType.PATH_IGNORED:
                     raise
-                # It is not known what of this folder is hidden; whoever names it is told why.
+                # It is not known what of this folder is hidden.
                 self.hidden[HiddenBy.AGENT] += 1
+                if len(self.refusals) < MAX_REFUSALS:
+                    self.refusals.append(error.message)
                 return _Listed([], [], [])
         files: list[str] = []
         folders: list[str] = []

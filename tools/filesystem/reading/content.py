@@ -15,8 +15,7 @@ from tools.filesystem.reading.line_window import FileSource, MemorySource, Wante
 from tools.filesystem.reading.media import TEXT, FileKind, FileType, detect, media_parts
 from tools.filesystem.reading.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.filesystem.reading.outcome import Reading, reading_of
-from tools.filesystem.reading.pdf import ALL_PAGES, MAX_SECONDS, Pages
-from tools.filesystem.reading.pdf_pages import read_pdf
+from tools.filesystem.reading.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.filesystem.text import (
     SNIFFED_BYTES,
     UNKNOWN,

@@ -9,7 +9,7 @@ from tools.contract.errors import InvalidToolParamsError
 from tools.contract.ledger import SeenFile
 from tools.contract.names import sendable_name
 from tools.contract.result import Part, TextPart, ToolResult
-from tools.filesystem.ignore import refuse_hidden
+from tools.filesystem.ignore_files import refuse_hidden
 from tools.filesystem.reading.content import read as read_content
 from tools.filesystem.reading.media import FileKind
 from tools.filesystem.reading.outcome import Reading

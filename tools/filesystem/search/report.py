@@ -1,15 +1,25 @@
-"""The matches of a search as text: grouped by file, read through the workspace, within all limits."""
+"""The result of a search: matches grouped by file, read through the workspace, within all limits; what is left out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import shown_whole_path
+from tools.contract.names import one_line, shown_whole_path
+from tools.contract.result import ToolResult
 from tools.filesystem.descriptors import OpenedFile
+from tools.filesystem.finding.listing_text import count
+from tools.filesystem.finding.starts import Start
+from tools.filesystem.finding.walk import DEFAULT_EXCLUDED_FOLDERS
+from tools.filesystem.search.content_search import ContentSearch, FileMatch
 from tools.filesystem.search.match_lines import Neighbours, excerpt, is_searchable
-from tools.filesystem.search.run import FileHits
+from tools.filesystem.search.ripgrep import MAX_FILE_BYTES
+
+if TYPE_CHECKING:
+    from tools.filesystem.grep_search import GrepParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class MatchReport:
         self.per_file_reached = False
         """A file holds as many matches as were wanted of each."""
 
-    def add(self, hits: FileHits) -> bool:
+    def add(self, hits: FileMatch) -> bool:
         """Add the matches of one file; whether more are wanted.
 
         Raises:
@@ -79,7 +89,7 @@ class MatchReport:
                 raise
             return True  # it has gone meanwhile, or is not what was searched
 
-    def _add(self, opened: OpenedFile, hits: FileHits, name: str) -> bool:
+    def _add(self, opened: OpenedFile, hits: FileMatch, name: str) -> bool:
         if not is_searchable(opened):
             self.binary += 1
             return True
@@ -110,3 +120,93 @@ class MatchReport:
             self.files += 1
             self.per_file_reached = self.per_file_reached or len(hits.lines) == self.options.per_file
         return not (self.limited or self.cut)
+
+    def result(
+        self, params: GrepParams, starts: Sequence[Start], search: ContentSearch, seconds: float, searched: int
+    ) -> ToolResult:
+        """What the call returns.
+
+        Args:
+            params: The call's.
+            starts: Where was searched.
+            search: The search, over.
+            seconds: How long it was allowed to take.
+            searched: How many files were searched, if the search has come to its end.
+        """
+        noun, plural = ("file with matches", "files with matches") if params.names_only else ("match", "matches")
+        states = {"limited": self.limited, "truncated": self.cut, "timed out": search.timed_out}
+        told = ", ".join(name for name, is_so in states.items() if is_so)
+        what = f'for pattern "{one_line(params.pattern)}" {_where(params, starts)}'
+        if self.matches:
+            number = ("at least " if told else "") + count(self.matches, noun, plural)
+            text = [f"Found {number} {what}:", "---", *self.blocks]
+        elif told:
+            text = [f"No matches found {what}."]
+        else:
+            text = [f"No matches found {what}; {count(searched, 'file')} searched."]
+        summary = f"Found {count(self.matches, noun, plural)}" if self.matches else "No matches found"
+        return ToolResult(
+            llm_content="\n".join([*text, *self._notes(params, search, seconds)]),
+            return_display=summary + (f" ({told})" if told else ""),
+            facts={
+                "matches": self.matches,
+                "files": self.files,
+                "searched": None if told else searched,
+                "complete": not told,
+                "timed_out": search.timed_out,
+                "skipped": {"binary": self.binary, "huge": search.huge},
+            },
+        )
+
+    def _notes(self, params: GrepParams, search: ContentSearch, seconds: float) -> list[str]:
+        """What was left out and how to get it, as lines."""
+        notes: list[str] = []
+        if search.timed_out:
+            notes.append(
+                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. "
+                "Name a folder as path, a glob, or a simpler pattern.]"
+            )
+        if self.cut:
+            notes.append(
+                "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
+            )
+        if self.limited:
+            shown = count(self.matches, *(("file", "files") if params.names_only else ("match", "matches")))
+            notes.append(
+                f"[Limited to {shown}, there are more. Raise limit, search a narrower path or glob, "
+                "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
+            )
+        if self.per_file_reached:
+            notes.append(
+                f"[At most {params.max_matches_per_file:,} matches of each file were wanted; there may be more.]"
+            )
+        skipped = [
+            f"{count(self.binary, 'binary file')} with matches" if self.binary else "",
+            f"{count(search.huge, 'file')} over {MAX_FILE_BYTES // 1_000_000} MB" if search.huge else "",
+        ]
+        if any(skipped):
+            notes.append(f"[Not shown or searched: {', '.join(filter(None, skipped))}.]")
+        if search.left_out_some:
+            notes.append("[Some files or folders could not be read.]")
+        if not self.matches and not search.timed_out:
+            notes.append(_HIDDEN_WITHOUT_RULES if params.no_ignore else _HIDDEN)
+        return notes
+
+
+_HIDDEN = (
+    f"[Not searched: what ignore files hide, {', '.join(sorted(DEFAULT_EXCLUDED_FOLDERS - {'.git'}))} and files over "
+    f"{MAX_FILE_BYTES // 1_000_000} MB. Set no_ignore to search what .gitignore hides and these folders, too.]"
+)
+_HIDDEN_WITHOUT_RULES = (
+    f"[Not searched: what agent-ignore files hide, and files over {MAX_FILE_BYTES // 1_000_000} MB.]"
+)
+
+
+def _where(params: GrepParams, starts: Sequence[Start]) -> str:
+    if params.path:
+        where = f"within {shown_whole_path(starts[0].location.path)}"
+    elif len(starts) == 1:
+        where = f"in the workspace directory {shown_whole_path(starts[0].location.path)}"
+    else:
+        where = f"across {len(starts)} workspace directories"
+    return where + (f' (filter: "{one_line(params.glob)}")' if params.glob else "")

@@ -17,6 +17,7 @@ from tools.permissions.shell.guessing import GUESSED, TOO_NESTED, guessed, last_
 from tools.permissions.shell.knowledge.doubtful import doubts_of_program
 from tools.permissions.shell.knowledge.families import family_of
 from tools.permissions.shell.knowledge.files.made_names import names_backups
+from tools.permissions.shell.knowledge.files.operands import Reach
 from tools.permissions.shell.knowledge.git import without_harmless_options
 from tools.permissions.shell.knowledge.links import follows_links, links_left
 from tools.permissions.shell.knowledge.read_only import is_read_only
@@ -302,7 +303,7 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
         effects.append(Effect(Access.WRITE, None, None))
     readings = _readings_of(command, known)
     for folder, read_arguments in readings:
-        effects += effects_of(program, read_arguments, (folder,))
+        effects += effects_of(program, read_arguments, (folder,), command.text)
         if program == "find":
             found = known.found_by(read_arguments, folder)
             if unwrapped is not None:
@@ -337,6 +338,9 @@ def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped |
                 (folder,),
             )
         ]
+    if program == "git":
+        # What it shows of folders is known by its sub-commands.
+        possible = [replace(effect, reach=Reach.ITSELF) for effect in possible]
     sub = SubCommand(
         words=tuple(word.text for word in words),
         text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.contract.subject import Access
+from tools.permissions.shell.knowledge.files.operands import Reach
 from tools.permissions.shell.knowledge.links import Links
 from tools.permissions.shell.knowledge.running_options import OptionUse
 
@@ -35,6 +36,7 @@ class Effect:
         is_source: It is written only in that it gets another name, through which it can be.
         is_named: A word says which it is, known or not; not what an archive holds, or a word that may be an option.
         name_end: What its name ends with for certain: `.log` for `$X.log`.
+        reach: What of it is touched if it is a folder.
     """
 
     access: Access
@@ -47,6 +49,7 @@ class Effect:
     is_source: bool = False
     is_named: bool = True
     name_end: str = ""
+    reach: Reach = Reach.BELOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,12 @@ from tools.contract.subject import Access
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
 from tools.permissions.shell.knowledge.files.archives import ARCHIVES, of_dd, of_tar, of_unzip
 from tools.permissions.shell.knowledge.files.git import of_git
+from tools.permissions.shell.knowledge.files.git_contents import of_repository
 from tools.permissions.shell.knowledge.files.made_names import names_made
 from tools.permissions.shell.knowledge.files.network import NETWORK, of_curl, of_wget
 from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, targets
 from tools.permissions.shell.knowledge.files.own_settings import settings_written
+from tools.permissions.shell.knowledge.files.patches import names_in_patch
 from tools.permissions.shell.knowledge.files.readers import READERS
 from tools.permissions.shell.knowledge.files.searches import of_awk, of_cd, of_find, of_jq, of_sed, of_yq
 from tools.permissions.shell.knowledge.files.writers import WRITERS, of_crontab, runs_script, sources_of_links
@@ -61,13 +63,14 @@ _CHECKING_OUT = ("checkout", "restore", "switch")
 """What these write is what git has stored; a word of theirs is a branch as well as a file."""
 
 
-def effects_of(name: str, arguments: Sequence[Word], folders: Folders) -> Iterator[Effect]:
+def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str = "") -> Iterator[Effect]:
     """What a command touches by its arguments.
 
     Args:
         name: Its family, without a folder.
         arguments: The words behind it.
         folders: Where it may run.
+        text: All that is known to be read by the same shell.
     """
     special = _SPECIAL.get(name)
     files = _FILES.get(name)
@@ -78,6 +81,8 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders) -> Iterat
     written = [word for access, word in touched if access is W and word is not None]
     touched += ((W, word) for word in names_made(name, arguments, written))
     touched += ((W, word) for word in settings_written(name, arguments))
+    # A patch may also move what is there to another name.
+    touched += ((access, word) for word in names_in_patch(name, arguments, text) for access in (R, W))
     if reads_folders(name, arguments):
         touched.append((R, None))
     if runs_script(name, arguments):
@@ -85,6 +90,8 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders) -> Iterat
     for access, word in touched:
         for effect in _effects(access, word, folders):
             yield effect if says_names or effect.target is not None else replace(effect, is_named=False)
+    for access, word, reach in of_repository(arguments) if name == "git" else ():
+        yield from (replace(effect, reach=reach) for effect in _effects(access, word, folders))
     for word in outputs_of_options(name, arguments):
         yield from _effects(W, word, folders)
     for word in sources_of_links(name, arguments):

@@ -56,7 +56,7 @@ def _is_plain(name: str, text: str) -> bool:
     """Whether a variable holds one plain word or none, or what the server was started with."""
     if _OF_THE_SHELL.fullmatch(name) or len(text) > MAX_TEXT_CHARS:
         return False
-    others = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", "", text)
+    others = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", "", _PLAIN_OUTPUT.sub("x", text))
     given = len(re.findall(rf"\b{name}\b", others))
     if not given:
         return _GIVING.search(text) is None

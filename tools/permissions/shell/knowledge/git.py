@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tools.permissions.shell.knowledge.git_settings import is_harmless_setting
 from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import Word
 
 _GLOBAL_FLAGS = names("--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects")
@@ -46,6 +47,30 @@ def subcommand(arguments: Sequence[Word]) -> tuple[str, Sequence[Word]] | None:
             return word.text, arguments[place + 1 :]
         place += 2 if word.text in GLOBAL_VALUED else 1
     return None
+
+
+def folder_of(arguments: Sequence[Word]) -> str | None:
+    """Where `-C` leads, each taken from the one before; `None` if that is not known."""
+    folder: str | None = ""
+    for option, value in _global_values(arguments):
+        if option == "-C":
+            folder = None if folder is None or value.path is None else joined(folder, value.path)
+    return folder
+
+
+def global_settings(arguments: Sequence[Word]) -> Iterator[str]:
+    """What is set for this one call."""
+    yield from (value.text for option, value in _global_values(arguments) if option in ("-c", "--config-env"))
+    yield from (word.text.partition("=")[2] for word in arguments if word.text.startswith("--config-env="))
+
+
+def _global_values(arguments: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+    at = 0
+    while at < len(arguments) - 1 and arguments[at].text.startswith("-"):
+        is_valued = arguments[at].text in GLOBAL_VALUED
+        if is_valued:
+            yield arguments[at].text, arguments[at + 1]
+        at += 2 if is_valued else 1
 
 
 def without_harmless_options(name: str, arguments: Sequence[Word]) -> Sequence[Word]:

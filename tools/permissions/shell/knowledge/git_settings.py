@@ -24,10 +24,12 @@ HARMLESS_SETTING = re.compile(
         |wordregex|wserrorhighlight)
     | grep\.(?:column|extendedregexp|fallbacktonoindex|fullname|linenumber|patterntype|threads)
     | branch\.\S+\.(?:description|rebase)
+    | (?:core|sequence)\.editor=(?:true|:)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`)."""
+"""A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`).
+One with a value is harmless with that value."""
 
 
 def is_harmless_setting(setting: str) -> bool:
@@ -36,7 +38,8 @@ def is_harmless_setting(setting: str) -> bool:
     Args:
         setting: Its key, or `key=value`.
     """
-    return HARMLESS_SETTING.fullmatch(setting.partition("=")[0]) is not None
+    key = setting.partition("=")[0]
+    return (HARMLESS_SETTING.fullmatch(key) or HARMLESS_SETTING.fullmatch(setting)) is not None
 
 
 _MADE_BY_GIT = re.compile(

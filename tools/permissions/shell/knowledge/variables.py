@@ -38,6 +38,9 @@ _ONLY_SHOWN = _HARMLESS | names(
 _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
 """Most sessions have these, so that they reach programs although nobody exports them here."""
 
+_NO_EDITOR = re.compile(r"(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR|VISUAL)=(?:true|:)")
+"""As an editor, these take a text as it is."""
+
 _PLAIN_VALUE = re.compile(r"[\w.@+,-]*", re.ASCII)
 _TIME_ZONE = re.compile(r"[A-Za-z]+(?:/[A-Za-z_]+)*(?:[+-]?\d+)?(?:[A-Z]+)?", re.ASCII)
 
@@ -74,7 +77,7 @@ def doubts_of(assignments: Iterable[Word]) -> list[str]:
     doubts: list[str] = []
     for word in assignments:
         name = word.source.partition("=")[0].rstrip("+").partition("[")[0]
-        if is_sensitive(name):
+        if is_sensitive(name) and not _NO_EDITOR.fullmatch(word.source):
             doubts.append(f"it sets {name}, which decides what runs")
         elif _OF_ENVIRONMENT.fullmatch(name) and not changes_only_looks(word):
             doubts.append(f"it sets {name}, which may name a file that programs load")

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Sequence
 
-from tools.permissions.shell.knowledge.files.operands import REMOTE_PATH, TOP_OF_REPOSITORY, F, R, Targets, W, host
-from tools.permissions.shell.knowledge.git import GLOBAL_VALUED, is_read_only_git, subcommand
+from tools.permissions.shell.knowledge.files.operands import REMOTE_PATH, F, R, Targets, W, host
+from tools.permissions.shell.knowledge.git import folder_of, is_read_only_git, subcommand
 from tools.permissions.shell.knowledge.git_settings import is_harmless_setting
 from tools.permissions.shell.names import names
-from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.options import parse
 from tools.permissions.shell.syntax.words import Word, literal, read_word
 
 _REACHING = names("fetch pull push ls-remote submodule send-email request-pull fetch-pack send-pack remote-http")
-_SHOWING = names(
-    "annotate archive blame bundle cat-file diff diff-files diff-index diff-tree difftool fast-export format-patch grep"
-    " range-diff show whatchanged notes unpack-file checkout-index"
-)
-_COMPARING = names("diff diff-files diff-index diff-tree whatchanged")
-_SHOWING_WITH_PATCH = names("log reflog stash rev-list shortlog show-branch")
-_SHOWING_VERBOSE = names("commit status")
-_STATISTICS = re.compile(r"--(?:stat|shortstat|numstat|dirstat|summary|name-only|name-status|no-patch)(?:=.*)?|-s")
 _LISTS = names("--stdin-paths --pathspec-from-file --index-info")
-_VALUED_OF_COMMIT = names(
-    "m message F file C reuse-message c reedit-message fixup squash author date cleanup trailer t template"
-    " pathspec-from-file"
-)
-_IN_FOLDER = names("grep")
-"""They look at the folder they are in, where no other is named."""
-
-_OF_FILES = names("annotate blame")
-_WILD = re.compile(r"[*?\[\\]")
-
-_WITHOUT_PATCH = re.compile(
-    r"-\d+|-[nqziswegh]+\d*|--(?:oneline|graph|all|decorate|format|pretty|since|until|after|before|author|committer|grep"
-    r"|max-count|skip|stat|shortstat|numstat|summary|name-only|name-status|abbrev-commit|abbrev|date|follow|no-merges"
-    r"|merges|reverse|first-parent|branches|tags|remotes|topo-order|date-order|no-patch|no-color|color|count)(?:=.*)?|--"
-)
 _CHANGING = names(
     "am apply checkout cherry-pick clean filter-branch merge mv pull read-tree rebase reset restore revert rm"
     " sparse-checkout stash submodule switch worktree checkout-index merge-file init"
@@ -56,32 +31,18 @@ _VALUED = ("n", "S", "G", "L", "U", "M", "C")
 
 
 def of_git(arguments: Sequence[Word]) -> Targets:
-    """The folder it is sent to, and what its sub-command touches."""
-    folder = _folder_of(arguments)
-    if folder != "":
-        yield R, None if folder is None else literal(folder)
+    """What its sub-command touches by the names in its words."""
     found = subcommand(arguments)
     if found is None:
         yield from ((R, None), (W, None), (F, None))
         return
     name, rest = found
     yield from _reached(name, rest)
-    yield from _shown(name, rest, folder)
+    if any(word.text.partition("=")[0] in _LISTS for word in rest):
+        yield R, None
     yield from _written(name, rest)
     if name == "config" and not is_read_only_git(arguments):
-        yield from _configured(rest, folder or "")
-
-
-def _folder_of(arguments: Sequence[Word]) -> str | None:
-    """Where `-C` leads, each taken from the one before; `None` if that is not known."""
-    folder: str | None = ""
-    at = 0
-    while at < len(arguments) - 1 and arguments[at].text.startswith("-"):
-        if arguments[at].text == "-C":
-            path = arguments[at + 1].path
-            folder = None if folder is None or path is None else joined(folder, path)
-        at += 2 if arguments[at].text in GLOBAL_VALUED else 1
-    return folder
+        yield from _configured(rest, folder_of(arguments) or "")
 
 
 def _reached(name: str, rest: Sequence[Word]) -> Targets:
@@ -99,60 +60,6 @@ def _reached(name: str, rest: Sequence[Word]) -> Targets:
         address = REMOTE_PATH.match(operands[0].text) if operands else None
         yield F, None if address is None else host(address[1] or address[2], operands[0])
         yield W, operands[1] if len(operands) > 1 else None
-
-
-def _shown(name: str, rest: Sequence[Word], folder: str | None) -> Targets:
-    """What shows contents of files may show those of any file of the repository, unless paths are named behind `--`."""
-    if any(word.text.partition("=")[0] in _LISTS for word in rest):
-        yield R, None
-    tells_names = (
-        any(_STATISTICS.fullmatch(word.text) for word in rest)
-        and not any(_may_be(word, _WITHOUT_PATCH) and not _STATISTICS.fullmatch(word.text) for word in rest)
-        and not any(":" in word.text for word in rest)
-        and name in _COMPARING
-    )
-    shows = not tells_names and (
-        name in _SHOWING
-        or (name in _SHOWING_WITH_PATCH and any(_may_be(word, _WITHOUT_PATCH) for word in rest))
-        or (name == "stash" and any(word.text == "show" for word in rest))
-        or (name in _SHOWING_VERBOSE and _is_verbose(rest))
-    )
-    if not shows:
-        return
-    paths = _paths_named(name, rest)
-    if folder is None:
-        yield R, None
-    elif paths:
-        for path in paths:
-            known, *wild = _WILD.split(path.text, maxsplit=1)
-            named = posixpath.dirname(known) if wild else known
-            yield R, literal(posixpath.join(folder, named) or ".")
-    elif name in _IN_FOLDER and not any(":" in word.text for word in rest):
-        yield R, literal(folder or ".")
-    else:
-        yield R, literal(posixpath.join(folder, TOP_OF_REPOSITORY))
-
-
-def _may_be(word: Word, harmless: re.Pattern[str]) -> bool:
-    return word.may_be_option and not harmless.fullmatch(word.text)
-
-
-def _is_verbose(rest: Sequence[Word]) -> bool:
-    parsed = parse(rest, _VALUED_OF_COMMIT)
-    return parsed.has_open or any(name == "-v" or name.startswith("--v") for name, _ in parsed.options)
-
-
-def _paths_named(name: str, rest: Sequence[Word]) -> Sequence[Word]:
-    """The paths that the output is limited to; none if it may not be."""
-    if not all(word.is_literal for word in rest):
-        return ()
-    texts = [word.text for word in rest]
-    place = texts.index("--") if "--" in texts else len(texts)
-    before, paths = rest[:place], rest[place + 1 :]
-    names_more = any(":" in word.text and not word.text.startswith("-") for word in before)
-    if names_more or any(word.text.startswith(":") for word in paths):
-        return ()
-    return [*(word for word in before if not word.text.startswith("-")), *paths] if name in _OF_FILES else paths
 
 
 def _written(name: str, rest: Sequence[Word]) -> Targets:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from tools.contract.subject import Access
 from tools.permissions.shell.syntax.options import Arguments, parse
@@ -17,7 +18,31 @@ Targets = Iterator[tuple[Access, Word | None]]
 """What is touched, for what; `None` for what cannot be known."""
 
 TOP_OF_REPOSITORY = ":/"
-"""How git itself calls the top of the work tree that a folder is in."""
+"""How git itself calls the top of the work tree that a folder is in; a path may stand behind it."""
+
+
+class Reach(StrEnum):
+    """What is touched where a path is a folder."""
+
+    ITSELF = "itself"
+    """Nothing that is in it."""
+    BELOW = "below"
+    """What is in it now."""
+    STORED = "stored"
+    """What a repository has stored of it, now or before."""
+    NAMED = "named"
+    """The same; of the whole repository where there is no such path, since it is a revision then."""
+    UNTRACKED = "untracked"
+    """What is in it now and git neither tracks nor ignores."""
+    IGNORED = "ignored"
+    """What is in it now and git does not track."""
+    MATCHED = "matched"
+    """What fits it as a pattern of git's, now, and what is in it."""
+
+
+TAKEN = (Reach.UNTRACKED, Reach.IGNORED, Reach.MATCHED)
+"""What is written or removed by names that no word says, but that can be looked up."""
+
 
 REMOTE_PATH = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)|[a-z][a-z0-9+.-]*://(?:[^/@]*@)?([^/:]+)", re.ASCII)
 

@@ -5,10 +5,14 @@ repository that a folder lies in, also where that is above the root; an inner re
 files stand in the root and in any folder below it. As with git's, the deeper one overrules the higher one; all of them
 come after all of git's, so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be
 brought back. What permission rules forbid to read is left out as well, always.
+
+What git's files hold counts as far as it is understood. An agent-ignore file protects something, so one that is not
+understood to its last line hides all of its folder.
 """
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import stat
@@ -20,17 +24,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import shown_path
-from tools.filesystem.finding.ignore_files import (
-    GIT_FOLDER,
-    PresentNames,
-    exclude_file,
-    not_known,
-    repository_above,
-    rules_for_agents,
-    rules_of_git,
-)
-from tools.filesystem.finding.ignore_rules import RuleList, as_bytes_text
+from tools.contract.names import shown_path, shown_whole_path
+from tools.contract.resources import NOTHING_DONE, exhaustion_of
+from tools.filesystem.descriptors import NotRegularError, OpenedFile, open_regular
+from tools.filesystem.ignore_rules import MAX_COST, RuleList, bytes_text, parse_rules
 from tools.filesystem.workspace import contains
 
 if TYPE_CHECKING:
@@ -43,9 +40,15 @@ AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 
 GIT_IGNORE_FILE = ".gitignore"
 
-MAX_COST_IN_FORCE = 200_000
-"""Rules of git, and characters of those with wildcards, that one folder comes under: more than two of the longest files
-that count. Files below those do not count. The same for agents, where a file below those hides all of its folder."""
+GIT_FOLDER = ".git"
+"""A repository's own folder, or a file that says where it is."""
+
+MAX_IGNORE_FILE_BYTES = 1 << 20
+"""Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes."""
+
+MAX_COST_IN_FORCE = 2 * MAX_COST
+"""What the rules of git that one folder comes under may cost: files below those do not count. The same for agents,
+where a file below those hides all of its folder."""
 
 LOOK_SECONDS = 1.0
 """How long agent-ignore files are looked for below one folder; a shell command waits for it."""
@@ -58,6 +61,9 @@ _ENTRIES_AT_ONCE = 500
 
 _SOME_FILE = "an agent-ignore file"
 """What one is called where it is not known whether there is any."""
+
+_UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
+"""Bytes that no text holds which is neither UTF-8 nor UTF-16."""
 
 
 class HiddenBy(StrEnum):
@@ -94,12 +100,6 @@ class _Layer:
     base: int
     source: str
     hidden_by: HiddenBy
-
-    def verdict(self, name: str, path: str, *, is_folder: bool) -> bool | None:
-        return self.rules.hides(name, path[self.base :], is_folder=is_folder)
-
-    def verdicts(self, names: Sequence[str], folder: str, *, is_folder: bool) -> Mapping[str, bool]:
-        return self.rules.verdicts(names, folder[self.base :], is_folder=is_folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,39 +138,16 @@ class Scope:
             names: Base names; all of folders or none.
             is_folder: Whether they are folders.
         """
-        if self.forbidden is not None:
-            forbidden = self._forbidden_among(self.forbidden, names)
-            if forbidden:
-                allowed = [name for name in names if name not in forbidden]
-                return {**self._ignored_among(allowed, is_folder=is_folder), **forbidden}
-        return self._ignored_among(names, is_folder=is_folder)
-
-    def _forbidden_among(self, rules: Forbidden, names: Sequence[str]) -> Mapping[str, HiddenBy]:
-        above = os.path.join(self.folder, "")
-        return {name: HiddenBy.AGENT for name in names if rules.hides(above + name) is not None}
-
-    def _ignored_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        hidden: dict[str, HiddenBy] = {}
-        layers = (*reversed(self.agent or ()), *reversed(self.git or ())) if names else ()
-        spelled = None if "".join(names).isascii() else {as_bytes_text(name): name for name in names}
-        undecided: Sequence[str] = names if spelled is None else list(spelled)
-        for layer in layers:
-            verdicts = layer.verdicts(undecided, self.prefix, is_folder=is_folder)
-            if verdicts:
-                hits = (name for name, is_hidden in verdicts.items() if is_hidden)
-                hidden.update((spelled[name] if spelled else name, layer.hidden_by) for name in hits)
-                undecided = [name for name in undecided if name not in verdicts]
-        if self.git is not None and GIT_FOLDER in names:
-            hidden[GIT_FOLDER] = HiddenBy.GIT
-        return hidden
+        if self.git is None and not self.agent and self.forbidden is None:
+            return {}
+        return {name: by for name in names if (by := self.hides(name, is_folder=is_folder)) is not None}
 
     def deciding(self, name: str, *, is_folder: bool) -> _Layer | None:
         """The ignore file that hides an entry of this folder, or `None` if it is not hidden."""
-        plain = as_bytes_text(name)
-        path = self.prefix + plain
+        path = self.prefix + bytes_text(name)
         for layers in (self.agent or (), self.git or ()):
             for layer in reversed(layers):
-                hidden = layer.verdict(plain, path, is_folder=is_folder)
+                hidden = layer.rules.hides(path[layer.base :], is_folder=is_folder)
                 if hidden is not None:
                     return layer if hidden else None
         return None
@@ -185,7 +162,7 @@ class Scope:
         Raises:
             ToolError: As for `with_own_rules`.
         """
-        prefix = f"{self.prefix}{as_bytes_text(os.path.basename(folder))}/"
+        prefix = f"{self.prefix}{bytes_text(os.path.basename(folder))}/"
         return Scope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> Scope:
@@ -429,3 +406,180 @@ def _cost(layers: Sequence[_Layer]) -> int:
 def _shown_below(root: str, path: str) -> str:
     """A path below a root as messages show it."""
     return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))
+
+
+class PresentNames:
+    """The names in a folder, each looked up when asked for."""
+
+    __slots__ = ("_above",)
+
+    def __init__(self, folder: str) -> None:
+        self._above = os.path.join(folder, "")
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            os.lstat(f"{self._above}{name}")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False  # if it is there, nothing else in the folder can be opened either
+        except OSError:
+            return os.path.isdir(self._above)  # in a folder, it is not known whether it is there; to open it tells why
+        return True
+
+
+def rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
+    """The rules in an ignore file of git, as far as they are understood; none where there is none to be read.
+
+    Args:
+        path: The file.
+        through_links: Whether links are followed.
+    """
+    rules = parse_rules(beginning_of(path, through_links=through_links))
+    if rules.odd_line is not None:
+        logger.warning(
+            "an ignore file has a pattern in line %s that is not understood and does not count", rules.odd_line
+        )
+    return rules
+
+
+def rules_for_agents(folder: str, name: str) -> RuleList | None:
+    """The rules in an agent-ignore file; `None` where there is none, or nothing in it.
+
+    Args:
+        folder: Where it stands.
+        name: Its base name.
+
+    Raises:
+        ToolError: `path_ignored`: there is one, and it is not known what it protects; `resources_exhausted`.
+    """
+    content = _protecting(folder, name)
+    rules = parse_rules(content) if content else None
+    if rules is None:
+        return None
+    if rules.odd_line is not None:
+        raise not_known(folder, name, f"has a pattern in line {rules.odd_line} that is not understood")
+    if rules.is_cut:
+        raise not_known(folder, name, "holds too many rules")
+    return rules or None
+
+
+def beginning_of(path: str, *, through_links: bool = False) -> bytes:
+    """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
+    try:
+        with open_regular(path, through_links=through_links) as opened:
+            size = opened.info.st_size
+            if size > MAX_IGNORE_FILE_BYTES:
+                logger.warning("an ignore file is too large: only its first %s bytes count", MAX_IGNORE_FILE_BYTES)
+            # As much as may be wanted would be set aside first, and that takes longer than all the rest.
+            return _beginning(opened, min(size, MAX_IGNORE_FILE_BYTES))
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        return b""
+    except OSError as error:
+        logger.warning("cannot read an ignore file: %s", error)
+        return b""
+
+
+def repository_above(root: str) -> str | None:
+    """The nearest folder from a root upwards that is the top of a repository, if there is one."""
+    folder = root
+    while True:
+        if exclude_file(os.path.join(folder, GIT_FOLDER)) is not None:
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+
+
+def exclude_file(git_folder: str) -> str | None:
+    """Where a repository keeps its own excludes (the file need not exist), or `None` if this is no repository."""
+    try:
+        mode = os.lstat(git_folder).st_mode
+    except OSError:
+        return None
+    if stat.S_ISREG(mode):
+        return _exclude_of_worktree(git_folder)
+    return os.path.join(git_folder, "info", "exclude")
+
+
+def _exclude_of_worktree(git_file: str) -> str:
+    """The excludes of a linked worktree or submodule, whose `.git` is a file that names the real folder."""
+    named = beginning_of(git_file).decode("utf-8", "surrogateescape").partition("\n")[0]
+    folder = os.path.join(os.path.dirname(git_file), named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
+    common = (
+        beginning_of(os.path.join(folder, "commondir"), through_links=True)
+        .decode("utf-8", "surrogateescape")
+        .strip()
+        .replace("\0", "")
+    )
+    return os.path.join(folder, common, "info", "exclude")
+
+
+def _protecting(folder: str, name: str) -> bytes:
+    """The content of an agent-ignore file; empty where there is none.
+
+    Raises:
+        ToolError: `path_ignored`: there is one, and it is not known what it protects; `resources_exhausted`.
+    """
+    try:
+        with open_regular(os.path.join(folder, name), through_links=True) as opened:
+            content = _beginning(opened, MAX_IGNORE_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if not os.path.lexists(os.path.join(folder, name)):
+            return b""
+        why = "is a link that leads nowhere"
+    except OSError as error:
+        exhaustion = exhaustion_of(error, NOTHING_DONE)
+        if exhaustion is not None:
+            raise exhaustion from None
+        why = "cannot be read"
+    else:
+        if len(content) > MAX_IGNORE_FILE_BYTES:
+            why = f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes"
+        elif not _is_text(content):
+            why = "is not UTF-8 text"
+        else:
+            return content
+    raise not_known(folder, name, why)
+
+
+def not_known(folder: str, name: str, why: str) -> ToolError:
+    """That nothing in a folder is read, since it is not known what the agent-ignore file in it protects.
+
+    Args:
+        folder: Where it stands.
+        name: Its base name.
+        why: What is the matter with it, as the end of a sentence.
+    """
+    return ToolError(
+        ToolErrorType.PATH_IGNORED,
+        f"{name} in {shown_whole_path(folder)} {why}, so it is not known what it hides, and nothing there is read. "
+        "Ask the user to mend or to remove it.",
+    )
+
+
+def _beginning(opened: OpenedFile, size: int) -> bytes:
+    """So many bytes, or all there are: one read may bring fewer.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    pieces: list[bytes] = []
+    while size > 0:
+        piece: bytes | None = opened.stream.read(size)
+        if piece is None:
+            raise BlockingIOError  # it is made up by somebody, and there may be more of it
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _is_text(content: bytes) -> bool:
+    """Whether rules can be read from it: UTF-8, UTF-16 with its mark, or names in an older encoding."""
+    is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        # That of UTF-32 begins with the mark of UTF-16; it is told by its NUL characters.
+        return "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
+    except UnicodeDecodeError:
+        return not is_utf_16 and _UNREADABLE.isdisjoint(content)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tools.contract.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
-from tools.filesystem.changing.changed_regions import regions
 from tools.filesystem.changing.changer import (
     PROPOSED,
     SHOWN_BYTES,
@@ -22,13 +22,13 @@ from tools.filesystem.changing.changer import (
     encode_or_refuse,
 )
 from tools.filesystem.changing.diff import unified_diff
-from tools.filesystem.changing.failures import Missed, check_count, check_number, not_found
-from tools.filesystem.changing.matching import Haystack, Match, Span, find_match
-from tools.filesystem.changing.replacing import apply_edit
+from tools.filesystem.changing.edit_failures import Missed, check_count, check_number, not_found
+from tools.filesystem.changing.replacement import apply_edit
 from tools.filesystem.changing.snapshot import MAX_CHANGED_BYTES, Snapshot, check_fresh, take_snapshot
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.changing.text_match import Haystack, Match, Span, find_match
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.legacy_encoding import Guess, check_fits, decode_as_named, guess
-from tools.filesystem.text import UTF_8, Decoded, decode, looks_binary, marked_encoding
+from tools.filesystem.text import UTF_8, Decoded, decode, line_separator, looks_binary, marked_encoding
 from tools.filesystem.workspace import Location
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 MAX_STRUCTURED_LINES = 100
 """Line numbers of replacements in the structured result."""
+
+CONTEXT_LINES = 5
+"""Unchanged lines shown around each change (Gemini CLI's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +225,74 @@ def _shown_regions(change: _Edit) -> list[dict[str, Any]]:
         room -= len(text.encode("utf-8", "replace"))
         result.append({"first": region.first, "last": region.last, "text": text})
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Whole lines of a text.
+
+    Args:
+        first: Number of the first line, from 1.
+        last: Number of the last line.
+        text: The lines, without the last line's ending.
+    """
+
+    first: int
+    last: int
+    text: str
+
+
+def regions(text: str, spans: Sequence[Span], size: int) -> list[Region]:
+    """The lines around changes; overlapping ones as one region.
+
+    Args:
+        text: The whole text.
+        spans: Places in it, in order.
+        size: After this many characters no other region is begun.
+    """
+    separator = line_separator(text)
+    shown: list[Region] = []
+    start = stop = line = counted = 0
+    for number, span in enumerate(spans):
+        begin = _begin(text, span.start, separator)
+        if number and begin <= stop:
+            if stop - start > size:
+                break  # more than is shown
+            stop = max(stop, _end(text, span.end, separator))
+            continue
+        if number:
+            line += text.count(separator, counted, start)
+            counted = start
+            size -= _add(shown, text, (start, stop), line + 1, separator)
+        if size <= 0:
+            return shown
+        start, stop = begin, _end(text, span.end, separator)
+    if spans:
+        line += text.count(separator, counted, start)
+        _add(shown, text, (start, stop), line + 1, separator)
+    return shown
+
+
+def _add(shown: list[Region], text: str, place: tuple[int, int], first: int, separator: str) -> int:
+    start, stop = place
+    lines = text[start:stop].removesuffix(separator).removesuffix("\r")
+    shown.append(Region(first, first + lines.count(separator), lines))
+    return len(lines)
+
+
+def _begin(text: str, position: int, separator: str) -> int:
+    position = text.rfind(separator, 0, position) + 1
+    for _ in range(CONTEXT_LINES):
+        if position == 0:
+            break
+        position = text.rfind(separator, 0, position - 1) + 1
+    return position
+
+
+def _end(text: str, position: int, separator: str) -> int:
+    for _ in range(CONTEXT_LINES + 1):
+        found = text.find(separator, position)
+        if found < 0:
+            return len(text)
+        position = found + 1
+    return position

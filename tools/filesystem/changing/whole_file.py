@@ -17,10 +17,10 @@ from tools.filesystem.changing.changer import (
     Report,
     encode_or_refuse,
 )
+from tools.filesystem.changing.changing_tool import first_new_omission
 from tools.filesystem.changing.diff import unified_diff
-from tools.filesystem.changing.omission import first_new_omission
 from tools.filesystem.changing.snapshot import Snapshot, check_fresh, take_snapshot
-from tools.filesystem.ignore import agent_ignore_file
+from tools.filesystem.ignore_files import agent_ignore_file
 from tools.filesystem.legacy_encoding import check_fits, encoding_to_write, guess
 from tools.filesystem.text import Encoding, count_lines, decode, line_endings, looks_binary, marked_encoding
 from tools.filesystem.workspace import Location

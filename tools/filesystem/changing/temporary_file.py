@@ -1,17 +1,22 @@
-"""The file in which new content waits beside the one that it replaces, locked for as long as its writer lives."""
+"""The file in which new content waits beside the one that it replaces, and what killed writers left of such files.
+
+Whoever writes holds a lock on its temporary file. A lock ends with its process, so a temporary file that can be locked
+is a leftover; the next writer in the folder removes it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+import threading
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from tools.filesystem.changing.folder_lock import alone_in, try_lock
-from tools.filesystem.changing.leftovers import remove_leftovers, temporary_names_in
+from tools.filesystem.changing.folder_lock import FolderId, alone_in, folder_id, try_lock
 from tools.filesystem.descriptors import Folder
-from tools.filesystem.temporary_names import temporary_name
+from tools.filesystem.temporary_names import is_temporary, temporary_name
 
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -23,6 +28,20 @@ _ACCESS_LIST = "system.posix_acl_access"
 
 _GIVEN_BY_THE_SYSTEM = frozenset({"security.selinux"})
 """A label that every file has."""
+
+LARGE_FOLDER = 1_000
+"""Names in a folder that is not looked through at each write. A smaller one takes less than a millisecond."""
+
+REST_SECONDS = 10.0
+"""How long a large folder is not looked through again; one of 150,000 files takes a tenth of a second."""
+
+MAX_RESTING = 1_000
+"""Large folders remembered; those that nobody wrote in for longest are forgotten first."""
+
+_looked: dict[FolderId, float] = {}
+"""When this process last began to look through a folder that is large, or is being looked through."""
+
+_looked_guard = threading.Lock()
 
 
 class Temporary:
@@ -155,3 +174,57 @@ def _copy_attributes(descriptor: int, folder: Folder, name: str) -> None:
 def _forgiving(attribute: str) -> AbstractContextManager[None]:
     """Nothing is lost if an attribute cannot be set; but without its access list a file would be open to others."""
     return nullcontext() if attribute == _ACCESS_LIST else suppress(OSError)
+
+
+def temporary_names_in(folder: Folder) -> list[str]:
+    """What may be left in a folder, to be held against its locks by `remove_leftovers`.
+
+    It takes no lock, since to list a folder may take long. While another thread looks, or shortly after a look at a
+    large folder, nothing is found.
+    """
+    if folder.descriptor is None:
+        return []  # where folders have no descriptors, files have no locks that would tell
+    which = folder_id(folder.descriptor)
+    if not _is_due(which):
+        return []
+    names: list[str] = []
+    try:
+        names = folder.names()
+    except OSError:
+        pass  # a folder to put things into, not to look at
+    finally:
+        if len(names) < LARGE_FOLDER:
+            with _looked_guard:
+                _looked.pop(which, None)
+    return [name for name in names if is_temporary(name)]
+
+
+def _is_due(which: FolderId) -> bool:
+    """Whether it is time to look through a folder; if so, no other thread does."""
+    now = time.monotonic()
+    with _looked_guard:
+        last = _looked.pop(which, None)
+        if last is not None and now - last < REST_SECONDS:
+            _looked[which] = last
+            return False
+        _looked[which] = now
+        if len(_looked) > MAX_RESTING:
+            del _looked[next(iter(_looked))]
+    return True
+
+
+def remove_leftovers(folder: Folder, names: list[str]) -> None:
+    """Remove those of some temporary files that no living writer holds.
+
+    Args:
+        folder: Where they are. The caller is alone in it, so that none of them is just being made and not locked yet.
+        names: The files.
+    """
+    for name in names:
+        with suppress(OSError):
+            descriptor = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode) and try_lock(descriptor):
+                    os.unlink(folder.named(name), dir_fd=folder.descriptor)
+            finally:
+                os.close(descriptor)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.filesystem.changing.matching import (
+from tools.filesystem.changing.text_match import (
     BLANKS,
     Haystack,
     Match,

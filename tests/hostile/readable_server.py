@@ -1,0 +1,17 @@
+"""Our server, whose memory and state tests may read as the user that they run as: it is not kept private.
+
+python readable_server.py SERVER-ARGUMENT...
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from server import cli
+
+if __name__ == "__main__":
+    cli.make_private = lambda: None
+    raise SystemExit(cli.main())

@@ -1,0 +1,83 @@
+"""What a command without a sandbox gets of the processes that run it: nothing, where they are not root's."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.harness import HANDSHAKE, server_arguments
+from tests.hostile.unprivileged_server import NOBODY, SYSTEM_PYTHON
+from tests.hostile.watched_server import text_of
+from tests.processes import children_of
+
+if sys.platform != "linux":
+    pytest.skip("not run: only Linux shows processes as files", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("process.private"),
+    pytest.mark.skipif(
+        os.geteuid() == 0 and not os.path.exists(SYSTEM_PYTHON),
+        reason="not run: a user without rights finds no Python here",
+    ),
+]
+
+SERVER = Path(__file__).with_name("unprivileged_server.py")
+SECRET = "kept-from-commands-7391"
+
+PEEK = r"""
+for pid in "$@"; do
+  tr '\0' ' ' </proc/$pid/environ && echo "environ of $pid is shown"
+  ls /proc/$pid/fd/ && echo "descriptors of $pid are shown"
+  echo forged >/proc/$pid/fd/1 && echo "output of $pid is written to"
+  true </proc/$pid/mem && echo "memory of $pid is opened"
+  echo "tried $pid"
+done 2>/dev/null
+"""
+"""What is not refused is told."""
+
+
+@pytest.fixture
+def open_root() -> Generator[Path]:
+    """A workspace that a user without rights owns."""
+    with tempfile.TemporaryDirectory() as above:
+        Path(above).chmod(0o755)
+        root = Path(above).resolve() / "root"
+        root.mkdir()
+        (root / "peek.sh").write_text(PEEK)
+        if os.geteuid() == 0:
+            os.chown(root, NOBODY, NOBODY)
+        yield root
+
+
+async def printed(client: Client, command: str) -> str:
+    result = await client.call_tool("run_shell_command", {"command": command})
+    assert not result.is_error, result
+    return text_of(result)
+
+
+async def test_a_command_reads_no_environment_and_no_descriptor_of_what_runs_it(open_root: Path) -> None:
+    config = open_root.parent / "coretools.json"
+    config.write_text('{"shell": {"sandbox": "off"}}')
+    arguments = server_arguments(open_root, config, "--approval-mode", "yolo")
+    command = ["-P", "-W", "error", str(SERVER), "022", *arguments[arguments.index("serve") :]]
+    environment = {"HOME": str(open_root), "SECRET": SECRET}
+    before = set(children_of(os.getpid()))
+    parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+    async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
+        (server,) = set(children_of(os.getpid())) - before
+        assert SECRET not in await printed(client, "env")
+        ours = [server, *(below := children_of(server)), *(deeper for child in below for deeper in children_of(child))]
+        # The server, its watchdog, the broker, and its supervisor.
+        assert len(ours) >= 4
+        tried = "\n".join(f"tried {pid}" for pid in ours)
+        assert await printed(client, f"sh peek.sh {' '.join(map(str, ours))}") == f"Output:\n{tried}"
+        # What is looked at is looked at rightly: a command may look into itself.
+        assert "environ of self is shown" in await printed(client, "sh peek.sh self")

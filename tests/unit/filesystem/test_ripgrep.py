@@ -1,0 +1,207 @@
+"""ripgrep as a process: what it obeys, that it ends, and that whoever it has started ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.processes import children_of, is_running, needs_proc
+from tests.waiting import wait_until
+from tools.contract.context import AbortSignal, ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.filesystem.child import Child, Watch
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.grep_search import GrepTool
+from tools.filesystem.search.content_search import MAX_SORTED
+from tools.filesystem.search.ripgrep import Query, Ripgrep
+
+ENDLESS = [sys.executable, "-S", "-c", "while True: pass"]
+REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")
+
+
+def deadline(seconds: float = 30.0) -> Deadline:
+    return Deadline(AbortSignal(), seconds)
+
+
+def script(folder: Path, text: str) -> str:
+    """A ripgrep that does something else."""
+    program = folder / "rg"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def found(program: str, root: Path, pattern: str) -> list[tuple[str, list[int]]]:
+    query = Query(pattern, fixed=False, ignore_case=False)
+    return sorted(
+        (match.path, list(match.lines)) for match in Ripgrep(program, deadline()).matches(query, str(root), ())
+    )
+
+
+@pytest.mark.requirement("grep.environment")
+def test_ripgrep_obeys_no_configuration_of_the_environment(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("--invert-match\n--pre=sh\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".gitconfig").write_text(f"[core]\nexcludesFile = {tmp_path}/excludes\n")
+    (tmp_path / "excludes").write_text("*.txt\n")
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (root / ".git").mkdir()
+    (root / "a.txt").write_text("foo\nbar\n")
+    for name in (".ignore", ".rgignore"):
+        (root / name).write_text("*.txt\n")
+    assert found(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
+
+
+@pytest.mark.requirement("grep.no_text")
+def test_nothing_that_ripgrep_quotes_of_an_ignore_file_behind_a_link_is_passed_on(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_text("pass{word-4711\n[z-a]\n")
+    (root / ".git").mkdir()
+    (root / ".gitignore").symlink_to(tmp_path / "secret")
+    (root / "a.txt").write_text("foo\n")
+    assert found(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
+    loud = script(tmp_path, f'exec {REAL_RIPGREP} --messages "$@"')
+    assert found(loud, root, "foo") == [("a.txt", [1])]
+    query = Query("(", fixed=False, ignore_case=False)
+    assert Ripgrep(loud, deadline()).refusal(query) == "unclosed group"
+    assert "word-4711" not in caplog.text
+
+
+@pytest.mark.requirement("grep.child_ended")
+def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: Path) -> None:
+    for limit in (deadline(0.2), deadline()):
+        timer = threading.Timer(0.2, limit.signal.abort)
+        timer.start()
+        with Child(ENDLESS, str(root)) as child, Watch(child, limit):
+            assert child.read() == b"", "it ends only because it is killed"
+            assert child.was_killed
+        timer.cancel()
+        assert not is_running(child.pid)
+
+
+@needs_proc
+@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.parametrize("ends_by_itself", [False, True])
+def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: bool) -> None:
+    with Child(["/bin/sh", "-c", f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"], str(root)) as child:
+        started = int(child.read())
+        if ends_by_itself:
+            assert child.read() == b""
+    assert not is_running(child.pid)
+    wait_until(lambda: not is_running(started))
+
+
+@needs_proc
+@pytest.mark.requirement("grep.child_ended")
+def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(root: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    text = f"setsid sh -c 'echo $$ >{left}.new && mv {left}.new {left} && exec sleep 300' &\n"
+    text += f"while [ ! -e {left} ]; do :; done\nexit 0"
+    try:
+        with pytest.raises(ToolError) as caught:
+            found(script(tmp_path, text), root, "foo")
+        assert caught.value.code is ToolErrorType.GREP_EXECUTION_ERROR
+        os.kill(int(left.read_text()), 0)  # it still runs, out of reach
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(left.read_text()), signal.SIGKILL)
+
+
+@needs_proc
+@pytest.mark.requirement("grep.child_ended")
+def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: Path) -> None:
+    program = script(tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:\\n./b\\0001:\\n'; exec sleep 300")
+    query = Query("foo", fixed=False, ignore_case=False)
+    with closing(Ripgrep(program, deadline()).matches(query, str(root), ())) as matches:
+        assert next(matches).path == "a"
+        number = int((tmp_path / "pid").read_text())
+        assert is_running(number)
+    assert not is_running(number)
+
+
+@pytest.fixture
+def endless_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """A ripgrep that finds one line and goes on for ever; gives those that run."""
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin", "printf './a.txt\\0001:\\n./z.txt\\000'; exec /bin/sleep 300")
+    no_ripgrep.setenv("PATH", str(tmp_path / "bin"))
+    others = frozenset(children_of(os.getpid()))
+    return lambda: [pid for pid in children_of(os.getpid()) if pid not in others and is_running(pid)]
+
+
+@needs_proc
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.child_ended")
+async def test_a_search_that_does_not_end_gives_what_it_has_at_the_time_limit(
+    root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
+) -> None:
+    (root / "a.txt").write_text("foo\n")
+    tool = GrepTool()
+    tool.seconds = 0.5
+    result = await tool.execute(tool.validate_tool_params({"pattern": "foo"}), context)
+    assert "L1: foo" in str(result.llm_content)
+    assert "PARTIAL RESULT: the time limit" in str(result.llm_content)
+    assert endless_ripgrep() == []
+
+
+@needs_proc
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.cancelled")
+async def test_cancelling_a_search_ends_it_with_a_typed_error(
+    root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
+) -> None:
+    (root / "a.txt").write_text("foo\n")
+    abort = AbortSignal()
+    timer = threading.Timer(0.2, abort.abort)
+    timer.start()
+    tool = GrepTool()
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(tool.validate_tool_params({"pattern": "foo"}), replace(context, signal=abort))
+    assert caught.value.code is ToolErrorType.CANCELLED
+    assert endless_ripgrep() == []
+
+
+@needs_proc
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.cancelled")
+async def test_a_call_that_nobody_waits_for_leaves_no_process(
+    root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
+) -> None:
+    (root / "a.txt").write_text("foo\n")
+    tool = GrepTool()
+    with anyio.move_on_after(0.3) as scope:
+        await tool.execute(tool.validate_tool_params({"pattern": "foo"}), context)
+    assert scope.cancelled_caught
+    wait_until(lambda: not endless_ripgrep())
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("grep.frequent")
+async def test_a_frequent_pattern_is_searched_for_in_order_and_ripgrep_ended_when_there_is_enough(
+    root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        (root / f"{number}.txt").write_text("foo\n" * MAX_SORTED)
+    (tmp_path / "bin").mkdir()
+    log = tmp_path / "log"
+    program = script(tmp_path / "bin", f'echo "$@" >> {log}\n{REAL_RIPGREP} "$@"\nexec /bin/sleep 300')
+    no_ripgrep.setenv("PATH", os.path.dirname(program))
+    tool = GrepTool()
+    result = await tool.execute(tool.validate_tool_params({"pattern": "foo", "limit": 2 * MAX_SORTED}), context)
+    assert result.facts["complete"] is False
+    assert "File: 0.txt\nL1: foo" in str(result.llm_content)
+    calls = log.read_text().splitlines()
+    assert ["--sort=path" in call for call in calls] == [False, True]

@@ -1,0 +1,188 @@
+"""The matches of one search, file by file in the order of their paths.
+
+ripgrep searches with all processors, and so in no order. What it finds is sorted here, unless that is so much that only
+the first of it will be shown: then it is asked again for an order of its own, and ended as soon as there is enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+
+from tools.filesystem.finding.deadline import Deadline
+from tools.filesystem.finding.starts import Start
+from tools.filesystem.finding.walk import Filters, Selection
+from tools.filesystem.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep
+from tools.filesystem.search.visible_files import VisibleFiles
+from tools.filesystem.workspace import Location, Workspace
+
+MAX_SORTED = 1_000
+"""Matching lines that are sorted here."""
+
+MAX_LINES_OF_FILE = 1_000_000
+"""Matching lines of one file that are looked at, where an exclude pattern decides which of them are shown."""
+
+EXCLUDED_AT_ONCE = 20
+"""Files searched for the exclude pattern in one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileMatch:
+    """The matching lines of one file.
+
+    Args:
+        folder: The folder searched.
+        path: The file below it, with forward slashes.
+        lines: Line numbers from 1, rising.
+    """
+
+    folder: Location
+    path: str
+    lines: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFilter:
+    """Which files are searched.
+
+    Args:
+        filters: Which ignore files count, and which folders are left out by their name.
+        wanted: What the call wants.
+        options: As much of that as ripgrep can be told.
+    """
+
+    filters: Filters
+    wanted: Selection
+    options: Sequence[str] = ()
+
+
+class ContentSearch:
+    """Searches folders and files, one after the other.
+
+    Args:
+        workspace: What is searched; its rules say what may be shown.
+        program: Absolute path of ripgrep.
+        deadline: When what runs is ended.
+        files: Which files are searched.
+    """
+
+    def __init__(self, workspace: Workspace, program: str, deadline: Deadline, files: FileFilter) -> None:
+        self._workspace = workspace
+        self._files = files
+        self._ripgrep = Ripgrep(program, deadline)
+        self._excluding = Ripgrep(program, deadline)
+        self.huge = 0
+        """Files named outright that are too large to be searched."""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time did not suffice."""
+        return self._ripgrep.timed_out or self._excluding.timed_out
+
+    @property
+    def left_out_some(self) -> bool:
+        """Whether some files or folders could not be read."""
+        return self._ripgrep.left_out_some
+
+    @property
+    def searched(self) -> int:
+        """Files searched, where the search has come to its end."""
+        return self._ripgrep.searched
+
+    def matches(self, starts: Sequence[Start], query: Query, exclude: Query | None, most: int) -> Generator[FileMatch]:
+        """The files with matches.
+
+        Args:
+            starts: Where to search.
+            query: What to search for.
+            exclude: Lines that match this too are left out.
+            most: Lines wanted of each file.
+
+        Raises:
+            RefusedQueryError: A pattern cannot be used.
+            ToolError: `grep_execution_error`, `cancelled`, and why what was named cannot be searched.
+        """
+        if exclude is not None and (reason := self._excluding.refusal(exclude)):
+            raise RefusedQueryError(exclude, reason)
+        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
+        for start in starts:
+            if start.is_file:
+                folder = self._workspace.locate(os.path.dirname(start.location.path))
+                found = self._in_file(start.location, query, count)
+            else:
+                folder = start.location
+                found = self._below(starts, folder, query, count)
+            with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
+                for match in left:
+                    yield FileMatch(folder, match.path, match.lines[:most])
+
+    def count_files(self, starts: Sequence[Start]) -> int:
+        """The files that a search of folders looks into and may show.
+
+        Raises:
+            ToolError: As for `matches`.
+        """
+        number = 0
+        for start in starts:
+            if start.is_file:
+                number += 1
+                continue
+            visible = self._visible(starts, start.location)
+            options = [*visible.options, *self._files.options]
+            with closing(self._ripgrep.files(start.location.path, *options)) as paths:
+                number += sum(map(visible.holds, paths))
+        return number
+
+    def _visible(self, starts: Sequence[Start], folder: Location) -> VisibleFiles:
+        others = frozenset(start.location.path for start in starts) - {folder.path}
+        return VisibleFiles(self._workspace, folder, self._files.filters, self._files.wanted, others)
+
+    def _in_file(self, file: Location, query: Query, count: str) -> Generator[Match]:
+        """The match in a file that was named outright, which has to be readable and is never hidden by git's rules."""
+        with self._workspace.open_file(file) as opened:
+            is_huge = opened.info.st_size > MAX_FILE_BYTES  # which ripgrep does not look at in a file that is named
+        if is_huge:
+            self.huge += 1
+        else:
+            folder, name = os.path.split(file.path)
+            yield from self._ripgrep.matches(query, folder, [name], count)
+
+    def _below(self, starts: Sequence[Start], folder: Location, query: Query, count: str) -> Generator[Match]:
+        """What may be shown below a folder, in order."""
+        visible = self._visible(starts, folder)
+        options = [count, *visible.options, *self._files.options]
+        held: list[Match] = []
+        lines = 0
+        with closing(self._ripgrep.matches(query, folder.path, (), *options)) as found:
+            for match in found:
+                held.append(match)
+                lines += len(match.lines)
+                if lines > MAX_SORTED:
+                    break
+        if lines <= MAX_SORTED or self._ripgrep.timed_out:
+            yield from (match for match in sorted(held, key=_by_names) if visible.holds(match.path))
+            return
+        del held
+        with closing(self._ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
+            yield from (match for match in found if visible.holds(match.path))
+
+    def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
+        """What is found without the lines that another query finds."""
+        while some := list(islice(found, EXCLUDED_AT_ONCE)):
+            left = {match.path: match.lines for match in some}
+            count = f"--max-count={MAX_LINES_OF_FILE}"
+            with closing(self._excluding.matches(exclude, folder.path, list(left), count)) as others:
+                for other in (match for match in others if match.path in left):
+                    excluded = frozenset(other.lines)
+                    left[other.path] = [line for line in left[other.path] if line not in excluded]
+            if self._excluding.timed_out:
+                return  # what would have to be left out of them is not known
+            yield from (Match(path, lines) for path, lines in left.items() if lines)
+
+
+def _by_names(match: Match) -> list[bytes]:
+    """What ripgrep sorts by: the names from the top down."""
+    return os.fsencode(match.path).split(b"/")

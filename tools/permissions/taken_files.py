@@ -1,0 +1,103 @@
+"""Which files git takes away, or writes anew, that no word of a command names: by a pattern, or as untracked.
+
+Blocking, and bounded: a folder with more in it than is looked at counts as one with such a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from fnmatch import translate
+
+from tools.contract.errors import ToolError
+from tools.filesystem.ignore_files import HiddenBy, PresentNames, Scope, scope_of
+from tools.filesystem.workspace import Workspace
+from tools.permissions.shell.knowledge.files.operands import Reach
+from tools.permissions.steering_files import REPOSITORY
+
+MAX_ENTRIES = 10_000
+MAX_INDEX_BYTES = 64 * 1024 * 1024
+_LONGEST_TOLD = 0xFFF
+"""Of a longer name the index does not tell how long it is."""
+
+_WILD = re.compile(r"[*?\[\\]")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def first_taken(
+    workspace: Workspace, path: str, reach: Reach, why: Callable[[str], str | None]
+) -> tuple[str, str] | None:
+    """The first file among those that are taken which something is said of, with that.
+
+    Args:
+        workspace: The folders of the workspace.
+        path: A folder, or a pattern, as an absolute path.
+        reach: Which files in the folder are meant.
+        why: Tells what is said of a file by its absolute path.
+    """
+    is_pattern = reach is Reach.MATCHED
+    known = _WILD.split(path, maxsplit=1)[0]
+    folder = path if not is_pattern or os.path.isdir(path) else os.path.dirname(known)
+    fits = re.compile(
+        translate(_ESCAPED.sub(r"[\1]", path).replace("[^", "[!")) if _WILD.search(path) else "", re.DOTALL
+    )
+    try:
+        scope = scope_of(workspace, workspace.at(folder), git=reach is Reach.UNTRACKED, agent=False)
+        for each in _files_below(scope):
+            said = why(each)
+            if said is not None and (_is_matched(fits, each, path) if is_pattern else not _is_tracked(each)):
+                return each, said
+    except (OSError, ToolError, ValueError):
+        return folder, "it is not known what is in it"
+    return None
+
+
+def _is_matched(fits: re.Pattern[str], file: str, path: str) -> bool:
+    """Whether a pattern stands for a file, or for a folder that it is in; without stars, the path itself."""
+    while len(file) >= len(os.path.dirname(path)) and file != os.sep:
+        if file == path or (fits.pattern and fits.match(file)):
+            return True
+        file = os.path.dirname(file)
+    return False
+
+
+def _files_below(scope: Scope) -> Iterator[str]:
+    """The files in a folder that its rules do not leave out.
+
+    Raises:
+        OSError: It cannot be read.
+        ToolError: There are too many, or it is not known what a rule says.
+    """
+    waiting, left = [scope], MAX_ENTRIES
+    while waiting:
+        current = waiting.pop()
+        with os.scandir(current.folder) as entries:
+            found = list(entries)
+        left -= len(found)
+        if left < 0:
+            raise ValueError
+        for entry in found:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == REPOSITORY or current.hides(entry.name, is_folder=is_folder) is HiddenBy.GIT:
+                continue
+            if is_folder:
+                waiting.append(current.enter(entry.path, PresentNames(entry.path)))
+            else:
+                yield entry.path
+
+
+def _is_tracked(path: str) -> bool:
+    """Whether the index of the repository has a file; an index of a newer form counts as empty."""
+    top = os.path.dirname(path)
+    while not os.path.lexists(os.path.join(top, REPOSITORY)):
+        if (above := os.path.dirname(top)) == top:
+            return False
+        top = above
+    name = os.fsencode(os.path.relpath(path, top))
+    try:
+        with open(os.path.join(top, REPOSITORY, "index"), "rb") as index:
+            held = index.read(MAX_INDEX_BYTES)
+    except OSError:
+        return False
+    return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in held
