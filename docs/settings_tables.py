@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from server.settings import models, proxy_models, tool_models
+from server.settings import models, tool_models
+from server.settings.canonical_form import KEY_ALIASES
 from server.settings.errors import dotted
-from server.settings.explaining import Described, described_keys
-from server.settings.spellings import OTHER_SPELLINGS
+from server.settings.explanations import KeyDescription, key_descriptions
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
-SPELLINGS = re.compile(r"(<!-- spellings:begin[^\n]*-->\n).*?(<!-- spellings:end -->)", flags=re.DOTALL)
+ALIASES = re.compile(r"(<!-- key-aliases:begin[^\n]*-->\n).*?(<!-- key-aliases:end -->)", flags=re.DOTALL)
 KEYS = re.compile(r"(<!-- keys:begin[^\n]*-->\n).*?(<!-- keys:end -->)", flags=re.DOTALL)
 
 GENERAL = "General"
@@ -46,7 +46,7 @@ TITLES: Mapping[str, str] = {
 def main(arguments: list[str]) -> int:
     """Bring the tables up to date, or with `--check` return 1 if they are not."""
     before = PAGE.read_text(encoding="utf-8")
-    after = SPELLINGS.sub(lambda markers: f"{markers[1]}\n{spellings()}\n{markers[2]}", before)
+    after = ALIASES.sub(lambda markers: f"{markers[1]}\n{aliases()}\n{markers[2]}", before)
     after = KEYS.sub(lambda markers: f"{markers[1]}\n{keys()}\n{markers[2]}", after)
     if arguments == ["--check"]:
         return int(after != before)
@@ -54,10 +54,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def spellings() -> str:
+def aliases() -> str:
     """Which other keys are read, and what each means."""
     others: dict[str, list[str]] = {}
-    for other, ours in OTHER_SPELLINGS.items():
+    for other, ours in KEY_ALIASES.items():
         others.setdefault(dotted(ours), []).append(f"`{dotted(other)}`")
     rows = ["| Also read | Meaning |", "| --- | --- |"]
     rows += [f"| {', '.join(names)} | `{ours}` |" for ours, names in others.items()]
@@ -70,7 +70,7 @@ def keys() -> str:
     """Every key, by its section."""
     sentences = docstrings()
     rows: dict[str, list[str]] = {section: [] for section in TITLES}
-    for key in described_keys():
+    for key in key_descriptions():
         section = key.path.partition(".")[0]
         is_value = "." not in key.path and key.path not in TITLES
         rows[GENERAL if is_value else section].append(row(key, sentences))
@@ -82,7 +82,7 @@ def keys() -> str:
     return "\n".join(parts)
 
 
-def row(key: Described, sentences: Mapping[tuple[str, str], str]) -> str:
+def row(key: KeyDescription, sentences: Mapping[tuple[str, str], str]) -> str:
     """The row of one key."""
     said = sentences[key.section.__name__, key.attribute]
     return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} |"
@@ -90,7 +90,7 @@ def row(key: Described, sentences: Mapping[tuple[str, str], str]) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """What stands below each field of the models, on one line, by class and field."""
-    bodies = [ast.parse(inspect.getsource(module)).body for module in (models, proxy_models, tool_models)]
+    bodies = [ast.parse(inspect.getsource(module)).body for module in (models, tool_models)]
     found: dict[tuple[str, str], str] = {}
     for section in itertools.chain.from_iterable(bodies):
         if not isinstance(section, ast.ClassDef):

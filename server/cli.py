@@ -88,14 +88,14 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _tools(arguments: argparse.Namespace) -> int:
     report = _settings(arguments)
-    from server.terminal import show_tools  # noqa: PLC0415 - the SDK, which takes long, only with settings it can use
+    from server.console.tools import show_tools  # noqa: PLC0415 - the SDK, which takes long, only with settings it can use
 
     return show_tools(report, as_json=arguments.json)
 
 
 def _call(arguments: argparse.Namespace) -> int:
     _read(arguments)  # for a clear error; the server that answers the call reads them again, and tells the warnings
-    from server.terminal import UsageError, make_call, read_arguments  # noqa: PLC0415 - as above
+    from server.console.call import UsageError, make_call, read_arguments  # noqa: PLC0415 - as above
 
     try:
         given = read_arguments(arguments.pairs, arguments.arguments)
@@ -106,8 +106,8 @@ def _call(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     report = _settings(arguments)
+    from server.console.call import UsageError  # noqa: PLC0415
     from server.explain import explain_call, read_call  # noqa: PLC0415 - as above
-    from server.terminal import UsageError  # noqa: PLC0415
 
     try:
         call = read_call(arguments.tool, arguments.pairs, arguments.arguments)
@@ -118,7 +118,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _trust(arguments: argparse.Namespace) -> int:
     from server.console import trust  # noqa: PLC0415 - only this command needs it
-    from server.console.failure import Failure  # noqa: PLC0415
+    from server.console.prompts import Failure  # noqa: PLC0415
 
     try:
         if arguments.list:
@@ -143,21 +143,21 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _config_check(arguments: argparse.Namespace) -> int:
-    from server.console.configuration import check  # noqa: PLC0415 - only this command needs it
+    from server.console.config import check  # noqa: PLC0415 - only this command needs it
 
     arguments.config += [arguments.file] if arguments.file is not None else []
     return check(lambda: _read(arguments))
 
 
 def _config_show(arguments: argparse.Namespace) -> int:
-    from server.console.configuration import show  # noqa: PLC0415 - only this command needs it
+    from server.console.config import show  # noqa: PLC0415 - only this command needs it
 
     return show(_settings(arguments), as_json=arguments.json)
 
 
 def _config_import(arguments: argparse.Namespace) -> int:
-    from server.console.failure import Failure  # noqa: PLC0415 - only this command needs it
-    from server.console.importing import import_servers  # noqa: PLC0415
+    from server.console.config import import_servers  # noqa: PLC0415
+    from server.console.prompts import Failure  # noqa: PLC0415 - only this command needs it
 
     try:
         return import_servers(

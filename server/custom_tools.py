@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from server.commands import Commands
 from server.settings import Settings
 from server.settings.files import real_path
-from server.settings.inputs import working_folder
+from server.settings.load import working_folder
 from tools.permissions.tool_names import GROUPS
 from tools.registry import ToolRegistry
 

@@ -15,10 +15,10 @@ from typing import Any
 import anyio
 
 from server.app import App
+from server.console.call import UsageError, read_arguments
 from server.exit_codes import EXIT_FAILED
 from server.serving import until_signal
 from server.settings import SettingsReport
-from server.terminal import UsageError, read_arguments
 from tools.consent import Judgement
 from tools.contract.errors import ToolError
 from tools.contract.result import FunctionCall

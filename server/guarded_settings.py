@@ -17,7 +17,7 @@ _OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
 
 def settings_files(report: SettingsReport) -> Iterator[str]:
     """The files that say what the server does, or are read as soon as they are there; what is trusted; the audit."""
-    yield from (place.path for place in report.places if place.rank not in _OF_WORKSPACES)
+    yield from (file.path for file in report.candidates if file.rank not in _OF_WORKSPACES)
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
         yield from [trusted] if trusted is not None else []

@@ -80,7 +80,7 @@ class LiveSettings:
             tasks: Runs the upstreams that are new.
         """
         try:
-            from server.settings.watch import new_settings  # noqa: PLC0415 - not needed before there is a client
+            from server.settings.file_watcher import new_settings  # noqa: PLC0415 - not needed before there is a client
         except (MemoryError, OSError):
             logger.exception("changes of the settings are not followed until the next start: there is too little")
             return
@@ -135,9 +135,10 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
     """The agents that a running server has from a workspace, and that the settings of now do not give like that."""
-    files = {place.path for place in at_start.places if place.rank in (Rank.CLI_PROJECT, Rank.WORKSPACE)}
+    files = {file.path for file in at_start.candidates if file.rank in (Rank.CLI_PROJECT, Rank.WORKSPACE)}
     agents, ours = now.settings.agents, at_start.settings.agents
-    named = {str(given.path[1]) for given, source in at_start.given if given.path[0] == "agents" and source in files}
+    brought = [given.path for given in at_start.given if given.source in files]
+    named = {str(path[1]) for path in brought if path[0] == "agents"}
     return [name for name, agent in ours.items() if name in named and agents.get(name) != agent]
 
 

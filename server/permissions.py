@@ -6,7 +6,7 @@ import logging
 
 from server.guarded_settings import guarded_paths
 from server.settings import SettingsReport
-from server.settings.saved_rules import SavedRules
+from server.settings.settings_writer import SavedRules
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader
 from tools.registry import ToolRegistry

@@ -11,7 +11,7 @@ import pytest
 
 from server.settings import SettingsError, SettingsReport, load_settings
 from server.settings.errors import dotted
-from server.settings.explaining import Described, described_keys
+from server.settings.explanations import KeyDescription, key_descriptions
 
 
 def write(path: Path, content: str | Mapping[str, Any]) -> str:
@@ -32,10 +32,10 @@ def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, 
 
 def sources(report: SettingsReport) -> dict[str, str]:
     """For each value that is given, by its dotted key, what gave it."""
-    return {dotted(given.path): source for given, source in report.given}
+    return {dotted(given.path): given.source for given in report.given}
 
 
-def at(key: Described, value: Any) -> dict[str, Any]:
+def at(key: KeyDescription, value: Any) -> dict[str, Any]:
     """The settings that give one key a value."""
     *sections, last = key.path.replace("NAME", "chosen").split(".")
     tree: dict[str, Any] = {last: value}
@@ -44,5 +44,5 @@ def at(key: Described, value: Any) -> dict[str, Any]:
     return tree
 
 
-KEYS = list(described_keys())
+KEYS = list(key_descriptions())
 every_key = pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])

@@ -1,1 +1,1 @@
-"""The commands about the settings and the machine, for a person at a terminal."""
+"""The commands for a person at a terminal."""

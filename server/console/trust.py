@@ -1,4 +1,4 @@
-"""`trust`: says what the settings files of a folder would do, and remembers that a person has seen that."""
+"""`trust`: tells what the settings files of a folder would do, and remembers that a person has seen it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from server.console.asking import ask
-from server.console.failure import Failure
-from server.console.reach import is_remote, reached_by
-from server.console.shown import as_text, command_text, leaves
+from server.console.prompts import Failure, ask
+from server.console.settings_display import as_text, command_text, is_remote, reached_by
 from server.settings.agent_cli import AGENT_CLIS
-from server.settings.canonical import LayerReader
+from server.settings.canonical_form import canonicalise
 from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.layers import Layer
+from server.settings.layers import Layer, Tree, leaves, table_at
 from server.settings.load import load_settings
-from server.settings.merge import Tree
-from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
-from server.settings.workspace_files import WorkspaceFile, confine, find_files
+from server.settings.trust import (
+    WorkspaceFile,
+    confine,
+    digest,
+    find_files,
+    forget_folder,
+    read_trust,
+    trust_file,
+    trust_folder,
+)
 from tools.contract.errors import ToolError
 from tools.display import visible_line, without_gaps
 
 MAX_NOTES = 20
-"""Remarks on one file that are shown; the others are counted (ours)."""
+"""Notes on one file that are shown; the others are counted (ours)."""
 
 SCREEN_LINES = 20
 """After more lines than these, what runs is shown once more, no more lines of it than these (ours)."""
@@ -66,7 +71,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
 
 
 def remove(folder: str, environ: Mapping[str, str]) -> int:
-    """Trust a folder no more.
+    """Stop trusting a folder.
 
     Raises:
         Failure: What is trusted cannot be written.
@@ -93,7 +98,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     """
     real, store = os.path.realpath(folder), _store(environ)
     if not os.path.isdir(real):
-        raise Failure(f"'{visible_line(folder)}' is no folder. Name one that exists.")
+        raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
     places = find_files(real, AGENT_CLIS.values())
     files = [place for place in places if place.content is not None]
     if not files:
@@ -102,15 +107,28 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             f"there are no settings in {visible_line(real)}, so there is nothing to trust. Looked for {looked}."
         )
     try:
-        shown = [_read(file, environ) for file in files]
+        shown = [_effects_of(file, environ) for file in files]
     except SettingsError as error:
         raise Failure(visible_line(str(error))) from None
-    _print(shown)
+    lines = [line for effects in shown for line in effects.lines]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    runs = [line for effects in shown for line in effects.runs]
+    if len(lines) > SCREEN_LINES and runs:  # what runs stands once more at the end, where it is seen
+        sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
+        for line in runs[:SCREEN_LINES]:
+            cut = f"{line[:MAX_LAST_CHARS]} [...]" if len(line) > MAX_LAST_CHARS else line
+            sys.stdout.write(f"  would {cut}\n")
+        if len(runs) > SCREEN_LINES:
+            sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
     if not is_sure:
         ask(f"Trust {visible_line(real)}?", "nothing was trusted")
     try:
         trust_folder(store, real, {file.name: digest(file.content or b"") for file in files})
-        _try(real, environ)
+        for cli in (
+            None,
+            *AGENT_CLIS,
+        ):  # each way of starting the server has to be able to read all settings with these
+            load_settings([], {}, environ, cli=cli, folder=real)
     except SettingsError as error:
         forget_folder(store, real)
         raise Failure(f"nothing was trusted, because the server would not start: {visible_line(str(error))}") from None
@@ -118,12 +136,6 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was trusted.") from None
     sys.stdout.write(f"{visible_line(real)} is trusted, with its settings as they are now.\n")
     return 0
-
-
-def _try(folder: str, environ: Mapping[str, str]) -> None:
-    """Read all settings with those of the folder, as each way of starting the server would."""
-    for cli in (None, *AGENT_CLIS):
-        load_settings([], {}, environ, cli=cli, folder=folder)
 
 
 def _store(environ: Mapping[str, str]) -> str:
@@ -134,14 +146,14 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FileEffects:
     """What a person is told of one file, a line for each thing.
 
     Args:
         title: Which file, and when it counts.
         runs: What it starts, reaches and allows.
         sets: What else it does.
-        notes: What of it does not count, and why.
+        notes: What in it does not count, and why.
     """
 
     title: str
@@ -159,22 +171,7 @@ class Shown:
             yield f"  note: {len(self.notes) - MAX_NOTES:,} more notes like these are not shown."
 
 
-def _print(shown: Sequence[Shown]) -> None:
-    """Everything; and where that is long, what runs once more at the end, where it is seen."""
-    lines = [line for file in shown for line in file.lines]
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-    runs = [line for file in shown for line in file.runs]
-    if len(lines) <= SCREEN_LINES or not runs:
-        return
-    sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
-    for line in runs[:SCREEN_LINES]:
-        cut = f"{line[:MAX_LAST_CHARS]} [...]" if len(line) > MAX_LAST_CHARS else line
-        sys.stdout.write(f"  would {cut}\n")
-    if len(runs) > SCREEN_LINES:
-        sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
-
-
-def _read(file: WorkspaceFile, environ: Mapping[str, str]) -> Shown:
+def _effects_of(file: WorkspaceFile, environ: Mapping[str, str]) -> FileEffects:
     """What a file would do.
 
     Raises:
@@ -184,11 +181,11 @@ def _read(file: WorkspaceFile, environ: Mapping[str, str]) -> Shown:
         raise SettingsError([f"{file.path}: {file.problem}."])
     findings = Findings()
     layer = file.layer(findings)
-    LayerReader(layer.source, layer.folder, True, environ, findings).normalise(layer.data, layer.names)
+    canonicalise(layer, environ, findings)
     confine(layer, (), findings)
     findings.stop_on_problems()
     counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
-    return Shown(
+    return FileEffects(
         f"{visible_line(file.path)}{counts}",
         [without_gaps(line) for line in what_runs(layer)],
         [without_gaps(line) for line in what_is_set(layer)],
@@ -199,9 +196,10 @@ def _read(file: WorkspaceFile, environ: Mapping[str, str]) -> Shown:
 def what_runs(layer: Layer) -> Iterator[str]:
     """What a layer starts and reaches, and what it allows; whole, since all of it is the workspace's own text."""
     for table, what in ENTRIES.items():
-        entries = layer.data.get(table)
-        for name, entry in cast("Tree", entries if isinstance(entries, dict) else {}).items():
-            yield _reach(what, name, cast("Tree", entry) if isinstance(entry, dict) else {})
+        for name, given in table_at(layer.data, table).items():
+            entry = cast("Tree", given) if isinstance(given, dict) else {}
+            verb = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
+            yield f"{verb} {visible_line(name)}: {reached_by(entry, hides=False)}"
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
         if key in COMMANDS and value:
@@ -212,7 +210,7 @@ def what_runs(layer: Layer) -> Iterator[str]:
 
 
 def what_is_set(layer: Layer) -> Iterator[str]:
-    """All else that a layer does; whole as well."""
+    """All else that a layer does, whole as well."""
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
         if key[0] in ENTRIES or (key in COMMANDS and value):
@@ -225,8 +223,3 @@ def what_is_set(layer: Layer) -> Iterator[str]:
 
 def _rules(key: tuple[str, ...], rules: Sequence[Any]) -> str:
     return f"{RULES[key]}: {visible_line(', '.join(str(rule) for rule in rules))}"
-
-
-def _reach(what: str, name: str, entry: Tree) -> str:
-    way = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
-    return f"{way} {visible_line(name)}: {reached_by(entry, hides=False)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from server.settings.errors import SettingsError
 from server.settings.load import SettingsReport, default_settings, load_settings
 from server.settings.models import Settings, TokenSource, UpstreamSettings
-from server.settings.upstreams import UpstreamEntry
+from server.settings.resolution import UpstreamEntry
 
 __all__ = [
     "Settings",

@@ -1,7 +1,7 @@
-"""The settings files of Qwen Code and Gemini CLI: where they are, and what of them means something here.
+"""The settings files of Qwen Code and Gemini CLI: where they are, and what in them means something here.
 
-Both know two shapes: flat keys (`coreTools`), and keys in sections (`tools.core`). What is about their own face, their
-model or their account is passed over in silence; what restricts, and has no counterpart here, is told.
+Both know two shapes: flat keys (`coreTools`), and keys in sections (`tools.core`). What is about their own interface,
+their model or their account is passed over in silence; what restricts, and has no counterpart here, is told.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from server.settings.errors import Findings, dotted
+from server.settings.canonical_form import (
+    FOREIGN_KEYS,
+    MODE_ALIASES,
+    WRONG,
+    Converters,
+    convert_keys,
+    rename_transports,
+)
+from server.settings.errors import Findings, KeyPath, dotted
 from server.settings.files import home_folder
-from server.settings.merge import Tree, holder_of
-from server.settings.proxy_models import UpstreamSettings
-from server.settings.spellings import KNOWN_ELSEWHERE, MODES, respell_transports, warn_of_difference
+from server.settings.layers import Tree, put, table_at, value_at
+from server.settings.models import UpstreamSettings
+from server.settings.resolution import Expansion
 from tools.contract.context import ApprovalMode
 
 FILE = "settings.json"
@@ -28,7 +36,7 @@ CliName = Literal["qwen", "gemini"]
 
 @dataclass(frozen=True, slots=True)
 class AgentCli:
-    """One of the two.
+    """One of the two CLIs.
 
     Args:
         title: Its name.
@@ -109,7 +117,7 @@ AGENT_CLIS: Mapping[CliName, AgentCli] = {
 }
 """Where their documentation says that their files are."""
 
-_SPELLED_ALIKE = (
+_SAME_KEYS = (
     ("mcpServers",),
     ("mcp", "serverCommand"),
     ("mcp", "allowed"),
@@ -130,21 +138,32 @@ _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}
 """Lists that leave nothing out there where they are empty."""
 
 
-_MODE_KEYS = (("tools", "approvalMode"), ("approvalMode",), ("general", "defaultApprovalMode"))
-"""Where the approval mode stands in their versions; the first that is given counts."""
+def _mode(value: Any) -> Any:
+    mode = MODE_ALIASES.get(value, value) if isinstance(value, str) else ""
+    return mode if mode in list(ApprovalMode) else WRONG
 
-_ALIKE = {
-    ("context", "fileFiltering", "respectGitIgnore"): ("workspace", "respectGitIgnore"),
-    ("fileFiltering", "respectGitIgnore"): ("workspace", "respectGitIgnore"),
-    ("context", "fileFiltering", "respectQwenIgnore"): ("workspace", "respectAgentIgnore"),
-    ("fileFiltering", "respectQwenIgnore"): ("workspace", "respectAgentIgnore"),
-    ("context", "fileFiltering", "respectGeminiIgnore"): ("workspace", "respectAgentIgnore"),
-    ("fileFiltering", "respectGeminiIgnore"): ("workspace", "respectAgentIgnore"),
+
+_MODES: Converters = {
+    ("tools", "approvalMode"): (("approvalMode",), _mode),
+    ("approvalMode",): (("approvalMode",), _mode),
+    ("general", "defaultApprovalMode"): (("approvalMode",), _mode),
 }
-"""Keys of their files alone that are true or false, and ours for each; of two, the first that is given counts."""
+"""Where the approval mode stands in their versions."""
 
-_TAKEN = (*_SPELLED_ALIKE, *(other for other in KNOWN_ELSEWHERE if other not in _MODE_KEYS))
-"""Keys that mean here what they mean there; their other spellings are put right with those of all layers."""
+
+def _switch(value: Any) -> Any:
+    return value if isinstance(value, bool) else WRONG
+
+
+_SWITCHES: Converters = {
+    ("context", "fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _switch),
+    ("fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _switch),
+    ("context", "fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _switch),
+    ("fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _switch),
+    ("context", "fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _switch),
+    ("fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _switch),
+}
+"""Keys of their files alone that are true or false."""
 
 _SANDBOX = 'commands run in our own sandbox where it works, and shell.sandbox "required" insists on it'
 
@@ -164,87 +183,34 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
 
 
 def translated(data: Tree, source: str, findings: Findings) -> Tree:
-    """What of such a file means something here, in our spelling or in one that we know.
+    """What in such a file means something here, under our keys or under aliases that we know.
 
     Args:
-        data: The file.
+        data: The file. What is converted is taken out of it.
         source: Its path, for sentences.
         findings: Takes a warning for what restricts there and not here.
     """
     result: Tree = {}
-    for path in _TAKEN:
-        value = _at(data, path)
+    for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
+        value = value_at(data, path)
         if value is not None and not (value == [] and path in _EMPTY_IS_ALL):
-            _put(result, path, value)
-    respell_transports(result)
-    _keep_usable_servers(result, source, findings)
-    mode = _mode(data, source, findings)
-    if mode is not None:
-        result["approvalMode"] = mode
-    _put_alike(data, result, source, findings)
-    for path, instead in _RESTRICTIONS.items():
-        if _at(data, path):
-            findings.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
-    return result
-
-
-def _at(data: Tree, path: tuple[str, ...]) -> Any:
-    holder = holder_of(data, path)
-    return holder.get(path[-1]) if holder is not None else None
-
-
-def _put(result: Tree, path: tuple[str, ...], value: Any) -> None:
-    holder = holder_of(result, path, create=True)
-    if holder is not None:
-        holder.setdefault(path[-1], value)
-
-
-def _mode(data: Tree, source: str, findings: Findings) -> str | None:
-    """The approval mode in our words. One that is not known here is told: theirs come and go with their versions."""
-    found: str | None = None
-    counting: tuple[str, ...] = ()
-    for path in _MODE_KEYS:
-        value = _at(data, path)
-        if value is None:
-            continue
-        mode = MODES.get(value, value) if isinstance(value, str) else ""
-        if mode not in list(ApprovalMode):
-            findings.warn(source, f"{dotted(path)} is ignored, because this server does not know that mode.")
-        elif found is None:
-            found, counting = mode, path
-        elif found != mode:
-            warn_of_difference(path, counting, source, findings)
-    return "yolo" if found is None and _at(data, ("yolo",)) is True else found
-
-
-def _put_alike(data: Tree, result: Tree, source: str, findings: Findings) -> None:
-    counting: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for path, target in _ALIKE.items():
-        value = _at(data, path)
-        if value is None:
-            continue
-        if not isinstance(value, bool):
-            findings.warn(source, f"{dotted(path)} is ignored, because it is neither true nor false.")
-        elif target not in counting:
-            counting[target] = path
-            _put(result, target, value)
-        elif _at(result, target) != value:
-            warn_of_difference(path, counting[target], source, findings)
-
-
-def _keep_usable_servers(result: Tree, source: str, findings: Findings) -> None:
-    """Leave out each server of which this one can make nothing: theirs know transports and keys that ours does not."""
-    servers: Any = result.get("mcpServers")
-    if not isinstance(servers, dict):
-        return
-    usable: Tree = {}
-    for name, entry in cast("Tree", servers).items():
+            put(result, path, value)
+    rename_transports(result)
+    for name, entry in list(table_at(result, "mcpServers").items()):
+        # Theirs know transports and keys that ours does not, and one server must not keep the others from starting.
         why = _why_unusable(entry)
         if why:
             findings.warn(source, f"{dotted(('mcpServers', name))} is left out, because {why}.")
-        else:
-            usable[name] = entry
-    result["mcpServers"] = usable
+            del result["mcpServers"][name]
+    # Their modes come and go with their versions.
+    convert_keys(data, _MODES, result, source, findings, "this server does not know that mode")
+    if value_at(data, ("yolo",)) is True:
+        put(result, ("approvalMode",), "yolo")
+    convert_keys(data, _SWITCHES, result, source, findings, "it is neither true nor false")
+    for path, instead in _RESTRICTIONS.items():
+        if value_at(data, path):
+            findings.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
+    return result
 
 
 def _why_unusable(entry: Any) -> str:
@@ -255,9 +221,69 @@ def _why_unusable(entry: Any) -> str:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
         where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-        return f"this server can make nothing of its {dotted(where)}" if where else "it is no object"
+        return f"this server can make nothing of its {dotted(where)}" if where else "it is not an object"
     if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
         return "it names no command and no address that this server knows"
     if settings.transport == "stdio" and not (settings.command or "").strip():
         return "it names no command"
     return ""
+
+
+_EXPANDED_LATER = (
+    ("tools", "discoveryCommand"),
+    ("tools", "callCommand"),
+    ("mcp", "serverCommand"),
+    ("web", "search"),
+    ("agents",),
+)
+
+_EXPANDED_LATER_IN_SERVERS = frozenset({"command", "args", "env", "cwd", "url", "httpUrl", "headers"})
+
+_ALLOWING = (("permissions", "allow"), ("tools", "allowed"), ("tools", "core"))
+
+_RESTRICTING = (
+    ("permissions", "ask"),
+    ("permissions", "deny"),
+    ("tools", "exclude"),
+    ("tools", "confirmationRequired"),
+    ("mcp", "excluded"),
+)
+
+
+def expand_variables(data: Tree, source: str, environ: Mapping[str, str], findings: Findings) -> None:
+    """Expand the variables in the texts of a layer that nothing expands later, in place: both CLIs expand every text.
+
+    Rules are different: a dollar sign in them may also be that of a command. One that allows stays as it is written;
+    one that asks or refuses counts in both readings.
+
+    Args:
+        data: The layer, in canonical form.
+        source: What it is called in sentences.
+        environ: Where variables are looked up.
+        findings: Takes a warning for each that is not set; its text stays as it is written.
+    """
+    expansion = Expansion(environ)
+    for key in list(data):
+        data[key] = _expanded(data[key], (key,), expansion)
+    expansion.warn_of_missing(findings, lambda _: source, ", so it stays as it is written.")
+
+
+def _expanded(value: Any, path: KeyPath, expansion: Expansion) -> Any:
+    match path:
+        case ("mcpServers", _, key) if key in _EXPANDED_LATER_IN_SERVERS:
+            return value
+        case _ if path in _ALLOWING or path in _EXPANDED_LATER:
+            return value
+        case _:
+            pass
+    if isinstance(value, str):
+        return expansion.of_text(value, path)
+    if isinstance(value, dict):
+        return {key: _expanded(item, (*path, key), expansion) for key, item in cast("Tree", value).items()}
+    if isinstance(value, list):
+        written = cast("list[Any]", value)
+        items = [_expanded(item, (*path, index), expansion) for index, item in enumerate(written)]
+        if path in _RESTRICTING:  # nothing at all would be a rule about every tool
+            return [item for item in items if item != ""] + [item for item in written if item not in items]
+        return items
+    return value

@@ -67,6 +67,6 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A key, or another name that a file gives, as sentences repeat it: cut, on one line, nothing in it unseen."""
+    """A key, or another name that a file gives, as sentences repeat it: cut, on one line, nothing in it invisible."""
     cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
     return cut if cut.isprintable() and cut else json.dumps(cut)

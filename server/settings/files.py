@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from server.settings.errors import Findings, KeyPath, SettingsError, dotted
 
@@ -44,7 +44,7 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 
 
 def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The path of the user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    """The user's own settings file, whether or not it exists; `None` where there is no home folder."""
     folder = own_folder(environ, platform)
     return os.path.join(folder, "settings.json") if folder is not None else None
 
@@ -98,13 +98,13 @@ def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
 
 
 def without_links(paths: Iterable[str]) -> dict[str, str]:
-    """The real paths of those files that links lead to: where these lead may change while the server runs."""
+    """For each file that is reached through links, its real path: where links lead may change while the server runs."""
     real = {path: real_path(path) for path in paths if os.path.isfile(path)}
     return {path: to for path, to in real.items() if to != os.path.abspath(path)}
 
 
 def real_path(path: str) -> str:
-    """A path without links. One that leads through a link that nobody here may follow stays as it is spelled."""
+    """A path without links. One that leads through a link that this process may not follow stays as it is spelled."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file, and one byte more than the most at most. A pipe is not waited for.
 
     Raises:
-        OSError: It cannot be read, or is no regular file (`IrregularFileError`).
+        OSError: It cannot be read, or is not a regular file (`IrregularFileError`).
         ValueError: No file has this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -136,11 +136,10 @@ def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> SettingsError:
+    number = getattr(error, "errno", None) or 0
+    why = _WHY.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
     if isinstance(error, IrregularFileError):
-        return SettingsError([f"{path}: this settings file cannot be read, because it is no regular file."])
-    number = error.errno if isinstance(error, OSError) else None
-    symbol = errno.errorcode.get(number or 0, "no valid path")
-    why = _WHY.get(number or 0, f"the system reports {symbol}")
+        why = "it is not a regular file"
     return SettingsError([f"{path}: this settings file cannot be read, because {why}."])
 
 
@@ -158,15 +157,28 @@ def parse(content: bytes, source: str, findings: Findings) -> dict[str, Any]:
     if len(content) > MAX_FILE_BYTES:
         raise SettingsError([f"{source}: this file has more than {MAX_FILE_BYTES} bytes, which no settings file has."])
     try:
-        text = content.decode().removeprefix("\ufeff")
+        text = without_comments(content.decode().removeprefix("\ufeff"), source)
+        tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
+        if "\\u" in text:  # An escape can spell half of a character, which nothing could be done with.
+            json.dumps(tree, ensure_ascii=False).encode()
+        repeated = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
-        raise SettingsError([f"{source}: this file is not UTF-8 (byte {error.start}); save it as UTF-8."]) from None
-    tree = _load(without_comments(text, source), source)
-    if not isinstance(tree, dict):
-        raise SettingsError([f"{source}: settings are one JSON object, from {{ to }}; this file holds something else."])
-    for path in _repeated(cast("dict[str, Any]", tree), (), source):
-        findings.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
-    return cast("dict[str, Any]", tree)
+        problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
+    except json.JSONDecodeError as error:
+        problem = f"this file is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}."
+    except UnicodeEncodeError:
+        problem = "a \\u escape in this file is half of a surrogate pair."
+    except ValueError:
+        problem = "this file holds a number that JSON does not have (NaN, too large)."
+    except RecursionError:
+        problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
+    else:
+        if isinstance(tree, dict):
+            for path in repeated:
+                findings.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
+            return cast("dict[str, Any]", tree)
+        problem = "settings are one JSON object, from { to }; this file holds something else."
+    raise SettingsError([f"{source}: {problem}"])
 
 
 def without_comments(text: str, source: str) -> str:
@@ -188,9 +200,7 @@ def without_comments(text: str, source: str) -> str:
     return _STRING_OR_COMMENT.sub(blank, text)
 
 
-class _Repeating(dict[str, Any]):
-    """An object of the file that gave keys more than once."""
-
+class _ObjectWithRepeatedKeys(dict[str, Any]):
     repeated: tuple[str, ...] = ()
 
 
@@ -199,47 +209,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(plain) == len(pairs):
         return plain
     seen: set[str] = set()
-    marked = _Repeating(plain)
+    marked = _ObjectWithRepeatedKeys(plain)
     marked.repeated = tuple(dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key)))
     return marked
 
 
-def _repeated(node: Any, path: KeyPath, source: str) -> Iterator[KeyPath]:
+def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
     if len(path) > MAX_DEPTH:
-        raise _too_deep(source)
-    if isinstance(node, _Repeating):
+        raise RecursionError
+    if isinstance(node, _ObjectWithRepeatedKeys):
         yield from ((*path, key) for key in node.repeated)
+    items: Iterable[tuple[str | int, Any]] = ()
     if isinstance(node, dict):
-        for key, value in cast("dict[str, Any]", node).items():
-            yield from _repeated(value, (*path, key), source)
+        items = cast("dict[str, Any]", node).items()
     elif isinstance(node, list):
-        for index, value in enumerate(cast("list[Any]", node)):
-            yield from _repeated(value, (*path, index), source)
-
-
-def _load(text: str, source: str) -> Any:
-    try:
-        tree = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite)
-        if "\\u" in text:  # An escape can spell half of a character, which nothing could be done with.
-            json.dumps(tree, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise SettingsError([f"{source}: this file is not valid JSON at {where}: {error.msg}."]) from None
-    except UnicodeEncodeError:
-        raise SettingsError([f"{source}: a \\u escape in this file is half of a surrogate pair."]) from None
-    except ValueError:
-        raise SettingsError([f"{source}: this file holds a number that JSON does not have (NaN, too large)."]) from None
-    except RecursionError:
-        raise _too_deep(source) from None
-    return tree
-
-
-def _too_deep(source: str) -> SettingsError:
-    return SettingsError([f"{source}: objects and arrays are nested more than {MAX_DEPTH} deep in this file."])
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
+        items = enumerate(cast("list[Any]", node))
+    for step, value in items:
+        yield from _repeated_keys(value, (*path, step))
 
 
 def _finite(written: str) -> float:

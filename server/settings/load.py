@@ -3,25 +3,93 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import ValidationError
 
-from server.settings.agent_cli import CliName
-from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.files import home_folder, own_folder, read_streams, without_links
-from server.settings.inputs import SettingsInputs, working_folder
-from server.settings.kept_rules import Kept
-from server.settings.keys import Given, given_values
-from server.settings.layers import FileState, Layer, Rank, SettingsFile
-from server.settings.merge import Merged, holder_of
-from server.settings.models import Settings
-from server.settings.proxy_models import UpstreamSettings
-from server.settings.resolve import Resolver
-from server.settings.upstreams import UpstreamEntry, resolve_entries
-from server.settings.workspace_files import COMMAND_ALIAS, SERVER_COMMAND
+from server.settings.agent_cli import AGENT_CLIS, FILE, AgentCli, CliName, expand_variables, translated
+from server.settings.canonical_form import canonicalise
+from server.settings.errors import Findings, KeyPath, SettingsError, dotted
+from server.settings.files import (
+    home_folder,
+    own_folder,
+    parse,
+    read_config_file,
+    read_streams,
+    read_user_file,
+    real_path,
+    user_file,
+    without_links,
+)
+from server.settings.layers import FileState, Layer, MergedLayers, Rank, SettingsFile, Tree, table_at, value_at
+from server.settings.models import Settings, UpstreamSettings
+from server.settings.resolution import UpstreamEntry, resolve, resolve_entries
+from server.settings.section import Section, keys_of
+from server.settings.trust import (
+    COMMAND_ALIAS,
+    SERVER_COMMAND,
+    Restrictions,
+    confine,
+    find_files,
+    read_trust,
+    read_trusted,
+    restrictions_of,
+    still_counting,
+    trust_file,
+)
+
+COMMAND_LINE = "command line"
+"""The source of values that were given as options."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsInputs:
+    """Everything that decides what the settings are, so that they can be read again.
+
+    Args:
+        config_files: Files named on the command line, in its order; each must exist.
+        overrides: What the other options say, in the shape of a file.
+        environ: The environment variables.
+        cli: The other CLI whose settings count too.
+        working_folder: The workspace where nobody names another one; `None` where there is none.
+        streams: What was in config files that can be read only once, such as a shell's `<(...)`.
+        links: Where links among the config files led at the start, and are read.
+    """
+
+    config_files: Sequence[str]
+    overrides: Mapping[str, Any]
+    environ: Mapping[str, str]
+    cli: CliName | None
+    working_folder: str | None
+    streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
+    links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+
+    @property
+    def clis(self) -> Sequence[AgentCli]:
+        """The other CLI, if there is one."""
+        return [AGENT_CLIS[self.cli]] if self.cli is not None else []
+
+    def path_read_for(self, path: str) -> str:
+        """The file that is read for a config file: where a link led at the start."""
+        return self.links.get(path, path)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenValue:
+    """A value that the settings give.
+
+    Args:
+        path: Its key.
+        value: As it came from JSON.
+        source: The file it came from, or the command line.
+    """
+
+    path: KeyPath
+    value: Any
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +103,10 @@ class SettingsReport:
         files: The settings files that were read, in order; a later one wins.
         user_file: The user's own settings file, if there is one.
         home: The user's home folder.
-        given: Every value that was given, as it was written, with where it came from.
-        places: Every place where settings may stand, and what became of it.
+        given: Every value that was given, as it was written.
+        candidates: Every file in which settings may stand, and what became of it.
         inputs: What all of this was made from.
-        kept: What restricts in the files of workspaces, for when they are not trusted any more.
+        restrictions: What restricts in the files of workspaces, for when they are not trusted any more.
     """
 
     settings: Settings
@@ -47,10 +115,10 @@ class SettingsReport:
     files: tuple[str, ...] = ()
     user_file: str | None = None
     home: str = ""
-    given: tuple[tuple[Given, str], ...] = field(default=(), repr=False)
-    places: tuple[SettingsFile, ...] = ()
+    given: tuple[GivenValue, ...] = field(default=(), repr=False)
+    candidates: tuple[SettingsFile, ...] = ()
     inputs: SettingsInputs | None = field(default=None, repr=False)
-    kept: Kept = field(default_factory=dict[str, Layer], repr=False)
+    restrictions: Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
     def own_folder(self) -> str | None:
@@ -68,6 +136,11 @@ class SettingsReport:
         return {entry.alias: entry.left_out for entry in self.entries if entry.left_out is not None}
 
 
+def default_settings(environ: Mapping[str, str]) -> SettingsReport:
+    """What counts where nobody gives anything; no file is read."""
+    return SettingsReport(Settings.model_construct(), home=home_folder(environ))
+
+
 def load_settings(
     config_files: Sequence[str],
     overrides: Mapping[str, Any],
@@ -80,7 +153,7 @@ def load_settings(
 
     Args:
         config_files: Files named on the command line, in its order; each must exist.
-        overrides: What the other options say, in the shape and spelling of a file.
+        overrides: What the other options say, in the shape of a file.
         environ: The environment variables.
         cli: The other CLI whose own settings count too.
         folder: The workspace where nobody names another one; `None` is the working folder.
@@ -94,9 +167,12 @@ def load_settings(
     return read_settings(SettingsInputs(config_files, overrides, environ, cli, where, streams, links))
 
 
-def default_settings(environ: Mapping[str, str]) -> SettingsReport:
-    """What counts where nobody gives anything; no file is read."""
-    return SettingsReport(Settings.model_construct(), home=home_folder(environ))
+def working_folder() -> str | None:
+    """The folder that we were started in, if it is still there."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
@@ -110,61 +186,135 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         SettingsError: As `load_settings`.
     """
     findings = Findings()
-    layers, places, kept = inputs.read(findings, before.kept if before is not None else {})
-    merged = Merged()
+    operators, candidates = _operator_layers(inputs, findings)
+    own = {real_path(inputs.path_read_for(file.path)) for file in candidates}
+    trust = read_trust(trust_file(inputs.environ), findings)
+    layers = list(operators)
+    restrictions: dict[str, Layer] = {}
+    for folder in _workspace_folders(inputs, operators):
+        files = [file for file in find_files(folder, inputs.clis) if real_path(file.path) not in own]
+        trusted, seen = read_trusted(files, trust, findings)
+        candidates += seen
+        for layer in trusted:
+            _canonicalise(layer, inputs, findings)
+        trusted += still_counting(before.restrictions if before is not None else {}, seen, findings)
+        for layer in trusted:
+            confine(layer, operators, findings)
+        restrictions |= restrictions_of(trusted)
+        layers += trusted
+    layers.sort(key=lambda layer: layer.rank)
+    merged = MergedLayers()
     for layer in layers:
-        merged.names.update(layer.names)
-        merged.add(layer.source, layer.data, joins=layer.rank.joins)
+        merged.add(layer)
     _add_server_command(merged, findings)
-    settings = _validate(merged, findings)
-    given = tuple((item, merged.source_of(item.path)) for item in given_values(merged.data))
-    if settings is None:
-        raise SettingsError(findings.problems)
-    settings = Resolver(inputs.environ, merged.source_of, findings).resolve(settings)
+    given = tuple(_given_values(merged, merged.data, Settings, ()))
+    settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
+    if merged.data:
+        try:
+            settings = Settings.model_validate_json(json.dumps(merged.data))
+        except ValidationError as error:
+            from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
+
+            raise SettingsError([*findings.problems, *explain(error, merged.source_of)]) from None
+    settings = resolve(settings, inputs.environ, merged.source_of, findings)
     entries = resolve_entries(
         settings, names=merged.names, environ=inputs.environ, source_of=merged.source_of, findings=findings
     )
     findings.stop_on_problems()
-    own = next((place for place in places if place.rank is Rank.USER and place.state is FileState.READ), None)
+    read = [file for file in candidates if file.state is FileState.READ]
     return SettingsReport(
         settings=settings.model_copy(update={"mcp_servers": {entry.alias: entry.settings for entry in entries}}),
         warnings=tuple(findings.warnings),
         entries=entries,
         files=tuple(layer.source for layer in layers if Rank.CLI_DEFAULTS < layer.rank < Rank.COMMAND_LINE),
-        user_file=own.path if own is not None else None,
+        user_file=next((file.path for file in read if file.rank is Rank.USER), None),
         home=home_folder(inputs.environ),
         given=given,
-        places=tuple(places),
+        candidates=tuple(candidates),
         inputs=inputs,
-        kept=kept,
+        restrictions=restrictions,
     )
 
 
-def _add_server_command(merged: Merged, findings: Findings) -> None:
+def _operator_layers(inputs: SettingsInputs, findings: Findings) -> tuple[list[Layer], list[SettingsFile]]:
+    """The layers that are the operator's own, in canonical form, and every file that was looked for.
+
+    Raises:
+        SettingsError: One of the files is there and cannot be used.
+    """
+    environ = inputs.environ
+    layers: list[Layer] = []
+    files: list[SettingsFile] = []
+    optional = [(user_file(environ), Rank.USER)]
+    for cli in inputs.clis:
+        defaults, overrides = cli.system_files(environ)
+        layers.append(Layer(Rank.CLI_DEFAULTS, f"--settings {inputs.cli}", cli.defaults(environ)))
+        optional.append((defaults, Rank.SYSTEM_DEFAULTS))
+        optional.append((os.path.join(cli.user_folder(environ), FILE), Rank.CLI_USER))
+        optional.append((overrides, Rank.SYSTEM_OVERRIDES))
+    for path, rank in optional:
+        if path is None:
+            continue
+        data = read_user_file(path, findings)
+        files.append(SettingsFile(path, rank, FileState.ABSENT if data is None else FileState.READ))
+        if data is not None:
+            data = data if rank is Rank.USER else translated(data, path, findings)
+            layers.append(Layer(rank, path, data, os.path.dirname(path)))
+    for path in inputs.config_files:
+        content = inputs.streams.get(path)
+        content = read_config_file(inputs.path_read_for(path)) if content is None else content
+        layers.append(Layer(Rank.CONFIG, path, parse(content, path, findings), os.path.dirname(path)))
+        files.append(SettingsFile(path, Rank.CONFIG, FileState.READ))
+    overrides = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
+    layers.append(Layer(Rank.COMMAND_LINE, COMMAND_LINE, overrides))
+    for layer in layers:
+        _canonicalise(layer, inputs, findings)
+    return layers, files
+
+
+def _canonicalise(layer: Layer, inputs: SettingsInputs, findings: Findings) -> None:
+    canonicalise(layer, inputs.environ, findings)
+    if layer.rank in (Rank.SYSTEM_DEFAULTS, Rank.CLI_USER, Rank.CLI_PROJECT, Rank.SYSTEM_OVERRIDES):
+        expand_variables(layer.data, layer.source, inputs.environ, findings)
+
+
+def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
+    """The folders that bring settings: the operator's, else the working folder; never what a client names."""
+    for layer in sorted(operators, key=lambda layer: layer.rank, reverse=True):
+        roots: Any = value_at(layer.data, ("workspace", "roots"))
+        if isinstance(roots, list) and roots:
+            named = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
+            return list(dict.fromkeys(real_path(root) for root in named))
+    if inputs.working_folder is None:
+        return []
+    folder = real_path(inputs.working_folder)
+    is_project = folder not in (os.path.dirname(folder), real_path(home_folder(inputs.environ)))
+    return [folder] if is_project else []
+
+
+def _add_server_command(merged: MergedLayers, findings: Findings) -> None:
     """Make an entry of `mcpServers` of the one command line that starts a server."""
-    holder = holder_of(merged.data, SERVER_COMMAND)
-    line: Any = holder.get("serverCommand") if holder is not None else None
+    line: Any = value_at(merged.data, SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
     if not words or not all(isinstance(word, str) for word in words):
         return  # there is none, or validation says what it has to be
     source = merged.source_of(SERVER_COMMAND)
-    servers: Any = merged.data.get("mcpServers")
-    if isinstance(servers, dict) and COMMAND_ALIAS in servers:
+    if COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
         own = dotted(("mcpServers", COMMAND_ALIAS))
         findings.warn(source, f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias.")
         return
-    merged.names[COMMAND_ALIAS] = COMMAND_ALIAS
-    merged.add(source, {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}})
+    data = {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
+    merged.add(Layer(Rank.CONFIG, source, data, names={COMMAND_ALIAS: COMMAND_ALIAS}))
 
 
-def _validate(merged: Merged, findings: Findings) -> Settings | None:
-    """The settings, or `None` where a value is wrong, with a problem for each."""
-    if not merged.data:
-        return Settings.model_construct()  # The defaults need no validator, and building one takes time.
-    try:
-        return Settings.model_validate_json(json.dumps(merged.data))
-    except ValidationError as error:
-        from server.settings.explaining import explain  # noqa: PLC0415 - needed only where something is wrong
-
-        findings.problems += explain(error, merged.source_of)
-        return None
+def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
+    for name, value in data.items():
+        here, key = (*path, name), keys_of(section)[name]
+        if key.section is None or not isinstance(value, dict):
+            yield GivenValue(here, value, merged.source_of(here))
+            continue
+        below = cast("Tree", value)
+        entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.named else {here: below}
+        for where, entry in entries.items():
+            if isinstance(entry, dict):
+                yield from _given_values(merged, cast("Tree", entry), key.section, where)

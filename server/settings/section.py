@@ -1,11 +1,14 @@
-"""What the settings models are made of: the base class, and what a key's declaration carries."""
+"""What the settings models are made of: the base class, what the declaration of a key carries, and the keys by name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from functools import cache
+from typing import Annotated, Any, Final, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 DAY: Final = 86_400_000
 """Milliseconds of the longest duration that makes sense here (ours)."""
@@ -47,3 +50,36 @@ class Section(BaseModel):
         validate_by_alias=True,
         defer_build=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a section.
+
+    Args:
+        field: Its declaration.
+        section: The section below it, or `None` for a value.
+        named: Whether what is below are sections by names that the operator chose.
+    """
+
+    field: FieldInfo
+    section: type[Section] | None
+    named: bool
+
+    @property
+    def default(self) -> Any:
+        """What counts where nobody gives a value, as JSON has it."""
+        default: Any = self.field.get_default(call_default_factory=True, validated_data={})
+        return list(cast("tuple[Any, ...]", default)) if isinstance(default, tuple) else default
+
+
+@cache
+def keys_of(section: type[Section]) -> Mapping[str, Key]:
+    """The keys of a section by their names in files."""
+    keys: dict[str, Key] = {}
+    for name, field in section.model_fields.items():
+        annotation = cast("Any", field.annotation)
+        parts = (annotation, *get_args(annotation)[-1:])  # of a table, the last is what its values are
+        below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
+        keys[field.alias or name] = Key(field, below, named=below is not None and below is not annotation)
+    return keys

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from server.settings import UpstreamSettings
-from server.settings.upstreams import ABOVE_VARIABLE, servers_above
+from server.settings.resolution import ABOVE_VARIABLE, servers_above
 from server.upstreams.peer import Reading, Writing
 from server.upstreams.remote import streamable_streams
 from server.upstreams.sse import sse_streams

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from server.settings.canonical_form import KEY_ALIASES
 from server.settings.errors import dotted
-from server.settings.explaining import Described, described_keys
-from server.settings.spellings import OTHER_SPELLINGS
+from server.settings.explanations import KeyDescription, key_descriptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"
 
-KEYS = list(described_keys())
+KEYS = list(key_descriptions())
 
 
 def rows() -> list[list[str]]:
@@ -33,7 +33,7 @@ def test_the_tables_are_the_ones_the_code_writes() -> None:
 
 @pytest.mark.requirement("settings.reference")
 @pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
-def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key: Described) -> None:
+def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key: KeyDescription) -> None:
     (row,) = [row for row in rows() if row[0] == f"`{key.path}`" and len(row) == 4]
     assert row[1:3] == [key.type, f"`{json.dumps(key.default)}`"]
     assert row[3].endswith(".")
@@ -46,8 +46,8 @@ def test_the_page_has_no_other_key() -> None:
 
 
 @pytest.mark.requirement("settings.reference")
-def test_the_page_lists_every_other_spelling() -> None:
+def test_the_page_lists_every_key_alias() -> None:
     pairs = [(other.strip("` "), row[1]) for row in rows() if len(row) == 2 for other in row[0].split(", ")]
     listed = {other: meaning.strip("`") for other, meaning in pairs}
     assert "mcpServers.NAME.enabled" in listed.pop("mcpServers.NAME.disabled")
-    assert listed == {dotted(other): dotted(ours) for other, ours in OTHER_SPELLINGS.items()}
+    assert listed == {dotted(other): dotted(ours) for other, ours in KEY_ALIASES.items()}

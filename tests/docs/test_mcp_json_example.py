@@ -11,7 +11,7 @@ import pytest
 
 from server.settings import SettingsReport, load_settings
 from server.settings.errors import Findings
-from server.settings.explaining import described_keys
+from server.settings.explanations import key_descriptions
 from server.settings.files import parse
 from tests.settings_cases import sources
 
@@ -56,7 +56,7 @@ def test_the_example_loads_without_a_warning_and_uses_both_upstreams(report: Set
 @pytest.mark.requirement("settings.example")
 def test_the_example_shows_every_key_with_its_default(report: SettingsReport) -> None:
     shown = example()
-    for key in described_keys():
+    for key in key_descriptions():
         if key.path.startswith("mcpServers.NAME."):
             name = key.path.rpartition(".")[2]
             entries = {alias: entry for alias, entry in shown["mcpServers"].items() if name in entry}
@@ -80,7 +80,7 @@ def value_at(tree: dict[str, Any], path: str) -> Any:
 @pytest.mark.requirement("settings.example")
 def test_the_example_gives_a_value_for_nothing_that_does_not_exist(report: SettingsReport) -> None:
     given = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in sources(report)}
-    assert given <= {key.path for key in described_keys()}
+    assert given <= {key.path for key in key_descriptions()}
 
 
 @pytest.mark.requirement("settings.example")

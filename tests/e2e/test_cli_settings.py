@@ -348,7 +348,7 @@ def test_doctor_names_the_folder_to_trust_and_does_not_say_that_there_is_no_file
     assert told[0]["remedy"].endswith(f"coretools-mcp trust {project}")
 
 
-@pytest.mark.requirement("cli.doctor.left-out")
+@pytest.mark.requirement("cli.doctor")
 def test_doctor_fails_where_something_is_left_out_for_a_variable_that_is_not_set(home: Path) -> None:
     content = {
         "mcpServers": {"docs": {"command": "$NOT_SET"}},

@@ -15,7 +15,7 @@ from tests.hostile.lying import CEILING, over_stdio
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("settings.live.calls")
+@pytest.mark.requirement("settings.live.upstreams")
 async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on(root: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     tales = {alias: tmp_path / f"tale-{alias}" for alias in ("slow", "same", "other", "named", "gone", "fresh")}

@@ -35,7 +35,7 @@ async def until(client: Client, *, is_error: bool, tool: str, **arguments: Any) 
         await anyio.sleep(0.1)
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 @pytest.mark.requirement("settings.live.agents")
 @pytest.mark.requirement("settings.live.shell-env")
 async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file_brought(

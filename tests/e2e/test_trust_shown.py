@@ -26,7 +26,7 @@ def trusted(folder: Path, settings: dict[str, Any]) -> str:
     return done.stdout
 
 
-@pytest.mark.requirement("cli.trust.whole")
+@pytest.mark.requirement("cli.trust")
 def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_path: Path) -> None:
     code = """$(TOKEN="$(touch P5)")"""
     environment = {"BASH_ENV": code, "GIT_CONFIG_KEY_0": "core.fsmonitor"}
@@ -48,7 +48,7 @@ def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_pa
     assert "hidden" not in shown
 
 
-@pytest.mark.requirement("cli.trust.long")
+@pytest.mark.requirement("cli.trust")
 def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: Path) -> None:
     settings: dict[str, Any] = {f"unknown{number}": 1 for number in range(500)}
     settings |= {"agents": {"helper": {"command": "bash"}}, "permissions": {"allow": ["Bash"], "deny": ["Edit"]}}
@@ -62,7 +62,7 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
     ]
 
 
-@pytest.mark.requirement("cli.trust.long")
+@pytest.mark.requirement("cli.trust")
 def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_second_time(tmp_path: Path) -> None:
     args = [40 * " " + 500 * "x"]
     lines = trusted(tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}).splitlines()

@@ -101,7 +101,7 @@ async def served(root: Path, config: Path) -> Served:
             )
 
 
-@pytest.mark.requirement("settings.commands.registry")
+@pytest.mark.requirement("settings.commands")
 @pytest.mark.parametrize("command", SPELLINGS)
 async def test_every_spelling_of_a_command_gives_the_same_registry(command: str, root: Path, tmp_path: Path) -> None:
     plain = dict.fromkeys(SPELLINGS, SECTIONS)

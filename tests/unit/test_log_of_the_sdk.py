@@ -13,7 +13,7 @@ REACHING = """
 import anyio
 from server.log import flush_log, start_log
 start_log("debug")
-from server.settings.proxy_models import UpstreamSettings
+from server.settings.models import UpstreamSettings
 from mcp.client import Client
 from mcp.client.sse import sse_client
 

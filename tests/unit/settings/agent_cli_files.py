@@ -1,6 +1,26 @@
-"""Settings files as people have them for Qwen Code and Gemini CLI: the older flat shape and the one in sections."""
+"""Settings files of Qwen Code and Gemini CLI: loading one, and two as people have them, flat and in sections."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import SettingsReport, load_settings
+from server.settings.agent_cli import AGENT_CLIS, CliName
+from tests.settings_cases import write
+
+BOTH: list[CliName] = ["qwen", "gemini"]
+
+both = pytest.mark.parametrize("cli", BOTH)
+
+
+def load_cli(home: Path, cli: CliName, content: str | dict[str, Any], environ: dict[str, str]) -> SettingsReport:
+    """The settings with such a file in a home."""
+    write(home / AGENT_CLIS[cli].folder / "settings.json", content)
+    return load_settings([], {}, environ, cli=cli, folder=str(home / "no-project"))
+
 
 FLAT = """{
   // written for an older version

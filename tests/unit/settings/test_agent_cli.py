@@ -8,38 +8,23 @@ from typing import Any
 
 import pytest
 
-from server.settings import SettingsError, SettingsReport, load_settings
+from server.settings import SettingsError, load_settings
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from tests.settings_cases import sources, write
-from tests.unit.settings.agent_cli_files import FLAT, SECTIONS
+from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, both, load_cli
 from tools.contract.context import ApprovalMode
-
-BOTH: list[CliName] = ["qwen", "gemini"]
-
-
-@pytest.fixture
-def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which both CLIs have their files for the machine below the test's folder."""
-    for prefix, name in (("QWEN_CODE", "qwen"), ("GEMINI_CLI", "gemini")):
-        environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / name / "settings.json")
-    return environ
 
 
 def user_path(tmp_path: Path, cli: CliName) -> Path:
     return tmp_path / "home" / AGENT_CLIS[cli].folder / "settings.json"
 
 
-def load_cli(tmp_path: Path, cli: CliName, content: str | dict[str, Any], environ: dict[str, str]) -> SettingsReport:
-    write(user_path(tmp_path, cli), content)
-    return load_settings([], {}, environ, cli=cli, folder=str(tmp_path / "no-project"))
-
-
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 def test_the_flat_shape_of_older_versions_means_what_it_meant(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:
-    report = load_cli(tmp_path, cli, FLAT, {**machine, "MY_TAVILY_KEY": "tavily", "MODE": "fast"})
+    report = load_cli(tmp_path / "home", cli, FLAT, {**machine, "MY_TAVILY_KEY": "tavily", "MODE": "fast"})
     settings = report.settings
     assert settings.tools.discovery_command == ("bin/get_tools", "--all", "with blanks")
     assert settings.tools.call_command == ("bin/call_tool",)
@@ -59,9 +44,9 @@ def test_the_flat_shape_of_older_versions_means_what_it_meant(
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
-    report = load_cli(tmp_path, cli, SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
+    report = load_cli(tmp_path / "home", cli, SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
     settings = report.settings
     assert settings.approval_mode is ApprovalMode.PLAN
     assert settings.shell.silence_timeout == 30_000
@@ -77,11 +62,11 @@ def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str]
     assert set(report.upstreams) == {"mcp", "mainServer"}
 
 
-@pytest.mark.requirement("settings.agent-cli.silence")
+@pytest.mark.requirement("settings.agent-cli.restrictions")
 def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
-    report = load_cli(tmp_path, "qwen", SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
+    report = load_cli(tmp_path / "home", "qwen", SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
     said = f"{user_path(tmp_path, 'qwen')}: webSearch.provider "
     assert [warning.removeprefix(said) for warning in report.warnings] == [
         '"dashscope" is not known and is ignored; known are tavily, brave, google, searxng.'
@@ -104,7 +89,7 @@ def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
 def test_a_restriction_that_has_no_counterpart_is_told(
     machine: dict[str, str], tmp_path: Path, content: dict[str, Any], key: str
 ) -> None:
-    warnings = load_cli(tmp_path, "gemini", content, machine).warnings
+    warnings = load_cli(tmp_path / "home", "gemini", content, machine).warnings
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{user_path(tmp_path, 'gemini')}: {key} restricts, and is not known here: ")
 
@@ -118,7 +103,7 @@ def test_a_restriction_that_has_no_counterpart_is_told(
 def test_yolo_in_another_clis_file_is_ignored_with_a_warning(
     machine: dict[str, str], tmp_path: Path, content: dict[str, Any]
 ) -> None:
-    report = load_cli(tmp_path, "gemini", content, machine)
+    report = load_cli(tmp_path / "home", "gemini", content, machine)
     assert report.settings.approval_mode is ApprovalMode.DEFAULT
     assert len(report.warnings) == 1
     assert "yolo" in report.warnings[0]
@@ -207,7 +192,7 @@ def test_environment_variables_name_other_places_as_for_these_clis(tmp_path: Pat
 def test_memories_go_where_that_cli_keeps_them(
     machine: dict[str, str], tmp_path: Path, cli: CliName, title: str
 ) -> None:
-    memory = load_cli(tmp_path, cli, {}, machine).settings.memory
+    memory = load_cli(tmp_path / "home", cli, {}, machine).settings.memory
     assert memory.file_name == (f"{title.upper()}.md",)
     assert memory.global_folder == str(user_path(tmp_path, cli).parent)
     assert memory.section == f"{title} Added Memories"

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from server.settings import Settings, SettingsReport, load_settings
+from server.settings import Settings, load_settings
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
+from tests.unit.settings.agent_cli_files import BOTH, both, load_cli
 from tools.contract.context import ApprovalMode
-
-BOTH: list[CliName] = ["qwen", "gemini"]
 
 Content = dict[str, Any]
 
@@ -110,21 +109,8 @@ def by_content(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[json.dumps(case.content)[:70] for case in cases])
 
 
-@pytest.fixture
-def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which neither CLI has files for the whole machine."""
-    for prefix in ("QWEN_CODE", "GEMINI_CLI"):
-        environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / prefix / "settings.json")
-    return {**environ, "WORD": "value"}
-
-
-def load_cli(home: Path, cli: CliName, content: Content, environ: dict[str, str]) -> SettingsReport:
-    write(home / AGENT_CLIS[cli].folder / "settings.json", content)
-    return load_settings([], {}, environ, cli=cli, folder=str(home / "no-project"))
-
-
 @pytest.mark.requirement("settings.agent-cli.keys")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 @by_content([*SHARED, *THEIRS])
 def test_a_key_in_a_file_of_either_cli_means_what_it_means_there(
     machine: dict[str, str], tmp_path: Path, cli: CliName, case: Case
@@ -166,7 +152,7 @@ def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning
 
 
 @pytest.mark.requirement("settings.agent-cli.keys")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 @pytest.mark.parametrize("key", [("mcp", "allowed"), ("allowMCPServers",)], ids=".".join)
 def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, key: tuple[str, ...]
@@ -180,7 +166,7 @@ def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
 
 
 @pytest.mark.requirement("settings.workspace.untrusted")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
 def test_no_word_on_folder_trust_in_a_file_of_the_other_cli_lets_a_workspace_count(
     machine: dict[str, str], tmp_path: Path, cli: CliName, is_on: bool
@@ -197,7 +183,7 @@ def test_no_word_on_folder_trust_in_a_file_of_the_other_cli_lets_a_workspace_cou
 
 
 @pytest.mark.requirement("settings.agent-cli.order")
-@pytest.mark.parametrize("cli", BOTH)
+@both
 def test_the_file_of_a_trusted_project_stands_over_the_users_and_below_the_machines(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:

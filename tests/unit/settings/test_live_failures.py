@@ -17,7 +17,7 @@ import pytest
 from server.live_settings import LiveSettings
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
-from server.settings.watch import new_settings
+from server.settings.file_watcher import new_settings
 from tests.harness import LAUNCHER
 from tests.pools import quiet_pool
 from tests.settings_cases import write
@@ -62,7 +62,10 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
     variables = Environment(environ)
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, variables)
-    logger, teller = logging.getLogger("server.settings.watch"), Teller("cannot be read because of an internal error")
+    logger, teller = (
+        logging.getLogger("server.settings.file_watcher"),
+        Teller("cannot be read because of an internal error"),
+    )
     logger.addHandler(teller)
     try:
         async with aclosing(new_settings(report, LOOK_SECONDS)) as changes, anyio.create_task_group() as group:

@@ -7,28 +7,12 @@ from typing import Any
 
 import pytest
 
-from server.settings import SettingsReport, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
-from tests.settings_cases import load, refusal, write
+from server.settings.agent_cli import CliName
+from tests.settings_cases import load, refusal
+from tests.unit.settings.agent_cli_files import both, load_cli
 from tools.contract.context import ApprovalMode
 
 Content = dict[str, Any]
-
-both = pytest.mark.parametrize("cli", ["qwen", "gemini"])
-
-
-@pytest.fixture
-def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which neither CLI has files for the whole machine."""
-    for prefix in ("QWEN_CODE", "GEMINI_CLI"):
-        environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / prefix / "settings.json")
-    return environ
-
-
-def load_cli(home: Path, cli: CliName, content: Content | str, environ: dict[str, str]) -> SettingsReport:
-    write(home / AGENT_CLIS[cli].folder / "settings.json", content)
-    return load_settings([], {}, environ, cli=cli, folder=str(home / "no-project"))
-
 
 ODD_SERVERS: list[tuple[Any, str]] = [
     ({"type": "sdk", "name": "a"}, "can make nothing of its type"),
@@ -40,7 +24,7 @@ ODD_SERVERS: list[tuple[Any, str]] = [
     ({"command": "a", "timeout": 30.5}, "can make nothing of its timeout"),
     ({"command": "a", "env": {"A": 1}}, "can make nothing of its env.A"),
     ({}, "it names no command and no address"),
-    ("a", "it is no object"),
+    ("a", "it is not an object"),
 ]
 
 
@@ -66,7 +50,7 @@ def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], fi
 
 @both
 @pytest.mark.parametrize("written", ["streamable-http", "streamableHttp", "streamable_http"])
-@pytest.mark.requirement("settings.spellings.transport")
+@pytest.mark.requirement("settings.key-aliases")
 def test_every_spelling_of_streamable_http_is_read_in_every_file(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, written: str
 ) -> None:
@@ -117,7 +101,7 @@ DIFFERING: list[tuple[Content, str]] = [
 
 @both
 @pytest.mark.parametrize(("content", "pair"), DIFFERING, ids=[pair for _, pair in DIFFERING])
-@pytest.mark.requirement("settings.agent-cli.differing")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, content: Content, pair: str
 ) -> None:
@@ -135,7 +119,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
 
 
 @both
-@pytest.mark.requirement("settings.agent-cli.differing")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     content: Content = {
         "tools": {"approvalMode": "auto_edit", "truncateToolOutputLines": 7},
@@ -159,7 +143,7 @@ THEIRS: list[tuple[Content, Any]] = [
 
 
 @pytest.mark.parametrize(("content", "expected"), THEIRS, ids=[str(content) for content, _ in THEIRS])
-@pytest.mark.requirement("settings.agent-cli.as-config")
+@pytest.mark.requirement("settings.agent-cli.keys")
 def test_a_file_of_theirs_that_is_named_on_the_command_line_is_read_like_theirs(
     environ: dict[str, str], file: Path, content: Content, expected: Any
 ) -> None:
@@ -179,7 +163,7 @@ def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
 ) -> None:
     report = load(file, {"tools": {key: "many"}}, environ)
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"tools.{key} is ignored, because it is no number."
+        f"tools.{key} is ignored, because it is not a number."
     ]
 
 

@@ -32,9 +32,9 @@ def entry(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rename", "more", "said"),
     [
-        ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" has to be of letters, digits and _ . - only'),
-        ({"a": "b c"}, {}, "has to be of letters, digits and _ . - only"),
-        ({"a": "größe"}, {}, "has to be of letters, digits and _ . - only"),
+        ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" has to consist of letters, digits and _ . - only'),
+        ({"a": "b c"}, {}, "has to consist of letters, digits and _ . - only"),
+        ({"a": "größe"}, {}, "has to consist of letters, digits and _ . - only"),
         ({"a": "x" * 44}, {}, "has 44 characters, and proxy.nameBudget leaves room for 43"),
         ({"a": "x" * 49}, {"prefix": "none"}, "has 49 characters, and proxy.nameBudget leaves room for 48"),
         ({"a": "c", "b": "c"}, {}, 'the new name of "b" is that of "a" too'),

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.settings import Settings, SettingsError, load_settings
-from server.settings.explaining import Described
+from server.settings.explanations import KeyDescription
 from server.settings.models import HttpSettings
 from tests.settings_cases import at, every_key, load, refusal, sources, write
 from tools.contract.context import ApprovalMode, Limits, MediaHandling
@@ -133,7 +133,7 @@ def test_validated_and_constructed_defaults_are_equal() -> None:
     assert Settings() == Settings.model_construct()
 
 
-@pytest.mark.requirement("settings.frozen")
+@pytest.mark.requirement("settings.values")
 def test_settings_cannot_be_changed(environ: dict[str, str]) -> None:
     settings = load_settings([], {}, environ).settings
     with pytest.raises(ValidationError):
@@ -301,7 +301,7 @@ SPELLINGS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.requirement("settings.spellings")
+@pytest.mark.requirement("settings.key-aliases")
 @pytest.mark.parametrize(("content", "canonical"), SPELLINGS, ids=[json.dumps(content) for content, _ in SPELLINGS])
 def test_other_spellings_mean_the_same_key(
     environ: dict[str, str], file: Path, content: dict[str, Any], canonical: str
@@ -312,7 +312,7 @@ def test_other_spellings_mean_the_same_key(
     assert not any("not a known key" in warning for warning in report.warnings)
 
 
-@pytest.mark.requirement("settings.spellings")
+@pytest.mark.requirement("settings.key-aliases")
 def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"tools": {"approvalMode": "auto-edit"}, "approvalMode": "plan"}, environ)
     assert report.settings.approval_mode is ApprovalMode.PLAN
@@ -323,7 +323,7 @@ def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[s
     assert equal.warnings == ()
 
 
-@pytest.mark.requirement("settings.spellings")
+@pytest.mark.requirement("settings.key-aliases")
 def test_another_spelling_below_something_that_is_no_section_is_told_as_that(
     environ: dict[str, str], file: Path
 ) -> None:
@@ -359,7 +359,7 @@ def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> Non
     assert settings.log.level == "info"
 
 
-@pytest.mark.requirement("settings.bad-values.together")
+@pytest.mark.requirement("settings.bad-values")
 def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, str], file: Path) -> None:
     content = {"limits": {"readLines": "many"}, "http": {"tokens": {"one": "TOKEN"}}}
     first, second = refusal(file, content, environ).splitlines()
@@ -370,7 +370,7 @@ def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, s
 @pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
-    environ: dict[str, str], file: Path, key: Described
+    environ: dict[str, str], file: Path, key: KeyDescription
 ) -> None:
     wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
     said = refusal(file, at(key, wrong), environ).splitlines()[0]
@@ -381,7 +381,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
 
 
-def is_secret(key: Described) -> bool:
+def is_secret(key: KeyDescription) -> bool:
     return not key.section.model_fields[key.attribute].repr
 
 
@@ -473,7 +473,7 @@ def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file:
     assert said == f"{file}: workspace.roots holds a path that no folder has; name a folder."
 
 
-@pytest.mark.requirement("settings.limits")
+@pytest.mark.requirement("settings.for-tools")
 def test_limits_become_the_limits_of_tools(environ: dict[str, str], file: Path) -> None:
     assert load_settings([], {}, environ).settings.limits.for_tools() == Limits()
     content = {

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
-from server.settings.upstreams import alias_of
+from server.settings.resolution import alias_of
 
 
 def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsReport:
@@ -139,12 +139,12 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
 def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(file: Path) -> None:
     report = load(file, {"mcpServers": THREE, "mcp": {"allowed": [], "excluded": ["tow"]}})
     assert report.warnings[1:] == (
-        f'{file}: mcp.excluded names "tow", which is no server of mcpServers.',
+        f'{file}: mcp.excluded names "tow", which is not a server of mcpServers.',
         f"{file}: mcp.allowed is empty, so no server of mcpServers is used.",
     )
 
 
-@pytest.mark.requirement("settings.disabled")
+@pytest.mark.requirement("settings.filters")
 @pytest.mark.parametrize(
     ("marks", "used"),
     [
@@ -161,7 +161,7 @@ def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, mark
     assert report.warnings == ()
 
 
-@pytest.mark.requirement("settings.disabled")
+@pytest.mark.requirement("settings.filters")
 def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
     said = refusal(file, {"command": "x", "disabled": "true"})
     assert said == f"{file}: mcpServers.a.disabled has to be true or false."
@@ -342,9 +342,9 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
         ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] holds a NUL character"),
         ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd holds a NUL character"),
         ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K holds a NUL character"),
-        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is no name for an environment variable."),
-        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is no name for an environment variable.'),
-        ({"url": "http://x", "headers": {"X Y": "1"}}, "mcpServers.a.headers.X Y is no name for an HTTP header."),
+        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a name for an environment variable."),
+        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a name for an environment variable.'),
+        ({"url": "http://x", "headers": {"X Y": "1"}}, "mcpServers.a.headers.X Y is not a name for an HTTP header."),
         ({"url": "http://x", "headers": {"A": "1\r\nB: 2"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
         ({"url": "http://x", "headers": {"A": "$LINE"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
         ({"url": "http://x", "headers": {"A": "ключ"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),

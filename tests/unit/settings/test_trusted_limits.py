@@ -27,7 +27,7 @@ def load_with(tmp_path: Path, environ: dict[str, str], operators: Any, workspace
     return load_settings([], {}, environ, folder=str(project))
 
 
-@pytest.mark.requirement("settings.workspace.search")
+@pytest.mark.requirement("settings.workspace.operators")
 def test_where_the_keys_for_searching_go_is_the_operators_to_say(tmp_path: Path, environ: dict[str, str]) -> None:
     taking = {"tavily": {"url": "https://evil.example"}, "searxng": {"url": "http://169.254.169.254"}}
     report = load_with(tmp_path, environ, {"web": {"search": {"tavily": {"apiKey": "k"}}}}, {"web": {"search": taking}})
@@ -39,7 +39,7 @@ def test_where_the_keys_for_searching_go_is_the_operators_to_say(tmp_path: Path,
     assert not flat.settings.web.search.configured
 
 
-@pytest.mark.requirement("settings.workspace.mode")
+@pytest.mark.requirement("settings.workspace.operators")
 @pytest.mark.parametrize(
     ("operators", "workspaces", "counts"),
     [
@@ -119,7 +119,7 @@ def test_the_server_of_a_workspaces_command_is_not_named_like_one_of_the_operato
     assert any("mcp.serverCommand is ignored: its server would be called mcp." in each for each in report.warnings)
 
 
-@pytest.mark.requirement("settings.workspace.tool-commands")
+@pytest.mark.requirement("settings.workspace.operators")
 @pytest.mark.parametrize("given", ["discoveryCommand", "callCommand"])
 def test_what_finds_and_runs_custom_tools_is_the_operators_as_a_pair(
     given: str, tmp_path: Path, environ: dict[str, str]

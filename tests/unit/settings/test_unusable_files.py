@@ -47,9 +47,9 @@ def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_start
     (project / ".coretools").mkdir(parents=True)
     (project / ".coretools/settings.json").symlink_to(NOWHERE)
     report = load_settings([], {}, environ, folder=str(project))
-    assert [place.state for place in report.places][-1] is FileState.UNUSABLE
+    assert [file.state for file in report.candidates][-1] is FileState.UNUSABLE
     assert len(report.warnings) == 1
-    assert "it cannot be opened" in report.warnings[0]
+    assert "it cannot be read" in report.warnings[0]
 
 
 @closed
@@ -78,7 +78,7 @@ async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited
     own = tmp_path / "home/.config/coretools-mcp/settings.json"
     own.parent.mkdir(parents=True)
     make_pipe(own)
-    with anyio.fail_after(60), pytest.raises(SettingsError, match="because it is no regular file"):
+    with anyio.fail_after(60), pytest.raises(SettingsError, match="because it is not a regular file"):
         await anyio.to_thread.run_sync(lambda: load_settings([], {}, environ), abandon_on_cancel=True)
 
 
@@ -142,7 +142,7 @@ def test_a_named_file_that_becomes_a_pipe_is_refused_when_it_is_read_again(envir
     assert report.inputs is not None
     file.unlink()
     make_pipe(file)
-    with pytest.raises(SettingsError, match="no regular file"):
+    with pytest.raises(SettingsError, match="not a regular file"):
         read_settings(report.inputs, report)
     file.unlink()
     write(file, {"media": "inline"})

@@ -55,7 +55,7 @@ def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, s
     plain = load_settings([], {}, environ, cli="qwen", folder="/")
     report = load_settings([], {}, environ, cli="qwen", folder=str(project))
     assert report.settings == plain.settings
-    said = f"{project}: {name} is not trusted, so nothing of it counts."
+    said = f"{project}: {name} is not trusted, so nothing in it counts."
     assert report.warnings == (f"{said} Look at it, then run: coretools-mcp trust {project}",)
 
 
@@ -100,7 +100,7 @@ def test_a_second_file_that_appears_in_a_trusted_folder_is_not_trusted_with_it(
     report = load_settings([], {}, environ, cli="qwen", folder=str(project))
     assert report.settings.media == "notice"
     assert report.upstreams == {}
-    assert [place.state for place in report.places if place.path.startswith(str(project))] == [
+    assert [file.state for file in report.candidates if file.path.startswith(str(project))] == [
         FileState.CHANGED,
         FileState.READ,
     ]
@@ -203,7 +203,7 @@ def test_what_cannot_be_read_in_a_workspace_never_keeps_the_server_from_starting
     report = load_project(project, environ)
     assert len(report.warnings) == 1
     assert report.warnings[0].startswith(f"{path}: ")
-    assert [place.state for place in report.places if place.path == str(path)] == [FileState.UNUSABLE]
+    assert [file.state for file in report.candidates if file.path == str(path)] == [FileState.UNUSABLE]
 
 
 @pytest.mark.requirement("settings.trust.store")

@@ -15,9 +15,9 @@ from server.commands import Commands
 from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
 from server.permissions import permission_policy
 from server.settings import SettingsReport, load_settings
+from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, forget_folder, trust_file, trust_folder
-from server.settings.watch import new_settings
 from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.contract.context import ApprovalMode, ClientState
@@ -108,7 +108,7 @@ LOSSES = [
 ]
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 @pytest.mark.parametrize("lose", LOSSES, ids=[loss.__name__.strip("_") for loss in LOSSES])
 def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trusted_and_nothing_else_does(
     project: Project, lose: Any
@@ -130,7 +130,7 @@ def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trust
         assert "until the file is trusted again or this server is started again" in said[0]
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 def test_a_file_that_is_trusted_again_says_what_counts(project: Project) -> None:
     project.write({"permissions": {"deny": ["Edit"]}})
     assert project.read().settings.permissions.deny == ("Read(s.txt)",)
@@ -142,14 +142,14 @@ def test_a_file_that_is_trusted_again_says_what_counts(project: Project) -> None
     assert project.read().settings.permissions.deny == ("Edit",)
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 def test_the_next_start_knows_nothing_of_what_was_trusted(project: Project) -> None:
     _add_a_blank(project)
     report = load_settings([], {}, project.environ, folder=str(project.folder))
     assert report.settings.permissions.deny == ()
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 def test_a_rule_that_is_taken_out_of_the_operators_own_file_counts_no_more(environ: dict[str, str], file: Path) -> None:
     write(file, {"permissions": {"deny": ["Edit"]}})
     report = load_settings([str(file)], {}, environ)
@@ -158,7 +158,7 @@ def test_a_rule_that_is_taken_out_of_the_operators_own_file_counts_no_more(envir
     assert read_settings(report.inputs, report).settings.permissions.deny == ()
 
 
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 def test_what_the_operator_gives_meanwhile_is_not_replaced_by_what_is_kept(project: Project) -> None:
     own = Path(project.environ["HOME"]) / ".config/coretools-mcp/settings.json"
     _add_a_blank(project)
@@ -167,7 +167,7 @@ def test_what_the_operator_gives_meanwhile_is_not_replaced_by_what_is_kept(proje
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("settings.live.kept-rules")
+@pytest.mark.requirement("settings.live.restrictions")
 async def test_a_server_that_runs_keeps_the_rules(project: Project) -> None:
     changes: AsyncGenerator[SettingsReport] = new_settings(project.report, 0.02)
     async with aclosing(changes):

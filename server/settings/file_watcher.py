@@ -1,4 +1,4 @@
-"""Watching the settings files: a change takes effect without a restart, a broken file does not.
+"""The watcher of the settings files: a change takes effect without a restart, a broken file does not.
 
 Files are looked at once a second, by what the directory says of them: that works on every system and file system, and
 costs a handful of `stat` calls.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
 
 from server.settings.errors import SettingsError
-from server.settings.load import SettingsReport, read_settings
+from server.settings.load import SettingsInputs, SettingsReport, read_settings
 from server.settings.trust import trust_file
 from tools.contract.threads import THREADS
 
@@ -32,38 +31,6 @@ from counting."""
 Mark = tuple[int, int, int, int] | None
 """What tells one state of a file from another; `None` where there is none."""
 
-Marks = Mapping[str, Mark]
-
-
-@dataclass(slots=True)
-class _Changes:
-    """Which files have changed since they were read. Each is waited for by itself.
-
-    Args:
-        read: How each file was when it was last read. One that is not there has to be read.
-        last: How each was at the last look.
-        looks: For each that has changed, how many looks ago that was noticed.
-    """
-
-    read: dict[str, Mark] = field(default_factory=dict[str, Mark])
-    last: Marks = field(default_factory=dict[str, Mark])
-    looks: dict[str, int] = field(default_factory=dict[str, int])
-
-    def note(self, now: Marks) -> bool:
-        """Take down how the files are; whether they are to be read, which they count as then."""
-        changed = [path for path, mark in now.items() if path not in self.read or self.read[path] != mark]
-        self.looks = {path: self.looks.get(path, 0) + 1 for path in changed}
-        due = [
-            path
-            for path in changed
-            if (path in self.last and self.last[path] == now[path]) or self.looks[path] >= MOST_LOOKS
-        ]
-        self.last = now
-        for path in due:
-            self.read[path] = now[path]
-            del self.looks[path]
-        return bool(due)
-
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
     """The settings anew after each change of a file that they come from, or could come from.
@@ -77,13 +44,24 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     inputs = report.inputs
     if inputs is None:
         return
-    paths: Iterable[str] | None = None
-    changes = _Changes()  # nothing counts as read: a file may have changed between the start and now
+    paths: list[str] | None = None
+    read: dict[str, Mark] = {}  # nothing counts as read: a file may have changed between the start and now
+    last: Mapping[str, Mark] = {}
+    looks: dict[str, int] = {}  # for each file that has changed since it was read, at how many looks it had
     while True:
         await anyio.sleep(look_seconds)
         try:
-            paths = await _watched(report) if paths is None else paths
-            if not changes.note(await _marks(paths)):
+            paths = await THREADS.run(partial(_watched, report, inputs)) if paths is None else paths
+            now = await THREADS.run(partial(_marks, paths))
+            looks = {
+                path: looks.get(path, 0) + 1 for path, mark in now.items() if path not in read or read[path] != mark
+            }
+            rests = [path for path in looks if path in last and last[path] == now[path]]
+            due = {*rests, *(path for path, count in looks.items() if count >= MOST_LOOKS)}
+            last = now
+            read |= {path: now[path] for path in due}
+            looks = {path: count for path, count in looks.items() if path not in due}
+            if not due:
                 continue
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
@@ -102,25 +80,16 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         yield report
 
 
-async def _watched(report: SettingsReport) -> list[str]:
-    if report.inputs is None:
-        return []
-    paths = [report.inputs.place_of(place.path) for place in report.places]
-    store = trust_file(report.inputs.environ)
+def _watched(report: SettingsReport, inputs: SettingsInputs) -> list[str]:
+    """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone. Blocking."""
+    paths = [inputs.path_read_for(file.path) for file in report.candidates]
+    store = trust_file(inputs.environ)
     paths += [store] if store is not None else []
-    return await THREADS.run(lambda: _files_among(paths))
-
-
-def _files_among(paths: Iterable[str]) -> list[str]:
-    """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone."""
     return [path for path in paths if os.path.isfile(path) or not os.path.exists(path)]
 
 
-async def _marks(paths: Iterable[str]) -> Marks:
-    return await THREADS.run(lambda: _look(list(paths)))
-
-
-def _look(paths: Iterable[str]) -> Marks:
+def _marks(paths: Iterable[str]) -> dict[str, Mark]:
+    """How the files are. Blocking."""
     marks: dict[str, Mark] = {}
     for path in paths:
         try:

@@ -1,13 +1,14 @@
-"""Values of the settings as a person is shown them: everything but the secrets, and nothing that a terminal obeys."""
+"""Settings as a person is shown them: all but the secrets, nothing that a terminal obeys, and of a server what runs."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from server.settings.errors import KeyPath
+from server.settings.models import UpstreamSettings
 from tools.display import visible_line
 from tools.secrets import HIDDEN, is_secret_name, redact
 
@@ -46,27 +47,24 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         path: Its key; the names in it say whether it is a secret.
         value: As it came from JSON.
     """
-    name = str(path[-1])
     if isinstance(value, dict):
         return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return _shown_list(path, cast("list[Any]", value))
+        # Each item is seen behind the one before it: an option says what follows it.
+        items = cast("list[Any]", value)
+        first = items[0] if items else ""
+        program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
+        befores = ["", *(item if isinstance(item, str) else "" for item in items)]
+        return [
+            _shown_word(program, before, item) if isinstance(item, str) else shown_value((*path[:-1], ""), item)
+            for before, item in zip(befores, items, strict=False)
+        ]
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
+    name = str(path[-1])
     if is_secret_name(name) or name.lower() == "key" or "headers" in path[:-1]:
         return HIDDEN
     return _shown_text(value)
-
-
-def _shown_list(path: KeyPath, items: Sequence[Any]) -> list[Any]:
-    """The items, each seen behind the one before it: an option says what follows it."""
-    first = items[0] if items else ""
-    program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
-    befores = ["", *(item if isinstance(item, str) else "" for item in items)]
-    return [
-        _shown_word(program, before, item) if isinstance(item, str) else shown_value((*path[:-1], ""), item)
-        for before, item in zip(befores, items, strict=False)
-    ]
 
 
 def _shown_word(program: str, before: str, word: str) -> str:
@@ -102,15 +100,11 @@ def _shown_text(text: str) -> str:
     """A text without what looks like a secret in it."""
     if _ONLY_A_VARIABLE.fullmatch(text):
         return text
-    return redact(without_secrets_of_urls(_USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
+    return redact(_URL.sub(_shown_url, _USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
 
 
-def without_secrets_of_urls(text: str) -> str:
-    """The text, with what looks like a secret hidden in each URL: who asks, parameters, and parts of its path."""
-    return _URL.sub(_without_secrets, text) if "://" in text else text
-
-
-def _without_secrets(url: re.Match[str]) -> str:
+def _shown_url(url: re.Match[str]) -> str:
+    """A URL with what looks like a secret hidden in it: who asks, parameters, and parts of its path."""
     rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
     path, mark, parameters = re.match(r"([^?#]*)([?#]?)(.*)", rest, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess] - fits anything
     path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if _RANDOM.search(part[0]) else part[0], path)
@@ -124,15 +118,6 @@ def _shown_parameter(found: re.Match[str]) -> str:
     return f"{found['name']}={HIDDEN}"
 
 
-def leaves(tree: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value of a tree that is no object, with its key."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(cast("dict[str, Any]", value), (*path, key))
-        else:
-            yield (*path, key), value
-
-
 def as_text(value: Any) -> str:
     """A value on one line."""
     return visible_line(json.dumps(value, ensure_ascii=False))
@@ -143,3 +128,52 @@ def command_text(words: Sequence[Any]) -> str:
     import shlex  # noqa: PLC0415 - only needed where there is one
 
     return visible_line(shlex.join(str(word) for word in words))
+
+
+_TRANSPORT_KEYS = ("command", "url", "httpUrl", "type")
+_ENVIRONMENT_KEYS = ("env", "headers", "inheritEnv")
+_TOLD = (*_TRANSPORT_KEYS, *_ENVIRONMENT_KEYS, "args", "cwd", "trust", "enabled", "description")
+
+
+def is_remote(entry: Mapping[str, Any]) -> bool:
+    """Whether the server is reached by its address, as what connects to it decides; else a program is started."""
+    return _settings(entry).transport in ("http", "sse", "detect")
+
+
+def reached_by(entry: Mapping[str, Any], *, hides: bool = True) -> str:
+    """The address, or the whole command line, and all else that has a say in what runs.
+
+    Nothing of a command line is hidden: what stands where a secret could stand may be a program.
+
+    Args:
+        entry: Of `mcpServers` or of `agents`.
+        hides: Whether secrets in the address, the environment and the headers are hidden. A program can stand there
+            too, so nothing is of an entry that is somebody else's.
+    """
+    if is_remote(entry):
+        endpoint = _settings(entry).endpoint or ""
+        said = [visible_line(str(shown_value(("url",), endpoint) if hides else endpoint))]
+    else:
+        args: Any = entry.get("args") or []
+        words = cast("list[Any]", args) if isinstance(args, list) else [args]
+        said = [command_text([entry.get("command") or "", *words])]
+    given = {key: entry[key] for key in _ENVIRONMENT_KEYS if entry.get(key)}
+    if given:
+        said.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
+    if entry.get("cwd"):
+        said.append(f"in the folder {visible_line(str(entry['cwd']))}")
+    if entry.get("trust"):
+        said.append("its tools run without a question (trust)")
+    if entry.get("enabled") is False:
+        said.append("not enabled")
+    if entry.get("description"):
+        said.append(f"described to models as {as_text(entry['description'])}")
+    others = {key: value for key, value in entry.items() if key not in _TOLD}
+    if others and not hides:
+        said.append(f"further {as_text(others)}")
+    return "; ".join(said)
+
+
+def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
+    """What decides the transport: values may still have a wrong type, so nothing is checked."""
+    return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})

@@ -1,11 +1,10 @@
-"""The commands for a person at a terminal: list the tools, make one call and answer its question."""
+"""`call`: one call through a server of its own, with its question answered at the terminal."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,17 +14,12 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from server.app import App
-from server.console.filling import fill_in
-from server.console.tool_listing import listing_as_json, listing_as_text
+from server.console.prompts import fill_in
 from server.exit_codes import EXIT_FAILED
 from server.exposure import DISPLAY_KEY
-from server.serving import until_signal
-from server.settings import SettingsReport
-from tools.contract.context import ApprovalMode
-from tools.display import visible, visible_line
+from tools.display import visible
 
-LAUNCHER = Path(__file__).resolve().parent.parent / "coretools_mcp.py"
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
 """Stands beside the packages, in a checkout and in an installation alike."""
 
 RED, GREEN, CYAN, RESET = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
@@ -35,37 +29,11 @@ class UsageError(Exception):
     """The arguments of the command are wrong; the message says how to write them."""
 
 
-def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1 if an upstream, or the custom tools, could not be had."""
-    return anyio.run(until_signal, partial(_show_tools, report, as_json))
-
-
-async def _show_tools(report: SettingsReport, as_json: bool) -> int:
-    app = App(report, "stdio")
-    async with app.running():
-        app.start_upstreams()
-        await app.registry.discover_all_tools()
-        settings = report.settings
-        plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-        tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
-        names = app.pool.catalog.names
-        _print(listing_as_json(tools, names) if as_json else listing_as_text(tools, names))
-        missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
-        for upstream in missing:
-            how = f"{upstream.standing.state}, {visible_line(upstream.standing.problem)}"
-            sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
-        custom = app.custom_tools.state
-        problem = custom.problem if custom is not None else ""
-        if problem:
-            sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
-    return EXIT_FAILED if missing or problem else 0
-
-
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
     """The arguments of a call from `key=value` pairs and a JSON object; a pair wins.
 
     Raises:
-        UsageError: A pair has no `=`, or the JSON is no object.
+        UsageError: A pair has no `=`, or the JSON is not an object.
     """
     given: dict[str, Any] = {}
     if as_json is not None:
@@ -80,18 +48,13 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(f"'{pair}' is not of the form key=value.")
-        if not _is_text(pair):
-            raise UsageError(f"The argument {key} holds bytes that are no UTF-8 text, and JSON can only carry text.")
+        try:
+            pair.encode()
+        except UnicodeEncodeError:
+            said = f"The argument {key} holds bytes that are not UTF-8 text, and JSON can only carry text."
+            raise UsageError(said) from None
         given[key] = value
     return given
-
-
-def _is_text(given: str) -> bool:
-    try:
-        given.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[str]) -> int:
@@ -122,13 +85,14 @@ def _print_result(result: types.CallToolResult) -> None:
     if isinstance(display, dict):
         diff = str(cast("dict[str, Any]", display).get("fileDiff") or "")
         if diff:
-            _print(_coloured(visible(diff)))
+            sys.stdout.write(f"{_coloured(visible(diff))}\n")
             return
     for block in result.content:
         annotations = block.annotations
         if annotations is not None and annotations.audience == ["user"]:
             continue
-        _print(visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]")
+        text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
+        sys.stdout.write(f"{text}\n")
 
 
 def _coloured(diff: str) -> str:
@@ -144,13 +108,9 @@ async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> t
         return types.ElicitResult(action="decline")
     if not sys.stdin.isatty():
         sys.stderr.write(f"\n{visible(params.message)}\n")
-        sys.stderr.write("Nobody can answer here (standard input is no terminal), so this is refused.\n")
+        sys.stderr.write("Nobody can answer here (standard input is not a terminal), so this is refused.\n")
         return types.ElicitResult(action="decline")
     content = await fill_in(params.message, params.requested_schema)
     if content is None:
         return types.ElicitResult(action="cancel")
     return types.ElicitResult(action="accept", content=content)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from server.settings.errors import KeyPath, dotted
-from server.settings.keys import Key, key_at, keys_of, wire_default
 from server.settings.models import Settings
-from server.settings.section import MILLISECONDS, Expected, Section
+from server.settings.section import MILLISECONDS, Expected, Key, Section, keys_of
 
 MAX_SHOWN_VALUE = 80
 """Characters of a wrong value that a sentence repeats (ours)."""
@@ -26,7 +25,7 @@ MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class KeyDescription:
     """A key as people see it.
 
     Args:
@@ -44,15 +43,15 @@ class Described:
     attribute: str
 
 
-def described_keys(section: type[Section] = Settings, path: KeyPath = ()) -> Iterator[Described]:
+def key_descriptions(section: type[Section] = Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
     """Every key that holds a value or a table of named sections, in the order of the models."""
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
         here = (*path, name)
         if key.section is None or key.named:
-            yield Described(dotted(here), words(key), wire_default(key), section, attribute)
+            yield KeyDescription(dotted(here), words(key), key.default, section, attribute)
         if key.section is not None:
-            yield from described_keys(key.section, (*here, "NAME") if key.named else here)
+            yield from key_descriptions(key.section, (*here, "NAME") if key.named else here)
 
 
 def words(key: Key) -> str:
@@ -69,26 +68,16 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
     if origin in (Union, UnionType):
         present = [part for part in parts if part is not NoneType]
         return f"{_words(present[0], metadata)}, or null"
-    choices = _choices(annotation)
+    choices: list[Any] = list(parts) if get_origin(annotation) is Literal else []
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        choices = [member.value for member in annotation]
     if choices:
-        return f"one of {', '.join(json.dumps(choice) for choice in choices)}"
+        return f"one of {', '.join(json.dumps(str(choice)) for choice in choices)}"
     if origin is tuple:
         item = _words(parts[0], [])
         return "an array of " + item.replace("a string", "strings").replace("an integer", "integers")
     if origin is not None and issubclass(origin, Mapping):
         return "an object of strings" if parts[1] is str else "an object"
-    return _plain_words(annotation, metadata)
-
-
-def _choices(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [str(choice) for choice in get_args(annotation)]
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(member.value) for member in annotation]
-    return []
-
-
-def _plain_words(annotation: Any, metadata: list[Any]) -> str:
     if annotation is bool:
         return "true or false"
     if annotation is int:
@@ -114,13 +103,33 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path = item["loc"]
-        key, rest = key_at(path)
+        key, rest = _key_at(path)
         expected = "an object" if key is None else _item_words(key.field.annotation) if rest else words(key)
         said = f"{source_of(path)}: {dotted(path)} is {_shown(item['input'], key)}, but has to be {expected}."
         sentences.setdefault(path, said)
     told = list(sentences.values())
     more = [f"There are {len(told) - MAX_PROBLEMS} more problems like these."] if len(told) > MAX_PROBLEMS else []
     return told[:MAX_PROBLEMS] + more
+
+
+def _key_at(path: KeyPath) -> tuple[Key | None, KeyPath]:
+    """The key that a path leads to or through, and the rest of the path, which leads into its value.
+
+    There is no key where the path ends at a name that the operator chose.
+    """
+    section: type[Section] = Settings
+    key: Key | None = None
+    position = 0
+    while position < len(path):
+        key = keys_of(section)[str(path[position])]
+        position += 1
+        if key.section is None:
+            break
+        section = key.section
+        if key.named and position < len(path):
+            key = None
+            position += 1
+    return key, path[position:]
 
 
 def _shown(value: Any, key: Key | None) -> str:

@@ -1,4 +1,4 @@
-"""A form of the server, filled in at a terminal field by field."""
+"""What a person is asked at a terminal: a yes before something lasting is done, and a form of the server by fields."""
 
 from __future__ import annotations
 
@@ -9,20 +9,37 @@ from typing import Any, cast
 from tools.contract.threads import THREADS
 from tools.display import visible, visible_line
 
+
+class Failure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
+    """The command failed; the message says why and what to do, as a sentence without its capital."""
+
+
+def ask(question: str, otherwise: str) -> None:
+    """Ask whether to go on; return only if a person says yes.
+
+    Args:
+        question: What is asked, as it is to be shown.
+        otherwise: What then has not happened, as the beginning of a sentence.
+
+    Raises:
+        Failure: They do not agree, or nobody can answer.
+    """
+    if not sys.stdin.isatty():
+        raise Failure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure(f"{otherwise}.")
+
+
 DECISION = "decision"
 """The field by which a person consents or refuses; the form's other fields are beside it."""
 
 DENY = "deny"
 REASON = "reason"
 
-Content = dict[str, Any]
 
-
-class _LeftError(Exception):
-    """Nothing comes from the terminal any more."""
-
-
-async def fill_in(message: str, schema: Mapping[str, Any]) -> Content | None:
+async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Ask for each field of a form.
 
     Args:
@@ -37,21 +54,16 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> Content | None:
     required = set(cast("Sequence[str]", schema.get("required", ())))
     try:
         if DECISION in fields:
-            return await _decided(fields)
+            # Another text in place of the proposed one does not fit in a line, so it is not asked for.
+            decision = await _value(fields[DECISION], is_required=True)
+            asks_why = decision == DENY and REASON in fields
+            reason = await _value(fields[REASON], is_required=False) if asks_why else ""
+            return {DECISION: decision, **({REASON: reason} if reason else {})}
         sys.stderr.write("Ctrl-D leaves it unanswered.\n")
         given = {name: await _value(field, is_required=name in required) for name, field in fields.items()}
-    except _LeftError:
+    except EOFError:
         return None
     return {name: value for name, value in given.items() if value not in (None, "", [None])}
-
-
-async def _decided(fields: Mapping[str, Mapping[str, Any]]) -> Content:
-    """The decision, and the reason of a refusal. Another text in place of the proposed one has no place in a line."""
-    decision = await _value(fields[DECISION], is_required=True)
-    if decision != DENY or REASON not in fields:
-        return {DECISION: decision}
-    reason = await _value(fields[REASON], is_required=False)
-    return {DECISION: decision, **({REASON: reason} if reason else {})}
 
 
 async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
@@ -69,10 +81,10 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     several = field.get("type") == "array"
     which = f"{title} [1-{len(choices)}{', several with commas' if several else ''}]: "
 
-    def is_taken(line: str) -> bool:
+    def is_accepted(line: str) -> bool:
         return _picked(line, choices, several=several) is not None or not (line or is_required)
 
-    picked = _picked(await _line(which, is_taken), choices, several=several) or [None]
+    picked = _picked(await _line(which, is_accepted), choices, several=several) or [None]
     return picked if several else picked[0]
 
 
@@ -87,20 +99,24 @@ def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """What was chosen, by number or by value; `None` if it is nothing that is offered."""
+    """What was chosen, by number or by value; `None` if it is not among what is offered."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
     return [by_word[word] for word in dict.fromkeys(words)] if all(word in by_word for word in words) else None
 
 
-async def _line(prompt: str, is_taken: Callable[[str], bool]) -> str:
-    """A line of the person's that is taken; the question is put again until there is one."""
+async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
+    """An acceptable line of the person's; the question is put again until there is one.
+
+    Raises:
+        EOFError: Nothing comes from the terminal any more.
+    """
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()
         line = await THREADS.run(sys.stdin.readline)
         if not line:
-            raise _LeftError
-        if is_taken(line.strip()):
+            raise EOFError
+        if is_accepted(line.strip()):
             return line.strip()

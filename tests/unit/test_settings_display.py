@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.console.shown import shown_value
+from server.console.settings_display import shown_value
 from tools.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")

@@ -1,0 +1,175 @@
+"""The configuration files of other MCP clients: where they are, and their servers in our form."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from server.settings.agent_cli import AGENT_CLIS, FILE
+from server.settings.canonical_form import TRANSPORT_ALIASES
+from server.settings.errors import Findings, SettingsError, dotted
+from server.settings.files import home_folder, parse, without_comments
+from server.settings.layers import Tree, value_at
+from server.settings.models import UpstreamSettings
+from server.settings.section import keys_of
+
+Variables = Literal["none", "braces", "all"]
+"""Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
+
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
+_PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
+_BARE_DOLLAR = re.compile(r"\$(?!\{)")
+_EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")
+"""Keys of a server in whose texts variables are expanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Where an MCP client has its list of servers, and how it writes them.
+
+    Args:
+        title: Its name.
+        files: Where the person's own configuration may be, the likeliest first, as absolute paths. What a project's
+            folder brings along is not among them: whoever made the folder wrote it.
+        variables: What it expands.
+        paths: Where in the file the servers stand.
+        knows_trust: Whether `trust` of a server means there what it means here.
+    """
+
+    title: str
+    files: tuple[str, ...]
+    variables: Variables
+    paths: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+    knows_trust: bool = False
+
+
+ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))
+"""Where servers stand in a file of which nothing else is known."""
+
+
+def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
+    """The clients that are known, by the name that the command line takes."""
+    home = home_folder(environ)
+    if platform == "darwin":
+        programs = os.path.join(home, "Library", "Application Support")
+    elif platform == "win32":
+        programs = environ.get("APPDATA", "")
+    else:
+        programs = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+
+    def config(title: str, files: Sequence[str], variables: Variables, **more: Any) -> ClientConfig:
+        # A relative path would lead into the working folder, which may be somebody else's.
+        return ClientConfig(title, tuple(file for file in files if os.path.isabs(file)), variables, **more)
+
+    code = [os.path.join(programs, name, "User", file) for name in ("Code", "VSCodium") for file in ("mcp.json", FILE)]
+    desktop = os.path.join(programs, "Claude", "claude_desktop_config.json")
+    clis = {
+        name: config(cli.title, [os.path.join(cli.user_folder(environ), FILE)], "all", knows_trust=True)
+        for name, cli in AGENT_CLIS.items()
+    }
+    return {
+        "claude-desktop": config("Claude Desktop", [desktop], "none"),
+        "claude-code": config("Claude Code", [os.path.join(home, ".claude.json")], "braces"),
+        "cursor": config("Cursor", [os.path.join(home, ".cursor", "mcp.json")], "braces"),
+        "vscode": config("VS Code", code, "braces", paths=(("servers",), ("mcp", "servers"))),
+        **clis,
+    }
+
+
+def read_servers(path: str, client: ClientConfig | None, findings: Findings) -> Tree:
+    """The servers in a client's file, in our form; what cannot be taken over is told.
+
+    Args:
+        path: The file.
+        client: Whose it is, or `None` if that is not known.
+        findings: Takes a warning for each thing that is left out or has to be looked at.
+
+    Raises:
+        SettingsError: It cannot be read, or holds no servers.
+    """
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read()
+    except OSError:
+        raise SettingsError([f"{path}: this file cannot be read."]) from None
+    try:
+        # VS Code writes trailing commas, and JSON does not have them.
+        text = without_comments(content.decode().removeprefix("\ufeff"), path)
+        content = _TRAILING_COMMA.sub(lambda match: match[1] or " ", text).encode()
+    except UnicodeDecodeError:
+        pass  # parsing says so
+    data = parse(content, path, Findings())
+    for place in client.paths if client is not None else ANY_PATH:
+        servers = value_at(data, place)
+        if isinstance(servers, dict):
+            entries = cast("Tree", servers).items()
+            return {
+                name: _entry(name, cast("Tree", entry), path, client, findings)
+                for name, entry in entries
+                if isinstance(entry, dict)
+            }
+    raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
+
+
+def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, findings: Findings) -> Tree:
+    known = {*keys_of(UpstreamSettings), "disabled"}
+    kept: Tree = {}
+    for key, value in given.items():
+        if key == "type":
+            kept[key] = TRANSPORT_ALIASES.get(str(value), value)
+        elif key == "trust" and (client is None or not client.knows_trust):
+            said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
+            whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
+            findings.warnings += [f"{path}: {said} {whose}."] if value else []
+        elif key in known:
+            kept[key] = value
+        else:
+            findings.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
+    variables = client.variables if client is not None else "all"
+    named: set[tuple[str, str]] = set()
+
+    def ours(text: str) -> str:
+        """The text with the variables of its client as ours; a dollar sign that names none is doubled."""
+        if variables == "none":
+            return text.replace("$", "$$")
+        return _PLACEHOLDER.sub(placeholder, text if variables == "all" else _BARE_DOLLAR.sub("$$", text))
+
+    def placeholder(match: re.Match[str]) -> str:
+        kind, variable = match["kind"], match["name"]
+        if kind == "userHome":
+            return "${HOME}"
+        if kind == "env" and variable is not None:
+            return f"${{{variable}}}"
+        if kind == "input" and variable is not None:
+            named.add((kind, variable))
+            return f"${{{_variable(variable)}}}"
+        if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator"):
+            named.add((kind, ""))
+        return match[0]
+
+    kept |= {key: _changed_texts(kept[key], ours) for key in _EXPANDED if key in kept}
+    for kind, wanted in sorted(named):
+        if kind == "input":
+            said = f"{name} asks for the input {wanted}; set the environment variable {_variable(wanted)} to it."
+            findings.warn(path, said)
+        else:
+            findings.warn(path, f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
+    return kept
+
+
+def _changed_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The value, with each text in it changed by itself."""
+    if isinstance(value, dict):
+        return {key: _changed_texts(item, change) for key, item in cast("Tree", value).items()}
+    if isinstance(value, list):
+        return [_changed_texts(item, change) for item in cast("list[Any]", value)]
+    return change(value) if isinstance(value, str) else value
+
+
+def _variable(name: str) -> str:
+    """The environment variable that an input becomes: `api-key` is `API_KEY`."""
+    return re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", name.upper())

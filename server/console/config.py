@@ -1,0 +1,219 @@
+"""`config check`, `config show` and `config import`: whether settings can be used, what they are, and those of others.
+
+Import puts the servers of another client into the user's own settings file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+
+from server.console.client_configs import ClientConfig, client_configs, read_servers
+from server.console.prompts import Failure, ask
+from server.console.settings_display import as_text, reached_by, shown_value
+from server.exit_codes import EXIT_FAILED
+from server.settings import SettingsError, SettingsReport
+from server.settings.errors import Findings, dotted
+from server.settings.files import parse, read_user_file, user_file
+from server.settings.layers import Tree, table_at
+from server.settings.load import SettingsInputs, read_settings
+from server.settings.resolution import alias_of
+from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
+from tools.contract.context import AbortSignal
+from tools.contract.errors import ToolError
+from tools.display import visible_line
+
+SECTION = "mcpServers"
+
+
+def check(load: Callable[[], SettingsReport]) -> int:
+    """Print all problems and warnings. Exit code 1 where the server would not start.
+
+    Args:
+        load: Reads the settings.
+    """
+    try:
+        report = load()
+    except SettingsError as error:
+        for problem in error.problems:
+            sys.stdout.write(f"problem: {visible_line(problem)}\n")
+        return EXIT_FAILED
+    for warning in report.warnings:
+        sys.stdout.write(f"warning: {visible_line(warning)}\n")
+    read = ", ".join(visible_line(path) for path in report.files) or "no file"
+    sys.stdout.write(f"The settings can be used. Read: {read}\n")
+    return 0
+
+
+def show(report: SettingsReport, *, as_json: bool) -> int:
+    """Print every value that was given, as it was written, and where; secrets are hidden."""
+    rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
+    if as_json:
+        values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
+        found = {"values": values, "files": list(report.files), "warnings": list(report.warnings)}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return 0
+    source_before = ""
+    order = {path: position for position, path in enumerate(report.files)}  # the rest comes behind the files
+    for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
+        if source != source_before:
+            gap = "\n" if source_before else ""
+            sys.stdout.write(f"{gap}# {visible_line(source)}\n")
+        source_before = source
+        sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
+    sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")
+    return 0
+
+
+def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
+    """Show the servers of a client, or of a file, ask, and add them to the user's own settings.
+
+    Args:
+        wanted: A client's name, or a file.
+        environ: The environment variables.
+        prints: Print them as settings in place of adding them.
+        force: Replace servers that have one of their aliases.
+        is_sure: Whether nobody needs to be asked.
+
+    Raises:
+        Failure: There is nothing to import, or nobody agreed, or it cannot be written.
+    """
+    findings = Findings()
+    try:
+        path, client, servers = _found_servers(wanted, environ, findings)
+    except SettingsError as error:
+        raise Failure(visible_line(str(error))) from None
+    finally:
+        for warning in findings.warnings:
+            sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
+    if prints:
+        sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        return 0
+    sys.stdout.write(f"From {visible_line(path)}\n")
+    own = user_file(environ)
+    if own is None:
+        raise Failure("there is no home folder, so there is no settings file to add them to; --print shows them.")
+    try:
+        present = _names(read_user_file(own, Findings()) or {})
+        for alias, entry in servers.items():
+            if alias in present and not force:
+                sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
+                continue
+            what = "would replace" if alias in present else "would add"
+            # A client's own file is the person's, and so are the secrets in it; of another one they see everything.
+            reached = reached_by(entry, hides=client is not None)
+            sys.stdout.write(f"  {what}: {visible_line(alias)}, {reached}\n")
+        sys.stdout.flush()
+        added = {alias: entry for alias, entry in servers.items() if force or alias not in present}
+        if not added:
+            sys.stdout.write("There is nothing to add.\n")
+            return 0
+        if not is_sure:
+            ask(f"Add this to {visible_line(own)}?", "nothing was added")
+        _make_private(own, added)
+        rewrite(own, lambda content: _with_servers(content, added, own, environ, force=force), AbortSignal())
+    except SettingsError as error:
+        raise Failure(f"nothing was added: {visible_line(str(error))}") from None
+    except (ToolError, OSError):
+        raise Failure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
+    sys.stdout.write(f"Added to {visible_line(own)}: {', '.join(added)}\n")
+    return 0
+
+
+def _found_servers(
+    wanted: str, environ: Mapping[str, str], findings: Findings
+) -> tuple[str, ClientConfig | None, Tree]:
+    """The file, the client that it is of if that is known, and by alias the servers with which ours would start.
+
+    Raises:
+        SettingsError: There are none, or the settings that are there cannot be used without them either.
+    """
+    clients = client_configs(environ)
+    client = clients.get(wanted)
+    files = client.files if client is not None else (wanted,)
+    path = next((path for path in files if os.path.isfile(path)), None)
+    if path is None and client is None:
+        known = ", ".join(clients)
+        raise SettingsError([f"'{wanted}' is neither a file nor a client that is known. Known are {known}."])
+    if path is None:
+        looked = f"Looked at: {', '.join(files)}. Name a project's file."
+        raise SettingsError([f"{clients[wanted].title} has no configuration of yours. {looked}"])
+    servers: Tree = {}
+    for name, entry in read_servers(path, client, findings).items():
+        alias = alias_of(name)
+        if not alias or alias in servers:
+            raise SettingsError([f"The name of the server {json.dumps(name)} is empty, or becomes one that is taken."])
+        servers[alias] = entry
+    if not servers:
+        raise SettingsError(["There are no servers to import."])
+    if not _problems(servers, path, environ):
+        return path, client, servers
+    alone = _problems({}, path, environ)
+    if alone:
+        raise SettingsError(alone)
+    usable: Tree = {}
+    for alias, entry in servers.items():
+        problems = _problems({alias: entry}, path, environ)
+        findings.warnings += [f"{problem} The server {alias} is left out." for problem in problems]
+        usable |= {} if problems else {alias: entry}
+    if not usable:
+        raise SettingsError(["Of these servers none can be used here, so nothing was added."])
+    return path, client, usable
+
+
+def _problems(servers: Tree, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What keeps the server from starting with these on top of the user's own settings."""
+    try:
+        content = json.dumps({SECTION: servers}, allow_nan=False).encode()
+    except ValueError:
+        return (f"{source}: there is a number that JSON does not have.",)
+    return _problems_of(content, source, environ)
+
+
+def _problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    inputs = SettingsInputs([source], {}, environ, cli=None, working_folder=None, streams={source: content})
+    try:
+        read_settings(inputs)
+    except SettingsError as error:
+        return error.problems
+    return ()
+
+
+def _make_private(path: str, added: Tree) -> None:
+    """Let nobody else read the file that is there, before anything secret comes into it. A new one is private anyway.
+
+    Raises:
+        OSError: The file is somebody else's.
+    """
+    given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
+    is_secret = any(given) or shown_value((SECTION,), added) != added
+    if os.name != "posix" or not is_secret or not os.path.exists(path):
+        return
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & ~PRIVATE_FILE & 0o077:
+        os.chmod(path, mode & ~0o077)
+        said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
+        sys.stderr.write(f"coretools-mcp: {said}\n")
+
+
+def _with_servers(content: bytes, added: Tree, path: str, environ: Mapping[str, str], *, force: bool) -> bytes:
+    """The file with the servers in it. What somebody else added in the meantime stays.
+
+    Raises:
+        SettingsError: The server would not start with what comes out.
+    """
+    present = _names(parse(content, path, Findings()) if content.strip() else {})
+    entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
+    changed = with_entries(content, SECTION, entries)
+    problems = _problems_of(changed, path, environ)
+    if problems:
+        raise SettingsError(problems)
+    return changed
+
+
+def _names(settings: Tree) -> dict[str, str]:
+    """The aliases of the servers that are there, each with the name that stands in the file."""
+    return {alias_of(name): name for name in table_at(settings, SECTION)}

@@ -1,0 +1,302 @@
+"""One layer in canonical form: our key for each alias, our shape of each value, no unknown key, absolute paths.
+
+The aliases are keys and shapes of Qwen Code and Gemini CLI, of all their versions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from server.settings.errors import Findings, KeyPath, dotted
+from server.settings.files import home_folder
+from server.settings.layers import Layer, Rank, Tree, holder_of, put, table_at, take, value_at
+from server.settings.models import Settings
+from server.settings.resolution import MAX_ALIAS, alias_of
+from server.settings.section import Section, keys_of
+from server.settings.tool_models import MAX_COUNT
+from tools.execution.time_limit import MAX_TIMEOUT
+
+KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),
+    ("tools", "toolDiscoveryCommand"): ("tools", "discoveryCommand"),
+    ("toolCallCommand",): ("tools", "callCommand"),
+    ("tools", "toolCallCommand"): ("tools", "callCommand"),
+    ("mcpServerCommand",): ("mcp", "serverCommand"),
+    ("mcp", "mcpServerCommand"): ("mcp", "serverCommand"),
+    ("allowMCPServers",): ("mcp", "allowed"),
+    ("excludeMCPServers",): ("mcp", "excluded"),
+    ("coreTools",): ("tools", "core"),
+    ("allowedTools",): ("tools", "allowed"),
+    ("excludeTools",): ("tools", "exclude"),
+    ("tools", "approvalMode"): ("approvalMode",),
+    ("webSearch",): ("web", "search"),
+    ("tavilyApiKey",): ("web", "search", "tavily", "apiKey"),
+    ("advanced", "tavilyApiKey"): ("web", "search", "tavily", "apiKey"),
+    ("contextFileName",): ("memory", "fileName"),
+    ("context", "fileName"): ("memory", "fileName"),
+}
+"""Keys of Qwen Code and Gemini CLI, in their older versions and in their documentation, and ours for each."""
+
+Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
+"""Keys of theirs whose value has another unit or meaning: ours for each, and what makes the value ours."""
+
+WRONG: Final = object()
+"""What a converter gives for a value that its key cannot have."""
+
+
+def _milliseconds(seconds: Any) -> Any:
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        return WRONG
+    return int(max(0, min(seconds, MAX_TIMEOUT / 1000)) * 1000)
+
+
+def _limit(value: Any) -> Any:
+    """A limit; there, zero or a negative number means no limit."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return WRONG
+    return int(min(value, MAX_COUNT)) if value > 0 else None
+
+
+_NUMBERS: Converters = {
+    ("tools", "shell", "inactivityTimeout"): (("shell", "silenceTimeout"), _milliseconds),
+    ("tools", "truncateToolOutputThreshold"): (("limits", "readChars"), _limit),
+    ("truncateToolOutputThreshold",): (("limits", "readChars"), _limit),
+    ("tools", "truncateToolOutputLines"): (("limits", "readLines"), _limit),
+    ("truncateToolOutputLines",): (("limits", "readLines"), _limit),
+}
+
+_MEANINGLESS = (
+    ("$schema",),
+    ("$version",),
+    ("tools", "shell", "enableInteractiveShell"),
+    ("tools", "shell", "pager"),
+    ("tools", "shell", "showColor"),
+)
+"""Keys that editors and both CLIs write, and that mean nothing here."""
+
+FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)
+"""Every key of theirs that is read here in any file."""
+
+TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
+"""How other clients write the type of a server, and what it is called here."""
+
+MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}
+"""How both CLIs write an approval mode, and what it is called here."""
+
+_COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
+"""Keys whose value may be one string that is split as a shell does it."""
+
+MAX_SUGGESTIONS = 20
+"""Warnings after which no known key is suggested for an unknown one any more: looking for it takes a while."""
+
+
+def canonicalise(layer: Layer, environ: Mapping[str, str], findings: Findings) -> None:
+    """Bring a layer to canonical form, in place, and fill its `names`.
+
+    Args:
+        layer: As it was read.
+        environ: The environment variables, for the home folder.
+        findings: Takes the warnings and the problems.
+    """
+    data, source = layer.data, layer.source
+    for path in _MEANINGLESS:
+        take(data, path)
+    for other, ours in KEY_ALIASES.items():
+        _move(data, other, ours, source, findings)
+    convert_keys(data, _NUMBERS, data, source, findings, "it is not a number")
+    mode = data.get("approvalMode")
+    if isinstance(mode, str):
+        data["approvalMode"] = MODE_ALIASES.get(mode, mode)
+    rename_transports(data)
+    for path in _COMMAND_LINES:
+        _split_command_line(data, path, source, findings)
+    memory_file = value_at(data, ("memory", "fileName"))
+    if isinstance(memory_file, str):
+        data["memory"]["fileName"] = [memory_file]
+    _give_aliases(layer, findings)
+    _drop_unknown_keys(data, Settings, (), source, findings)
+    if layer.rank is not Rank.COMMAND_LINE and data.get("approvalMode") == "yolo":
+        del data["approvalMode"]
+        said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
+        findings.warn(source, said)
+    for section, key in (("workspace", "roots"), ("shell", "readable")):
+        paths: Any = value_at(data, (section, key))
+        if isinstance(paths, list):
+            named = f"{section}.{key}"
+            data[section][key] = [_absolute(path, named, layer, environ, findings) for path in cast("list[Any]", paths)]
+    memory = table_at(data, "memory")
+    if "globalFolder" in memory:
+        memory["globalFolder"] = _absolute(memory["globalFolder"], "memory.globalFolder", layer, environ, findings)
+
+
+def _move(data: Tree, other: tuple[str, ...], ours: tuple[str, ...], source: str, findings: Findings) -> None:
+    """Put the value of an alias under our key. Where both are given, ours counts."""
+    holder = holder_of(data, other)
+    if holder is None or other[-1] not in holder:
+        return
+    value = take(data, other)
+    if other == ("webSearch",):
+        value = _providers_by_type(value, source, findings)
+    put(data, ours, value)
+    target = holder_of(data, ours)
+    if target is not None and target[ours[-1]] != value:  # Of a section that is not an object, validation tells.
+        warn_of_difference(other, ours, source, findings)
+
+
+def _providers_by_type(value: object, source: str, findings: Findings) -> object:
+    """Qwen Code's `webSearch`, a list of providers that name their type, as one object by type."""
+    if not isinstance(value, dict):
+        return value
+    given = cast("Tree", value)
+    listed = given.get("provider")
+    if not isinstance(listed, list):
+        return given
+    found: Tree = {}
+    for entry in cast("list[Any]", listed):
+        provider = dict(cast("Tree", entry)) if isinstance(entry, dict) else {}
+        kind = provider.pop("type", None)
+        if kind in ("tavily", "brave", "google", "searxng"):
+            found.setdefault(kind, provider)
+        else:
+            named = json.dumps(kind) if isinstance(kind, str) else "without a type"
+            said = f"webSearch.provider {named} is not known and is ignored; known are tavily, brave, google, searxng."
+            findings.warn(source, said)
+    default = given.get("default")
+    if isinstance(default, str) and default in found:
+        found["default"] = default
+    return found
+
+
+def convert_keys(
+    data: Tree, converters: Converters, target: Tree, source: str, findings: Findings, why_wrong: str
+) -> None:
+    """Move the values of other keys to ours, converted. Of several that mean one key of ours, the first given counts.
+
+    Args:
+        data: Where they stand; they are removed.
+        converters: The other keys.
+        target: Where ours are put; a key that is there stays.
+        source: The layer, for sentences.
+        findings: Takes the warnings.
+        why_wrong: Why a value of the wrong kind is ignored, as the end of a sentence.
+    """
+    counting: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for other, (ours, convert) in converters.items():
+        given = take(data, other)
+        value = convert(given) if given is not None else None
+        if value is WRONG:
+            findings.warn(source, f"{dotted(other)} is ignored, because {why_wrong}.")
+            continue
+        holder = holder_of(target, ours, create=True) if value is not None else None
+        if holder is None:
+            continue
+        if ours[-1] not in holder:
+            holder[ours[-1]] = value
+            counting[ours] = other
+        elif holder[ours[-1]] != value:
+            warn_of_difference(other, counting.get(ours, ours), source, findings)
+
+
+def warn_of_difference(other: tuple[str, ...], counting: tuple[str, ...], source: str, findings: Findings) -> None:
+    """Tell that two keys of one file say different things, and which of them counts."""
+    said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
+    findings.warn(source, said)
+
+
+def rename_transports(data: Tree) -> None:
+    """Put the type of each server in our words, in place."""
+    for entry in table_at(data, "mcpServers").values():
+        named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
+        if isinstance(named, str):
+            entry["type"] = TRANSPORT_ALIASES.get(named, named)
+
+
+def _split_command_line(data: Tree, path: tuple[str, ...], source: str, findings: Findings) -> None:
+    holder, line = holder_of(data, path), value_at(data, path)
+    if holder is None or not (isinstance(line, str) or line == []):
+        return
+    import shlex  # noqa: PLC0415 - needed only where a command line is configured
+
+    lexer = shlex.shlex(line or "", posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if sys.platform == "win32":
+        lexer.escape = ""  # a backslash stands in paths there
+    try:
+        holder[path[-1]] = list(lexer) or None
+    except ValueError:
+        findings.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
+        holder[path[-1]] = None
+
+
+def _give_aliases(layer: Layer, findings: Findings) -> None:
+    """Put each server under its alias. Two that would have the same one are refused."""
+    if not isinstance(layer.data.get("mcpServers"), dict):
+        return
+    renamed: Tree = {}
+    for name, entry in table_at(layer.data, "mcpServers").items():
+        alias, shown = alias_of(name), dotted(("mcpServers", name))
+        if not alias:
+            findings.refuse(layer.source, "a server in mcpServers has an empty name; give it one.")
+            continue
+        if alias in renamed:
+            both = f"{dotted(('mcpServers', layer.names[alias]))} and {shown}"
+            said = f"{both} would both be called {alias}; rename one, with letters, digits, - and single _ only."
+            findings.refuse(layer.source, said)
+            continue
+        if alias != name:
+            fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS}"
+            findings.warn(layer.source, f"{shown} is called {alias} here: {fits}.")
+        if isinstance(entry, dict) and "disabled" in entry:
+            # Other clients write `disabled: true`; a server so marked must not start here.
+            disabled: Any = cast("Tree", entry).pop("disabled")
+            if not isinstance(disabled, bool):
+                path = dotted(("mcpServers", alias, "disabled"))
+                findings.refuse(layer.source, f"{path} has to be true or false.")
+            elif disabled or "enabled" not in entry:
+                entry["enabled"] = not disabled
+        renamed[alias], layer.names[alias] = entry, name
+    layer.data["mcpServers"] = renamed
+
+
+def _drop_unknown_keys(data: Tree, section: type[Section], path: KeyPath, source: str, findings: Findings) -> None:
+    keys = keys_of(section)
+    for name in list(data):
+        here = (*path, name)
+        if name not in keys:
+            del data[name]
+            suggestion = ""
+            if len(findings.warnings) < MAX_SUGGESTIONS:
+                import difflib  # noqa: PLC0415 - needed only where something is misspelled
+
+                by_lower = {key.lower(): key for key in keys}
+                close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
+                suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
+            findings.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
+            continue
+        key, value = keys[name], data[name]
+        if key.section is not None and isinstance(value, dict):
+            below = cast("Tree", value)
+            entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.named else {here: below}
+            for where, entry in entries.items():
+                if isinstance(entry, dict):
+                    _drop_unknown_keys(cast("Tree", entry), key.section, where, source, findings)
+
+
+def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], findings: Findings) -> Any:
+    if not isinstance(path, str):
+        return path
+    if not path.strip() or "\0" in path:
+        findings.refuse(layer.source, f"{key} holds a path that no folder has; name a folder.")
+        return path
+    if path == "~" or path.startswith(("~/", "~" + os.sep)):
+        path = os.path.join(home_folder(environ), path[2:])
+    try:
+        return os.path.abspath(os.path.join(layer.folder, path))
+    except OSError:
+        said = f"{key} holds a relative path, and the working folder does not exist any more."
+        findings.refuse(layer.source, said)
+        return path

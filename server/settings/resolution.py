@@ -1,0 +1,361 @@
+"""What validated settings stand for in this process.
+
+Variables are expanded, and keys of search providers taken from the environment. It is decided which servers of
+`mcpServers` are used, and checked whether these can work at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from server.settings.errors import Findings, KeyPath, dotted, shown_name
+from server.settings.models import Settings, UpstreamSettings
+from server.settings.section import wire_name
+from server.settings.tool_models import AgentSettings, WebSearchSettings
+
+HINT = "Set it, or write $$ for a dollar sign."
+"""What to do about a variable that is not set."""
+
+_VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
+
+SourceOf = Callable[[KeyPath], str]
+"""The layer that a value came from."""
+
+
+class Expansion:
+    """Puts environment variables into texts.
+
+    `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text where the variable is not set or empty;
+    `$$` is a dollar sign. What a variable holds is not expanded again.
+
+    Args:
+        environ: The variables.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.missing: list[tuple[KeyPath, str]] = []
+        """Where a variable is named that is not set, and which."""
+
+    @overload
+    def of_text(self, text: str, path: KeyPath) -> str: ...
+    @overload
+    def of_text(self, text: str | None, path: KeyPath) -> str | None: ...
+    def of_text(self, text: str | None, path: KeyPath) -> str | None:
+        """The text with its variables expanded; one that is not set stays as it is written, and is noted."""
+
+        def value(match: re.Match[str]) -> str:
+            if match["dollar"]:
+                return "$"
+            name, has_default, default = (match["plain"] or match["braced"]).partition(":-")
+            found = self._environ.get(name)
+            if has_default and not found:
+                return default
+            if found is None:
+                self.missing.append((path, name))
+                return match[0]
+            return found
+
+        return _VARIABLE.sub(value, text) if text is not None and "$" in text else text
+
+    def of_texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
+        """The texts of an array, each expanded."""
+        return tuple(self.of_text(text, (*path, index)) for index, text in enumerate(texts))
+
+    def of_table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
+        """An object whose values are expanded."""
+        return {name: self.of_text(text, (*path, name)) for name, text in table.items()}
+
+    def warn_of_missing(self, findings: Findings, source_of: SourceOf, consequence: str) -> bool:
+        """Warn of each variable that is not set; whether there are any.
+
+        Args:
+            findings: Takes the warnings.
+            source_of: The layer a value came from.
+            consequence: The end of each sentence, with the sign that begins it.
+        """
+        for where, variable in self.missing:
+            said = f"{dotted(where)} names the environment variable {shown_name(variable)}, which is not set"
+            findings.warn(source_of(where), f"{said}{consequence}")
+        return bool(self.missing)
+
+
+SEARCH_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "tavily": {"api_key": "TAVILY_API_KEY", "url": ""},
+    "brave": {"api_key": "BRAVE_API_KEY", "url": ""},
+    "google": {"api_key": "GOOGLE_API_KEY", "search_engine_id": "GOOGLE_SEARCH_ENGINE_ID", "url": ""},
+    "searxng": {"url": ""},
+}
+"""The texts of each search provider, with the variable that holds one which the settings do not give, by the
+provider's usual name for it."""
+
+
+def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, findings: Findings) -> Settings:
+    """The settings with variables expanded in everything but the servers of `mcpServers`.
+
+    Args:
+        settings: Validated, as they were written.
+        environ: Where variables are looked up.
+        source_of: The layer a value came from.
+        findings: Takes the warnings and the problems.
+    """
+    folders: list[tuple[KeyPath, str]] = [
+        *((("workspace", "roots", index), root) for index, root in enumerate(settings.workspace.roots)),
+        *((("shell", "readable", index), path) for index, path in enumerate(settings.shell.readable)),
+    ]
+    if settings.memory.global_folder is not None:
+        folders.append((("memory", "globalFolder"), settings.memory.global_folder))
+    for path, folder in folders:
+        try:
+            os.path.realpath(folder)
+        except OSError:  # Nobody could tell what lies in it.
+            said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
+            findings.refuse(source_of(path), said)
+        except ValueError:
+            pass  # it holds NUL, which was refused with its layer
+    changed: dict[str, Any] = {}
+    tools = settings.tools
+    commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
+    if any(commands.values()):
+        used: dict[str, tuple[str, ...] | None] = {}
+        for name, command in commands.items():
+            expansion = Expansion(environ)
+            expanded = expansion.of_texts(command or (), ("tools", wire_name(name)))
+            is_missing = expansion.warn_of_missing(findings, source_of, f"; the command is not used. {HINT}")
+            used[name] = None if is_missing else expanded or None
+        changed["tools"] = tools.model_copy(update=used)
+    search = _resolved_search(settings.web.search, environ, source_of, findings)
+    if search is not settings.web.search:
+        changed["web"] = settings.web.model_copy(update={"search": search})
+    if settings.agents:
+        changed["agents"] = _resolved_agents(settings.agents, environ, source_of, findings)
+    return settings.model_copy(update=changed) if changed else settings
+
+
+def _resolved_search(
+    search: WebSearchSettings, environ: Mapping[str, str], source_of: SourceOf, findings: Findings
+) -> WebSearchSettings:
+    changed: dict[str, Any] = {}
+    for name, variables in SEARCH_VARIABLES.items():
+        provider = getattr(search, name)
+        values: dict[str, str | None] = {}
+        for key, variable in variables.items():
+            given: str | None = getattr(provider, key)
+            expansion = Expansion(environ)
+            text = expansion.of_text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
+            is_missing = expansion.warn_of_missing(findings, source_of, f"; {name} is not asked. {HINT}")
+            values[key] = None if is_missing or not (given or text) else text
+        if any(getattr(provider, key) != value for key, value in values.items()):
+            changed[name] = provider.model_copy(update=values)
+    resolved = search.model_copy(update=changed) if changed else search
+    if search.default is not None and search.default not in resolved.configured:
+        path = ("web", "search", "default")
+        said = f"{dotted(path)} is {search.default}, which cannot be asked: its key or its address is missing."
+        findings.warn(source_of(path), said)
+    return resolved
+
+
+def _resolved_agents(
+    agents: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, findings: Findings
+) -> dict[str, AgentSettings]:
+    resolved: dict[str, AgentSettings] = {}
+    for name, agent in agents.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
+            findings.refuse(source_of(path), said)
+            continue
+        expansion = Expansion(environ)
+        changed = {
+            "command": expansion.of_text(agent.command, (*path, "command")),
+            "args": expansion.of_texts(agent.args, (*path, "args")),
+            "env": expansion.of_table(agent.env, (*path, "env")),
+        }
+        if not expansion.warn_of_missing(findings, source_of, f"; the agent {shown_name(name)} is left out. {HINT}"):
+            resolved[name] = agent.model_copy(update=changed)
+    return resolved
+
+
+MAX_ALIAS = 24
+"""Characters of an alias, so that `alias__tool` stays short enough for clients that prefix it again (ours)."""
+
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"
+"""In the environment of every server that we start: how many of us are above it."""
+
+MAX_ABOVE = 3
+"""Servers like this one in a chain; longer ones are loops (ours)."""
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A token of RFC 9110, 5.6.2."""
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamEntry:
+    """A server of the configuration.
+
+    Args:
+        alias: Its name here, as in `alias__tool`.
+        name: Its name as configured.
+        settings: Its entry, variables expanded. `enabled` is false exactly if it is left out.
+        source: The file it came from.
+        left_out: Why it is not used, as a sentence; `None` if it is.
+        lacks_variable: Whether that is because an environment variable is not set.
+    """
+
+    alias: str
+    name: str
+    settings: UpstreamSettings
+    source: str
+    left_out: str | None = None
+    lacks_variable: bool = False
+
+
+def alias_of(name: str) -> str:
+    """The alias for a configured name: the name itself where it fits, else the nearest that does.
+
+    An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be
+    read only one way.
+    """
+    alias = re.sub(r"_{2,}|[^A-Za-z0-9_-]", "-", name)[:MAX_ALIAS]
+    return re.sub(r"^_|_$", "-", alias)
+
+
+def resolve_entries(
+    settings: Settings,
+    *,
+    names: Mapping[str, str],
+    environ: Mapping[str, str],
+    source_of: SourceOf,
+    findings: Findings,
+) -> tuple[UpstreamEntry, ...]:
+    """Decide which servers are used, expand their variables, and check that each can work.
+
+    Args:
+        settings: Validated, variables not yet expanded.
+        names: Alias to configured name.
+        environ: Where variables are looked up.
+        source_of: The layer a value came from.
+        findings: Takes the warnings and the problems.
+    """
+    # A name that is misspelled in a filter leaves nothing out, or everything.
+    mcp, known = settings.mcp, {*names, *names.values()}
+    for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
+        for name in listed or ():
+            if name not in known:
+                said = f"mcp.{key} names {json.dumps(name)}, which is not a server of mcpServers."
+                findings.warn(source_of(("mcp", key)), said)
+    if mcp.allowed == () and names:
+        findings.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
+    entries: list[UpstreamEntry] = []
+    for alias, configured in settings.mcp_servers.items():
+        path, name, entry = ("mcpServers", alias), names[alias], configured
+        left_out: str | None = None
+        expansion = Expansion(environ)
+        if not entry.enabled:
+            left_out = f"It is not enabled (mcpServers.{alias}.enabled is false)."
+        elif {alias, name} & set(mcp.excluded):
+            left_out = "It is in mcp.excluded."
+        elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+            left_out = "It is not in mcp.allowed."
+        elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
+            left_out = f"{MAX_ABOVE} servers like this one have started each other already, which looks like a loop."
+        else:
+            entry = _expanded(entry, path, expansion)
+            if expansion.warn_of_missing(findings, source_of, f"; the server {alias} is left out. {HINT}"):
+                left_out = f"The environment variable {shown_name(expansion.missing[0][1])} is not set."
+        if left_out is not None:
+            entry = configured.model_copy(update={"enabled": False})
+        else:
+            if settings.proxy.prefix == "none":
+                entry = entry.model_copy(update={"prefix": "none"})
+            for problem in _problems_of(entry, path, settings.proxy.name_budget):
+                findings.refuse(source_of(path), problem)
+            given = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+            keys = [key for key, value in given.items() if value is not None]
+            if len(keys) > 1:
+                said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
+                findings.warn(source_of(path), said)
+        entries.append(UpstreamEntry(alias, name, entry, source_of(path), left_out, bool(expansion.missing)))
+    return tuple(entries)
+
+
+def servers_above(environ: Mapping[str, str]) -> int:
+    """How many servers like this one have started each other until this one."""
+    given = environ.get(ABOVE_VARIABLE, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
+
+
+def _expanded(entry: UpstreamSettings, path: KeyPath, expansion: Expansion) -> UpstreamSettings:
+    changed: dict[str, Any] = {
+        "args": expansion.of_texts(entry.args, (*path, "args")),
+        "env": expansion.of_table(entry.env, (*path, "env")),
+        "headers": expansion.of_table(entry.headers, (*path, "headers")),
+    }
+    for name in ("command", "cwd", "url", "http_url"):
+        changed[name] = expansion.of_text(getattr(entry, name), (*path, wire_name(name)))
+    return entry.model_copy(update=changed)
+
+
+def _transport_key(entry: UpstreamSettings) -> str:
+    """The key that says how the server is reached."""
+    if entry.transport == "stdio":
+        return "command"
+    return "httpUrl" if entry.transport == "http" and entry.http_url is not None else "url"
+
+
+def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
+    """Why an entry cannot work: new names, the transport, and texts that no process and no HTTP request can carry."""
+    room = name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0)
+    owners: dict[str, str] = {}
+    for name, new in entry.rename.items():
+        here = f"{dotted((*path, 'rename'))}: the new name of {json.dumps(name)}"
+        if not _TOOL_NAME.fullmatch(new):
+            yield f"{here} has to consist of letters, digits and _ . - only, and not be empty."
+        elif len(new) > room:
+            long = f"has {len(new)} characters, and proxy.nameBudget leaves room for {max(room, 0)}"
+            yield f"{here} {long}; give a shorter one, or a larger budget."
+        elif new in owners:
+            yield f"{here} is that of {json.dumps(owners[new])} too; give each its own."
+        owners.setdefault(new, name)
+    here = dotted(path)
+    if entry.transport is None:
+        yield f"{here} has no command, no url and no httpUrl; give it one of them."
+    elif entry.transport == "stdio":
+        if not (entry.command or "").strip():
+            yield f"{here}.command is missing or empty; name the program that starts the server."
+    elif entry.endpoint is None:
+        yield f'{here} has the type "{entry.transport}" but no url; give the address of the server.'
+    elif not _is_address(entry.endpoint):
+        expected = "an address that begins with http:// or https:// and names a host"
+        yield f"{here}.{_transport_key(entry)} has to be {expected}."
+    texts: dict[KeyPath, str] = {("args", index): arg for index, arg in enumerate(entry.args)}
+    texts |= {("env", name): text for name, text in entry.env.items()}
+    texts |= {("command",): entry.command or "", ("cwd",): entry.cwd or ""}
+    for where, text in texts.items():
+        if "\0" in text:
+            yield f"{dotted((*path, *where))} holds a NUL character, which no process can be given."
+    for name in entry.env:
+        if not name or "=" in name or "\0" in name:
+            yield f"{dotted((*path, 'env', name))} is not a name for an environment variable."
+    for name, value in entry.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            yield f"{dotted((*path, 'headers', name))} is not a name for an HTTP header."
+        elif not _HEADER_VALUE.fullmatch(value):
+            yield f"{dotted((*path, 'headers', name))} has to be printable ASCII on one line."
+
+
+def _is_address(text: str) -> bool:
+    from urllib.parse import urlsplit  # noqa: PLC0415 - needed only with a remote server
+
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False

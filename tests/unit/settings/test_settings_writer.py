@@ -1,0 +1,191 @@
+"""Changes of a settings file: what else is in it stays as it is, and it is written as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.settings import SettingsError
+from server.settings.errors import Findings
+from server.settings.files import parse
+from server.settings.settings_writer import SavedRules, with_added, with_entries
+from tools.contract.errors import ToolError, ToolErrorType
+
+RULES = ["Bash(git push *)", "Edit(//wé)"]
+
+NEW: dict[str, Any] = {"new": {"command": "x", "args": ["a", "ü"]}}
+
+
+def read(text: str) -> dict[str, Any]:
+    return parse(text.encode(), "test", Findings())
+
+
+def edited(text: str) -> str:
+    return with_added(text.encode(), "permissions", "allow", RULES).decode()
+
+
+def is_kept(before: str, after: str) -> bool:
+    """Whether everything but blanks is still there, in its order."""
+    left = iter(after)
+    return all(character in left for character in before if not character.isspace())
+
+
+@pytest.mark.requirement("rules.saved")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\ufeff",
+        "{}",
+        "{ }\n",
+        "{ // nothing yet\n}",
+        '{"log": {"level": "info"}}',
+        '{\n  "log": {"level": "info"} // why\n}\n',
+        '{"permissions": {}}',
+        '{"permissions": { /* nothing yet */ }}',
+        '{"permissions": {"deny": ["Read(.env)"]}}',
+        '{"permissions": {"allow": []}}',
+        '{"permissions": {"allow": [\n  // nothing yet\n]}}',
+        '{"permissions": {"allow": ["Read"]}, "media": "notice"}',
+        '{\n\t"permissions": {\n\t\t"allow": [\n\t\t\t"Read" // reading\n\t\t]\n\t}\n}',
+        '\ufeff{"a": "}{][\\"", /* { */ "permissions": {"allow": ["x"]}}',
+        '{"permissions": {"allow": ["old"]}, "permissions": {"allow": ["new"]}}',
+    ],
+)
+def test_texts_are_added_and_everything_else_stays(text: str) -> None:
+    before = read(text) if text.strip("\ufeff") else {}
+    after_text = edited(text)
+    after = read(after_text)
+    kept: list[str] = before.get("permissions", {}).pop("allow", []) if "permissions" in before else []
+    assert after["permissions"].pop("allow") == [*kept, *RULES]
+    before.setdefault("permissions", {})
+    assert after == before
+    assert is_kept(text, after_text)
+    assert edited(after_text) == after_text
+
+
+@pytest.mark.requirement("rules.saved")
+def test_a_text_that_is_there_is_not_added_again() -> None:
+    text = f'{{"permissions": {{"allow": ["{RULES[1]}"]}}}}'
+    assert read(edited(text))["permissions"]["allow"] == [RULES[1], RULES[0]]
+
+
+@pytest.mark.requirement("rules.saved")
+@pytest.mark.parametrize("text", ["[]", "{", '{"permissions": []}', '{"permissions": {"allow": "x"}}', "// alone"])
+def test_a_file_without_such_a_list_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError):
+        edited(text)
+
+
+def servers(content: bytes) -> dict[str, Any]:
+    return parse(content, "test", Findings())["mcpServers"]
+
+
+@pytest.mark.requirement("settings.editing.entries")
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        b"{}",
+        b'{"media": "inline"}',
+        b'{"mcpServers": {}}',
+        b'{\n  // why\n  "mcpServers": {\n    "a": {"command": "a"} // a comment\n  },\n  "media": "inline"\n}\n',
+        b'\xef\xbb\xbf{"mcpServers": {"a": {"command": "a"}}}',
+    ],
+    ids=["no file", "empty", "other keys", "no servers", "comments", "byte order mark"],
+)
+def test_an_entry_is_added_and_everything_else_stays(before: bytes) -> None:
+    after = with_entries(before, "mcpServers", NEW)
+    assert servers(after)["new"] == NEW["new"]
+    # What was there is there still, in its order: taking the new bytes away gives the old ones.
+    position = 0
+    for byte in before:
+        position = after.index(byte, position) + 1
+
+
+@pytest.mark.requirement("settings.editing.entries")
+def test_an_entry_that_is_there_is_replaced_in_its_place() -> None:
+    before = b'{"mcpServers": {"a": {"command": "a"}, /* old */ "new": {"url": "u"}, "z": {"command": "z"}}} // end'
+    after = with_entries(before, "mcpServers", NEW)
+    assert list(servers(after)) == ["a", "new", "z"]
+    assert servers(after)["new"] == NEW["new"]
+    assert after.startswith(before[: before.index(b'{"url"')])
+    assert after.endswith(b', "z": {"command": "z"}}} // end')
+
+
+@pytest.mark.requirement("settings.editing.entries")
+def test_several_entries_and_names_that_json_has_to_escape() -> None:
+    entries = {'quo"te': {"command": "1"}, "b": {"command": "2"}}
+    assert servers(with_entries(b"{}", "mcpServers", entries)) == entries
+    assert with_entries(b"{ }", "mcpServers", {}) == b"{ }"
+
+
+@pytest.mark.requirement("settings.editing.entries")
+@pytest.mark.parametrize("content", [b"[]", b"{", json.dumps({"mcpServers": []}).encode()])
+def test_entries_are_not_put_into_what_cannot_be_read_as_settings(content: bytes) -> None:
+    with pytest.raises(SettingsError):
+        with_entries(content, "mcpServers", NEW)
+
+
+@pytest.mark.requirement("rules.saved")
+@pytest.mark.parametrize("text", ["[]", "{", "\xff", '{"permissions": []}', '{"permissions": {"allow": "x"}}'])
+def test_rules_are_not_saved_in_what_cannot_be_read_as_settings(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text, "latin-1")
+    with pytest.raises(ToolError):
+        anyio.run(SavedRules(str(file)).keep, RULES)
+    assert file.read_text("latin-1") == text
+
+
+@pytest.mark.requirement("rules.saved")
+def test_the_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    real.write_text("{}")
+    real.chmod(0o600)
+    link = tmp_path / "settings.json"
+    link.symlink_to(real)
+    assert anyio.run(SavedRules(str(link)).keep, RULES) == "permissions.allow"
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["permissions"]["allow"] == RULES
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == ["dotfiles.json", "settings.json"]
+
+
+@pytest.mark.requirement("rules.not_saved")
+@pytest.mark.parametrize("in_the_way", ["a folder", "a file above it", "a folder that cannot be made", "no settings"])
+def test_why_nothing_was_saved_is_told_without_a_path_and_with_a_way_out(tmp_path: Path, in_the_way: str) -> None:
+    file = tmp_path / "above" / "settings.json"
+    if in_the_way == "a folder":
+        file.mkdir(parents=True)
+    elif in_the_way == "a file above it":
+        file.parent.write_text("x")
+    elif in_the_way == "no settings":
+        file.parent.mkdir()
+        file.write_text("{")
+    else:
+        file = tmp_path / ("x" * 300) / "settings.json"
+    with pytest.raises(ToolError) as caught:
+        anyio.run(SavedRules(str(file)).keep, RULES)
+    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert str(tmp_path) not in caught.value.message
+    assert "settings.json" not in caught.value.message
+    assert "permissions.allow there by hand" in caught.value.message
+
+
+async def _save_many(keeper: SavedRules) -> None:
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(keeper.keep, [f"Bash(command{number} *)"])
+
+
+@pytest.mark.requirement("rules.saved")
+def test_rules_saved_at_once_are_all_there(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text("{}")
+    anyio.run(_save_many, SavedRules(str(file)))
+    assert len(json.loads(file.read_text())["permissions"]["allow"]) == 20
