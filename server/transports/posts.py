@@ -29,8 +29,8 @@ from server.transports.lines import refusal_of_unreadable
 CLAIM = "coretools-mcp.claim"
 """Where a request carries its claim on its way through the SDK."""
 
-MOST_OF_A_BEGIN = 1_024
-"""Bytes of an event in which it says what it is."""
+MOST_BEFORE_DATA = 1_024
+"""Bytes of an event before what it says."""
 
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 
@@ -222,7 +222,7 @@ class _OwnAnswer:
             self._has_answer = not self._is_stream
         elif not self._has_answer:
             body: bytes = message.get("body", b"")
-            self._has_answer = any(begin in body[:MOST_OF_A_BEGIN] for begin in self._begins)
+            self._has_answer = any(begin in body[: MOST_BEFORE_DATA + len(begin)] for begin in self._begins)
             if not self._has_answer and not message.get("more_body", False):
                 await self._end(SESSION_ENDED)
                 return

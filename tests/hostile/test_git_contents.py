@@ -400,7 +400,6 @@ async def test_an_editor_that_leaves_all_as_it_is_and_the_name_of_a_branch_are_n
     others = [
         "GIT_EDITOR=./true git rebase --continue",
         "GIT_EDITOR='true; ./pwn' git commit",
-        "GIT_PAGER=true git log",
         "git -c core.editor=./true commit",
         "git -c 'core.editor=true ; ./pwn' commit",
         "git -c core.pager=true log",

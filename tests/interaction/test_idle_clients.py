@@ -45,7 +45,7 @@ def test_a_client_that_waits_for_a_long_call_is_not_silent(root: Path, tmp_path:
         http_server(root, write_config(tmp_path, settings)) as url,
         introduced(reach(url, "http"), "2025-06-18") as client,
     ):
-        for command in ({"command": "exec sleep 300", "is_background": True}, {"command": "sleep 4"}):
+        for command in ({"command": "touch a; exec sleep 300", "is_background": True}, {"command": "touch b; sleep 4"}):
             call = client.call("run_shell_command", command)
             call.answer(call.asked(), once)
             assert call.done().code is None
