@@ -28,6 +28,7 @@ class SandboxChanges:
         changed: Paths of those that are gone now, or are not what they were, whoever did that.
         uncovered: How many files and folders could not be kept from it, since there are too many.
         temporary_bytes: How much its `/tmp` held that was emptied, since that was too much; else 0.
+        is_unknown: Whether it could not be looked at.
     """
 
     moved: tuple[tuple[str, str], ...] = ()
@@ -35,6 +36,7 @@ class SandboxChanges:
     changed: tuple[str, ...] = ()
     uncovered: int = 0
     temporary_bytes: int = 0
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

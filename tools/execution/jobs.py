@@ -176,10 +176,12 @@ class JobTable:
             # Whoever runs processes has gone; it ends what it ran.
             logger.warning("background job %s is lost: %s", job.id, type(error).__name__)
         finally:
-            await running.close()
-            running.output.keep_only_end(KEPT_BYTES)
-            job.ended = time.monotonic()
-            job.is_over.set()
+            try:
+                await running.close()
+                running.output.keep_only_end(KEPT_BYTES)
+            finally:
+                job.ended = time.monotonic()
+                job.is_over.set()
 
     def _forget_oldest(self) -> None:
         while len(self._jobs) > MAX_KEPT:

@@ -110,6 +110,11 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
             "as they are, since there are too many; the command could change those that lie deepest."
         )
+    if changes.is_unknown:
+        notes.append(
+            "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
+            "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
+        )
     if changes.temporary_bytes:
         notes.append(f"Note: /tmp held {size(changes.temporary_bytes)}, which is too much, and was emptied.")
     return notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -141,7 +140,7 @@ class SpillStore:
         client = self._clients.pop(client_key, None)
         if client is not None:
             client.forget()
-            self._threads().begin(partial(_remove_tree, client.path))
+            self._threads().begin(partial(remove_tree, client.path))
 
     async def aclose(self) -> None:
         """Remove everything."""
@@ -162,7 +161,7 @@ class SpillStore:
     def _make(self, client_folder: str) -> None:
         with self._making:
             if self._lock is None:
-                os.mkdir(self.folder, 0o700)
+                os.makedirs(self.folder, 0o700, exist_ok=True)
                 self._lock = _lock(self.folder)
                 _sweep(os.path.dirname(self.folder))
             with suppress(FileExistsError):
@@ -172,7 +171,7 @@ class SpillStore:
         with self._making:
             lock, self._lock = self._lock, None
             if lock is not None:
-                _remove_tree(self.folder)
+                remove_tree(self.folder)
                 if lock >= 0:
                     os.close(lock)
 
@@ -186,8 +185,12 @@ def _lock(folder: str) -> int:
     # The name that others look for appears when the lock is held.
     name = os.path.join(folder, os.urandom(8).hex())
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.rename(name, os.path.join(folder, LOCK_NAME))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(name, os.path.join(folder, LOCK_NAME))
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -207,20 +210,32 @@ def _sweep(parent: str) -> None:
                 descriptor = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove_tree(entry.path)
+                    remove_tree(entry.path)
                 finally:
                     os.close(descriptor)
 
 
-def _remove_tree(folder: str) -> None:
+def remove_tree(folder: str) -> None:
+    """Remove a folder with all in it, whatever rights it has been given. No link is followed, and what stays is left.
+
+    Args:
+        folder: An absolute path.
+    """
     import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
-    def unlock(_call: object, path: str, _error: object) -> None:
-        """A command may have taken the rights to a folder in its `/tmp` away."""
-        with suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                os.chmod(path, 0o700)
+    # What is a thousand folders deep is too deep for it.
+    with suppress(RecursionError):
+        shutil.rmtree(folder, onerror=_unlock)
+        shutil.rmtree(folder, ignore_errors=True)
 
-    shutil.rmtree(folder, onerror=unlock)
-    shutil.rmtree(folder, ignore_errors=True)
+
+def _unlock(_call: object, path: str, _error: object) -> None:
+    """Give back the rights that a command has taken away from a folder in its `/tmp`, and from that above."""
+    for place in (os.path.dirname(path), path):
+        with suppress(OSError):
+            flags = getattr(os, "O_PATH", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+            descriptor = os.open(place, flags)
+            try:
+                os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+            finally:
+                os.close(descriptor)

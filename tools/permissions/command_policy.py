@@ -240,6 +240,7 @@ class CommandPolicy:
         if effect.is_source:
             return
         if effect.reach in TAKEN and (taken := around.first_taken(paths[0], effect.reach)) is not None:
+            around.auto_run_files.append(taken[0])
             yield Part(source, Verdict.ASK, f"it writes or removes {taken[0]}: {taken[1]}")
         allowing = (rule for rule in self.rules.allow if rule.governs(effect.access))
         if any(rule.fits_path(paths[-1:], self.workspace.roots) for rule in allowing):

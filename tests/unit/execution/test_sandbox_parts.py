@@ -212,6 +212,7 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
         (".git/commondir", "../.."),
         (".git", "gitdir: ../outside"),
         (".git", "gitdir: sub/not-git"),
+        (".git", "gitdir: ../evil/.git/modules/logs"),
         (".vscode/tasks.json", "{}"),
         (".mcp.json", "{}"),
     ],
@@ -219,8 +220,25 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
 def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, name: str, content: str) -> None:
     (root / "a" / name).parent.mkdir(parents=True)
     (root / "a" / name).write_text(content)
-    (path,) = SteeringLookout().look(str(root)).found
+    own = root / "evil" / ".git" / "modules" / "logs"
+    own.mkdir(parents=True)
+    (own / "config").write_text("[core]\n\tfsmonitor = ./x\n")
+    found = SteeringLookout().look(str(root)).found
+    assert str(own / "config") in found
+    (path,) = found - {str(own / "config")}
     assert not is_harmless(path, [str(root)])
+
+
+@only_posix
+@pytest.mark.requirement("sandbox.new_files")
+def test_a_folder_of_hooks_that_is_a_link_is_kept_where_it_leads_and_is_never_harmless(root: Path) -> None:
+    (root / "githooks").mkdir()
+    (root / ".git").mkdir()
+    (root / ".git" / "hooks").symlink_to("../githooks")
+    found = SteeringLookout().look(str(root))
+    assert found.found == {str(root / ".git" / "hooks")}
+    assert found.read_only == [str(root / "githooks")]
+    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)])
 
 
 @only_posix

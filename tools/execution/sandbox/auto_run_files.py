@@ -28,6 +28,7 @@ from tools.filesystem.workspace import contains
 from tools.permissions.shell.knowledge.git_settings import is_harmless_in_new_repository
 from tools.permissions.steering_files import (
     REPOSITORY,
+    REPOSITORY_FILES,
     REPOSITORY_FOLDERS,
     WORKSPACE_SUFFIX,
     folded,
@@ -214,20 +215,22 @@ def _take_whole(steering: Steering, entry: os.DirEntry[str]) -> None:
 
 def _take_repository(steering: Steering, own: str) -> None:
     steering.pinned.append(own)
-    for path in _guarded(own, own, 0):
-        steering.found.add(path)
-        steering.read_only.append(path)
+    for entry in _guarded(own, own, 0):
+        _take_whole(steering, entry)
 
 
-def _guarded(own: str, folder: str, depth: int) -> Iterator[str]:
-    for entry in _entries(folder):
+def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
+    entries = _entries(folder)
+    # Of these folders only git's own are left out, not submodules of the same name.
+    stores = {"objects", "refs", "logs"} if any(entry.name == "HEAD" for entry in entries) else set[str]()
+    for entry in entries[:FOLDERS]:
         parts = [folded(part) for part in os.path.relpath(entry.path, own).split(os.sep)]
         if is_guarded_in_repository(parts):
-            yield entry.path
+            yield entry
         elif (
             parts[0] in {"modules", "worktrees"}
             and depth < _MODULE_DEPTH
-            and parts[-1] not in {"objects", "refs", "logs"}
+            and parts[-1] not in stores
             and entry.is_dir(follow_symlinks=False)
         ):
             yield from _guarded(own, entry.path, depth + 1)
@@ -286,7 +289,8 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
     bare = folded(name)
     try:
         if bare in REPOSITORY_FOLDERS:
-            return all(entry.endswith(".sample") for entry in os.listdir(path))
+            is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+            return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
         text = _read(path)
     except (OSError, UnicodeDecodeError):
         return False
@@ -299,8 +303,14 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
         # Of a worktree or a submodule, whose own folder is in that of a repository.
         own = real_path(os.path.join(folder, text.removeprefix("gitdir:").strip()))
         parts = [folded(part) for part in own.split(os.sep)]
-        return any(contains(root, own) for root in roots) and any(
-            pair in ((REPOSITORY, "worktrees"), (REPOSITORY, "modules")) for pair in pairwise(parts)
+        return (
+            any(contains(root, own) for root in roots)
+            and any(pair in ((REPOSITORY, "worktrees"), (REPOSITORY, "modules")) for pair in pairwise(parts))
+            and all(
+                is_harmless(there, roots)
+                for there in (os.path.join(own, entry) for entry in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS))
+                if os.path.lexists(there)
+            )
         )
     return False
 
@@ -344,7 +354,7 @@ def move_away(path: str, folder: str | None) -> str | None:
     try:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         shutil.move(renamed, target, copy_function=_copy)
-    except (OSError, shutil.Error):
+    except (OSError, shutil.Error, RecursionError):
         return renamed
     return target
 

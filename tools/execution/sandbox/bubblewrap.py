@@ -17,16 +17,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from anyio import CancelScope, Lock
+from anyio import CancelScope, Lock, move_on_after
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names import shown_whole_path
-from tools.contract.resources import NOTHING_DONE, exhaustion_of
+from tools.contract.resources import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.contract.subject import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
@@ -57,6 +57,9 @@ DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
 
 FIRST_COPY = 13
 """The first of the descriptors that have what is shown in place of settings."""
+
+SETTLE_SECONDS = 8.0
+"""How long a command waits until it was looked what it has left; that goes on, but is not told any more."""
 
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
@@ -140,11 +143,14 @@ class Setup:
     async def finish(self) -> SandboxChanges:
         """See to what is left, once everything of the command has ended, or if it was not started."""
         self.gate.close()
-        changes = SandboxChanges()
-        if self._prepared is not None:
-            with CancelScope(shield=True), suppress(OSError):
-                changes = await THREADS.run(self._prepared.settle)
-        return changes
+        if self._prepared is None:
+            return SandboxChanges()
+        try:
+            with move_on_after(SETTLE_SECONDS, shield=True):
+                return await THREADS.run(self._prepared.settle)
+        except (OSError, RecursionError, ExhaustedError):
+            pass
+        return SandboxChanges(is_unknown=True)
 
     def close(self) -> None:
         """The same for one that is only tried out."""

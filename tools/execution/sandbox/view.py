@@ -27,6 +27,7 @@ from tools.execution.sandbox.auto_run_files import (
 )
 from tools.execution.sandbox.gate import Expected, MountTable
 from tools.execution.sandbox.hidden import Hidden, secret_places
+from tools.execution.spill_store import remove_tree
 from tools.filesystem.workspace import contains
 
 PRIVATE_BYTES = 2 * 1024**3
@@ -48,7 +49,7 @@ lasts; of the others each command has its own, in memory. `/dev/shm` is part of 
 
 TEMPORARY = PRIVATE[0]
 MOST_MEASURED = 50_000
-"""Files of the client's `/tmp` that are counted, to see how much it holds."""
+"""Files and folders of the client's `/tmp` that are counted, to see how much it holds."""
 
 SYSTEM_ROOTS = (
     *(
@@ -180,6 +181,7 @@ class Prepared:
         lookout: Looks through the roots again.
         folder: The client's private folder, if it has one.
         temporary_bytes: How much its `/tmp` may hold.
+        consented: What other tools had written with consent before.
     """
 
     view: View
@@ -189,6 +191,7 @@ class Prepared:
     lookout: SteeringLookout
     folder: str | None
     temporary_bytes: int
+    consented: frozenset[str]
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
@@ -212,7 +215,7 @@ class Prepared:
 
     def _is_waived(self, path: str, before: Fingerprint | None) -> bool:
         """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
-        waived = (*self.waived, *self.lookout.consented)
+        waived = (*self.waived, *(set(self.lookout.consented) - self.consented))
         if _is_inside(path, waived):
             return True
         free = {each[len(path) + 1 :].partition(os.sep)[0] for each in waived if contains(path, each)}
@@ -235,13 +238,14 @@ class Prepared:
         size = _size_of(self.view.temporary)
         if size <= self.temporary_bytes:
             return 0
-        import shutil  # noqa: PLC0415 - seldom needed
-
-        for name in os.listdir(self.view.temporary):
-            path = os.path.join(self.view.temporary, name)
-            shutil.rmtree(path, ignore_errors=True)
-            with suppress(OSError):
-                os.unlink(path)
+        with os.scandir(self.view.temporary) as entries:
+            present = list(entries)
+        for entry in present:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                with suppress(OSError):
+                    os.unlink(entry.path)
         return size
 
 
@@ -250,13 +254,14 @@ def _size_of(folder: str) -> int:
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
-    for above, _, names in os.walk(folder):
-        for name in names:
-            count += 1
-            with suppress(OSError):
-                size += os.lstat(os.path.join(above, name)).st_blocks * 512
-            if count >= MOST_MEASURED:
-                return size
+    waiting = [folder]
+    while waiting and count < MOST_MEASURED:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                count += 1
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
     return size
 
 
@@ -336,7 +341,9 @@ def prepare(
         root: {path: fingerprint(path) for path in (*found.found, *(path for path in own if contains(root, path)))}
         for root, found in steering.items()
     }
-    return Prepared(view, before, waived, kept.uncovered, lookout, folder, site.temporary_bytes)
+    return Prepared(
+        view, before, waived, kept.uncovered, lookout, folder, site.temporary_bytes, frozenset(lookout.consented)
+    )
 
 
 def by_depth(paths: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import sys
 import threading
 import time
@@ -75,8 +74,6 @@ def _lock_until(end: float, descriptor: int) -> bool:
     """Whether there is a lock, which is ours now."""
     locked = try_lock(descriptor)
     while locked is False:
-        if _keeps_a_name_free(descriptor) and _share(descriptor):
-            return True
         if time.monotonic() > end:
             raise _busy()
         time.sleep(POLL_SECONDS)
@@ -84,39 +81,18 @@ def _lock_until(end: float, descriptor: int) -> bool:
     return locked is True
 
 
-def _keeps_a_name_free(descriptor: int) -> bool:
-    """Whether a folder only stands for a name while commands run in the sandbox: an empty one, with a mark."""
-    try:
-        return is_marked(os.fstat(descriptor).st_mode) and not os.listdir(descriptor)
-    except OSError:
-        return False
-
-
-def is_marked(mode: int) -> bool:
-    """Whether a folder has the sticky bit where it means nothing: only its owner writes there."""
-    return mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH) == stat.S_ISVTX
-
-
-def _share(descriptor: int) -> bool:
-    """Make such a folder an ordinary one, and lock it together with those who hold it: they let it be then."""
-    if sys.platform == "win32":
-        return False
-    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~stat.S_ISVTX)
-    return try_lock(descriptor, shared=True) is True
-
-
 def _busy() -> OSError:
     return OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
-def try_lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Whether what is open is ours now, or shared with others; `None` where there are no locks."""
+def try_lock(descriptor: int) -> bool | None:
+    """Whether what is open is ours now; `None` where there are no locks."""
     if sys.platform == "win32":
         return None
     import fcntl  # noqa: PLC0415 - not on every system
 
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

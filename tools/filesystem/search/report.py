@@ -85,7 +85,7 @@ class MatchReport:
         except OSError:
             return True
         except ToolError as error:
-            if error.code is ToolErrorType.CANCELLED:
+            if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
             return True  # it has gone meanwhile, or is not what was searched
 
