@@ -157,6 +157,7 @@ class CommandRunner:
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
         private_folder = self._spills.private_folder(request.client_key)
         confined = await self._confinement.confine(spec, request.roots, request.waiver, private_folder)
+        started_at = time.monotonic()
         try:
             process = await self._begin(confined)
         except BaseException as error:
@@ -168,7 +169,7 @@ class CommandRunner:
             ) from None
         output = Output(lambda: self._spills.open(request.client_key))
         reader = OutputReader(process.output, output)
-        return RunningCommand(process, output, reader, time.monotonic(), self._turns.end, request, shell, confined)
+        return RunningCommand(process, output, reader, started_at, self._turns.end, request, shell, confined)
 
     async def _begin(self, confined: Confined) -> Process:
         process = await self._starter.start(confined.spec)
