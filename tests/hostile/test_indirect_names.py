@@ -214,3 +214,29 @@ async def answers_to(folder: Path, place: Path, settings: dict[str, Any], comman
             result = await client.call_tool("run_shell_command", {"command": command, "timeout": 5_000})
             answers[command] = result.model_dump_json()
     return answers
+
+
+@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf nested",
+        "rm -r build nested",
+        "mv nested other",
+        "rm -rf deep",
+        "git merge-file .git/config a.txt b.txt",
+        "git merge-one-file '' '' x .mcp.json '' '' 100644",
+        "git interpret-trailers --in-place --trailer a:b .envrc",
+        "git symbolic-ref hooks/pre-push refs/heads/main",
+    ],
+)
+async def test_what_steers_programs_is_asked_about_where_its_folder_goes_or_git_writes_it(
+    folder: Path, context: ToolContext, command: str
+) -> None:
+    for name in ("nested/.git/HEAD", "deep/er/.vscode/tasks.json"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("x")
+    yolo = in_mode(context, ApprovalMode.YOLO)
+    assert await unasked(flow_with(), yolo, [command]) == []
+    free = ["rm -rf build", "mv src other", "mv a.txt nested/a.txt", "rm -rf node_modules"]
+    assert await unasked(flow_with(), yolo, free) == free

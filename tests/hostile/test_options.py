@@ -319,6 +319,15 @@ async def test_everyday_options_of_allowed_programs_are_not_asked_about(
 
 
 FURTHER = [
+    "pytest --pythonwarnings=error::evil.X",
+    "make PATH=evil",
+    "GREP=./pwn zgrep x a",
+    "DIFF=./pwn zdiff a b",
+    "ZIP='-T -TT ./pwn' zip a.zip x",
+    "RM=./pwn make",
+    "TCL_LIBRARY=evil tclsh a.tcl",
+    "SSLKEYLOGFILE=x curl https://h.example",
+    "AWS_SHARED_CREDENTIALS_FILE=x aws s3 ls",
     "g++ -fmodule-mapper=|./pwn -c a.cc",
     "cmake --build . -- SHELL=./pwn",
     "cmake -DCMAKE_C_CLANG_TIDY=./pwn .",

@@ -338,6 +338,7 @@ NEW = (
     "git init -q other && git -C other config core.fsmonitor ./x",
     "mkdir other && echo 'gitdir: ../evil' > other/.git",
     "cp -r .git evil && echo ../evil > .git/commondir",
+    "mkdir -p b/refs b/objects; echo ref: x > b/HEAD; printf '[core]\\nbare = false\\nfsmonitor = ./x\\n' > b/config",
 )
 """Each succeeds, and what programs outside obey is not there any more afterwards."""
 
@@ -415,6 +416,9 @@ async def test_nothing_of_ours_stands_in_a_workspace_while_a_command_runs(root: 
 @pytest.mark.requirement("sandbox.new_files")
 async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, home: Path) -> None:
     repository(root)
+    commit = "git checkout -qb settings; mkdir .qwen; echo x > .qwen/settings.json; git add .qwen; {} commit -qm x"
+    git = "git -c user.name=t -c user.email=t@example.org"
+    await anyio.run_process(["bash", "-ec", f"{commit.format(git)}; git checkout -q main"], cwd=root)
     consented: set[str] = set()
     sandbox = await confinement(home, consented=consented)
     environment = environment_of(home)
@@ -427,7 +431,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
 
     async def by_git() -> None:
         waiver = Waiver(is_git=True)
-        command = "git init -q x; mkdir .qwen; echo x > .qwen/settings.json"
+        command = "git checkout -q settings && git init -q x"
         await run(sandbox, command, [str(root)], environment, waiver=waiver)
 
     spec = ProcessSpec(("/bin/bash", "-c", "until [ -e end ]; do sleep 0.01; done"), str(root), environment)
@@ -440,6 +444,38 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
         (root / "end").touch()
     assert await confined.release() == SandboxChanges()
     assert (root / ".qwen" / "settings.json").exists()
+
+
+@pytest.mark.requirement("sandbox.git")
+async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(root: Path, home: Path) -> None:
+    repository(root)
+    hook = root / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho x > .mcp.json\ngit config core.fsmonitor ./x\n")
+    hook.chmod(0o755)
+    sandbox = await confinement(home)
+    environment, git = environment_of(home), "git -c user.name=t -c user.email=t@example.org"
+    by_hook = await run(
+        sandbox, f"{git} commit -qm x --allow-empty", [str(root)], environment, waiver=Waiver(is_git=True)
+    )
+    assert set(by_hook.changes.changed) == {str(root / ".mcp.json"), str(root / ".git" / "config")}
+    hook.unlink()
+
+    async def by_git() -> None:
+        await run(sandbox, "git branch x", [str(root)], environment, waiver=Waiver(is_git=True))
+
+    spec = ProcessSpec(
+        ("/bin/bash", "-c", "mkdir .qwen; until [ -e end ]; do sleep 0.01; done"), str(root), environment
+    )
+    confined = await sandbox.confine(spec, [str(root)])
+    assert isinstance(confined, Sandboxed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_confined, confined)
+        await until((root / ".qwen").exists)
+        await by_git()
+        (root / "end").touch()
+    changes = await confined.release()
+    assert [old for old, _ in changes.moved] == [str(root / ".qwen")]
 
 
 @pytest.mark.requirement("sandbox.git")

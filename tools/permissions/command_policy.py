@@ -239,6 +239,9 @@ class CommandPolicy:
             yield Part(source, Verdict.ASK, f"it writes {paths[0]}: {why}")
         if effect.is_source:
             return
+        if _takes_folders(command, effect) and (below := around.first_below(paths[-1])) is not None:
+            around.auto_run_files.append(paths[-1])
+            yield Part(source, Verdict.ASK, f"it removes or moves {below[0]}: {below[1]}")
         if effect.reach in TAKEN and (taken := around.first_taken(paths[0], effect.reach)) is not None:
             around.auto_run_files.append(taken[0])
             yield Part(source, Verdict.ASK, f"it writes or removes {taken[0]}: {taken[1]}")
@@ -358,6 +361,17 @@ class CommandPolicy:
         rules = (*self.rules.deny, *self.rules.ask)
         is_open = self.mode is ApprovalMode.YOLO and all(rule.specifier is None for rule in rules)
         return Verdict.ALLOW if is_open else Verdict.ASK
+
+
+def _takes_folders(command: SubCommand, effect: Effect) -> bool:
+    """Whether what an effect is about is removed, or moved elsewhere, with all that is in it."""
+    program = os.path.basename(command.words[0]) if command.words else ""
+    is_moved = program == "mv" and any(
+        other.access is Access.READ and other.target == effect.target for other in command.effects
+    )
+    # An empty name is that of nothing.
+    is_named = effect.access is Access.WRITE and bool(effect.target)
+    return is_named and (program in ("rm", "rmdir", "trash") or is_moved)
 
 
 def _names_options(rule: Rule, command: SubCommand) -> bool:

@@ -170,6 +170,9 @@ SYSTEM_FOLDERS = (
 )  # fmt: skip
 """What is in them starts by itself, or is run by everybody."""
 
+FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
+"""Folders of fetched or made files: large, and nobody opens them as a project."""
+
 REPOSITORY = ".git"
 """A repository's own folder, or a file that says where it is."""
 

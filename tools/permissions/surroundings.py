@@ -14,6 +14,7 @@ from tools.permissions.names_on_disk import with_home
 from tools.permissions.shell.analysis import Effect, Links, SubCommand
 from tools.permissions.shell.knowledge.files.operands import TOP_OF_REPOSITORY, Reach
 from tools.permissions.steering_files import (
+    FETCHED_FOLDERS,
     HOLDING_FOLDERS,
     REPOSITORY,
     REPOSITORY_WITHOUT_CONTENTS,
@@ -21,7 +22,7 @@ from tools.permissions.steering_files import (
     why_protected,
     why_system_protected,
 )
-from tools.permissions.taken_files import first_taken
+from tools.permissions.taken_files import first_below, first_taken
 
 _OF_A_PROCESS = re.compile(
     r"//?(?:proc/[^/]+/(?:cwd|root|exe|fd|map_files|task)|proc/(?:self|thread-self)\Z|dev/fd(?!/[012]\Z))(?:/|\Z)"
@@ -108,6 +109,12 @@ class Surroundings:
         if not self.is_inside(path):
             return None
         return first_taken(self.workspace, path, reach, lambda file: self.why_protected((file,)))
+
+    def first_below(self, folder: str) -> tuple[str, str] | None:
+        """The first protected file or folder in a folder that is removed or moved, and why it is."""
+        if not self.is_inside(folder) or os.path.basename(folder) in FETCHED_FOLDERS or not os.path.isdir(folder):
+            return None
+        return first_below(folder, lambda path: self.why_protected((path,)))
 
     def why_unknown_protected(self, effect: Effect) -> str | None:
         """The same for a file of which it is not known where it lies: the server's own may lie in the workspace."""

@@ -1,4 +1,4 @@
-"""Which files git takes away, or writes anew, that no word of a command names: by a pattern, or as untracked.
+"""Which files a command takes away that none of its words names: by a pattern, as untracked, with their folder.
 
 Blocking, and bounded: a folder with more in it than is looked at counts as one with such a file.
 """
@@ -14,7 +14,7 @@ from tools.contract.errors import ToolError
 from tools.filesystem.ignore_files import HiddenBy, PresentNames, Scope, scope_of
 from tools.filesystem.workspace import Workspace
 from tools.permissions.shell.knowledge.files.operands import Reach
-from tools.permissions.steering_files import REPOSITORY
+from tools.permissions.steering_files import FETCHED_FOLDERS, REPOSITORY
 
 MAX_ENTRIES = 10_000
 MAX_INDEX_BYTES = 64 * 1024 * 1024
@@ -46,10 +46,33 @@ def first_taken(
         scope = scope_of(workspace, workspace.at(folder), git=reach is Reach.UNTRACKED, agent=False)
         for each in _files_below(scope):
             said = why(each)
-            if said is not None and (_is_matched(fits, each, path) if is_pattern else not _is_tracked(each)):
+            if said is not None and (_is_matched(fits, each, path) if is_pattern else not is_tracked(each)):
                 return each, said
     except (OSError, ToolError, ValueError):
         return folder, "it is not known what is in it"
+    return None
+
+
+def first_below(folder: str, why: Callable[[str], str | None]) -> tuple[str, str] | None:
+    """The first file or folder in a folder of which something is said, with that; of many, those that come first.
+
+    Args:
+        folder: An absolute path.
+        why: Tells what is said of a path.
+    """
+    waiting, left = [folder], MAX_ENTRIES
+    while waiting and left > 0:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                found = list(entries)
+        except OSError:
+            continue
+        left -= len(found)
+        for entry in found:
+            if (said := why(entry.path)) is not None:
+                return entry.path, said
+            if entry.name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
     return None
 
 
@@ -87,7 +110,7 @@ def _files_below(scope: Scope) -> Iterator[str]:
                 yield entry.path
 
 
-def _is_tracked(path: str) -> bool:
+def is_tracked(path: str) -> bool:
     """Whether the index of the repository has a file; an index of a newer form counts as empty."""
     top = os.path.dirname(path)
     while not os.path.lexists(os.path.join(top, REPOSITORY)):

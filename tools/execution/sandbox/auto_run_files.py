@@ -27,6 +27,7 @@ from tools.filesystem.link_free import open_link_free, real_path
 from tools.filesystem.workspace import contains
 from tools.permissions.shell.knowledge.git_settings import is_harmless_in_new_repository
 from tools.permissions.steering_files import (
+    FETCHED_FOLDERS,
     REPOSITORY,
     REPOSITORY_FILES,
     REPOSITORY_FOLDERS,
@@ -42,8 +43,7 @@ DEPTH = 6
 FOLDERS = 1_500
 """Folders of a root that are looked into, those near the top first."""
 
-_FETCHED = frozenset({"node_modules", "__pycache__", "site-packages"})
-"""Folders of fetched or made files: large, and nobody opens them as a project."""
+_BARE = {"HEAD", "objects", "refs"}
 
 _MODULE_DEPTH = 6
 """Folders below a repository's own one in which submodules and worktrees are looked for."""
@@ -97,6 +97,8 @@ class SteeringLookout:
 
     def __init__(self, consented: Collection[str] = ()) -> None:
         self.consented = consented
+        # How many commands that are not git's have begun, and how many of them are at work.
+        self.begun = self.at_work = 0
         # What commands have changed that may, and as what they left it.
         self._accepted: dict[str, Fingerprint | None] = {}
         self._known: dict[str, _Folder] = {}
@@ -123,6 +125,11 @@ class SteeringLookout:
                 self._take_from(path, steering, holding)
         self._holding[root] = holding
         return steering
+
+    def enter(self) -> None:
+        """Note that a command begins that may leave anything."""
+        self.begun += 1
+        self.at_work += 1
 
     def accept(self, path: str) -> None:
         """Take what is at a path now for as good as what was there before."""
@@ -167,12 +174,16 @@ def _look_into(path: str, stamp: tuple[int, int, int]) -> _Folder:
     steering: list[os.DirEntry[str]] = []
     below: list[str] = []
     folder = os.path.basename(path)
-    for entry in _entries(path):
-        if _may_steer(folder, entry.name) and (
-            folded(entry.name) == REPOSITORY or is_steering_name(entry.name, folder)
+    entries = _entries(path)
+    # A repository without a work tree, which git finds by these names.
+    is_bare = {entry.name for entry in entries} >= _BARE
+    for entry in entries:
+        if (is_bare and entry.name in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)) or (
+            _may_steer(folder, entry.name)
+            and (folded(entry.name) == REPOSITORY or is_steering_name(entry.name, folder))
         ):
             steering.append(entry)
-        elif entry.name not in _FETCHED and entry.is_dir(follow_symlinks=False):
+        elif entry.name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
             below.append(entry.path)
     return _Folder(stamp, tuple(steering), tuple(below))
 

@@ -155,6 +155,8 @@ class Setup:
     def close(self) -> None:
         """The same for one that is only tried out."""
         self.gate.close()
+        if self._prepared is not None:
+            self._prepared.leave()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from functools import cache, partial
 from tools.contract.subject import NO_WAIVER, Waiver
 from tools.execution.confinement import NetworkAccess, SandboxChanges
 from tools.execution.sandbox.auto_run_files import (
+    ENTRIES,
     Fingerprint,
     SteeringLookout,
     fingerprint,
@@ -29,6 +30,8 @@ from tools.execution.sandbox.gate import Expected, MountTable
 from tools.execution.sandbox.hidden import Hidden, secret_places
 from tools.execution.spill_store import remove_tree
 from tools.filesystem.workspace import contains
+from tools.permissions.steering_files import REPOSITORY, REPOSITORY_FILES, REPOSITORY_FOLDERS
+from tools.permissions.taken_files import is_tracked
 
 PRIVATE_BYTES = 2 * 1024**3
 """Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more."""
@@ -182,6 +185,8 @@ class Prepared:
         folder: The client's private folder, if it has one.
         temporary_bytes: How much its `/tmp` may hold.
         consented: What other tools had written with consent before.
+        is_git: Whether it is a command in which nothing but git changes anything.
+        begun: How many other commands had begun before.
     """
 
     view: View
@@ -192,18 +197,27 @@ class Prepared:
     folder: str | None
     temporary_bytes: int
     consented: frozenset[str]
+    is_git: bool
+    begun: int
+
+    def leave(self) -> None:
+        """The command has ended, or was only tried out."""
+        if not self.is_git:
+            self.lookout.at_work -= 1
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        self.leave()
         moved: list[tuple[str, str]] = []
         left: list[str] = []
         changed: list[str] = []
         for path, before in self._differing():
-            if self._is_waived(path, before):
+            if self._is_waived(path, before) or (self.is_git and self._is_of_git(path)):
                 self.lookout.accept(path)
             elif self.lookout.is_accepted(path):
                 continue
-            elif before is not None:
+            elif before is not None or self.is_git:
+                # Of git alone, what is new came by its hooks, or by what else was at work.
                 changed.append(path)
             elif not is_harmless(path, self.view.roots):
                 place = move_away(path, self.folder)
@@ -212,6 +226,12 @@ class Prepared:
                 else:
                     moved.append((path, place))
         return SandboxChanges(tuple(moved), tuple(left), tuple(changed), self.uncovered, self._empty_temporary())
+
+    def _is_of_git(self, path: str) -> bool:
+        """Whether what differs at a path after a command of git alone is git's own doing, as far as can be told."""
+        is_alone = self.lookout.begun == self.begun and self.lookout.at_work == 0
+        is_plain = _is_all_tracked(path) or is_harmless(path, self.view.roots)
+        return is_plain or (is_alone and not _has_hooks(self.view.roots))
 
     def _is_waived(self, path: str, before: Fingerprint | None) -> bool:
         """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
@@ -247,6 +267,27 @@ class Prepared:
                 with suppress(OSError):
                     os.unlink(entry.path)
         return size
+
+
+def _is_all_tracked(path: str) -> bool:
+    """Whether git tracks a file, or all of the first files in a folder."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            return is_tracked(path)
+        names = os.listdir(path)[:ENTRIES]
+    except OSError:
+        return False
+    return all(_is_all_tracked(os.path.join(path, name)) for name in names)
+
+
+def _has_hooks(roots: Sequence[str]) -> bool:
+    """Whether a repository at the top of a root has hooks, or programs in its settings, so that git runs others."""
+    for root in roots:
+        for name in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS):
+            path = os.path.join(root, REPOSITORY, name)
+            if os.path.lexists(path) and not is_harmless(path, roots):
+                return True
+    return False
 
 
 def _size_of(folder: str) -> int:
@@ -313,9 +354,8 @@ def prepare(
     hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
     named = _named_in(present, waiver.auto_run_files)
     # What holds a whole root is too much to be meant.
-    waived = (
-        present if waiver.is_git else tuple(path for path in named if not any(contains(path, root) for root in present))
-    )
+    waived = tuple(path for path in named if not any(contains(path, root) for root in present))
+    free = present if waiver.is_git else waived
     private = _private()
     kept = _Kept(present, partial(_is_seen, roots=present, hidden=hidden.paths))
     kept.pin_ways(hidden.paths)
@@ -323,7 +363,7 @@ def prepare(
         kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
     steers = by_depth(path for found in steering.values() for path in found.read_only)
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
-    kept.protect((*own, *(path for path in steers if not any(_overlap(path, free) for free in waived))))
+    kept.protect((*own, *(path for path in steers if not any(_overlap(path, each) for each in free))))
     view = View(
         roots=present,
         private=private,
@@ -341,8 +381,19 @@ def prepare(
         root: {path: fingerprint(path) for path in (*found.found, *(path for path in own if contains(root, path)))}
         for root, found in steering.items()
     }
+    if not waiver.is_git:
+        lookout.enter()
     return Prepared(
-        view, before, waived, kept.uncovered, lookout, folder, site.temporary_bytes, frozenset(lookout.consented)
+        view,
+        before,
+        waived,
+        kept.uncovered,
+        lookout,
+        folder,
+        site.temporary_bytes,
+        consented=frozenset(lookout.consented),
+        is_git=waiver.is_git,
+        begun=lookout.begun if lookout.at_work == 0 else -1,
     )
 
 

@@ -87,7 +87,7 @@ _NAMED = {
     "PLAIN_ASSIGNMENT": r"[\w-]+=.*[$`;|&<>()\n].*",
     # A program in a variable, where it is not one that everybody has, and what the shell makes of a value.
     "MAKE_VARIABLE": (
-        r"\.?SHELL(?:FLAGS)?[:+?!]*=.*|(?:GNU)?MAKE(?:FLAGS|FILES)?[:+?]*=.*|[^=]*=.*[$`;|&<>()\n].*|[\w.-]*!=.*"
+        r"PATH[:+?!]*=.*|\.?SHELL(?:FLAGS)?[:+?!]*=.*|(?:GNU)?MAKE(?:FLAGS|FILES)?[:+?]*=.*|[^=]*=.*[$`;|&<>()\n].*|[\w.-]*!=.*"
         r"|(?:\w*_)?(?:CC|CXX|CPP|LD|AR|AS|NM|FC|RANLIB|STRIP|OBJCOPY|HOSTCC|HOSTCXX)[:+?]*="
         rf"(?!(?:c?cache\s)?{_COMPILERS}\Z).+|\w*FLAGS[:+?]*=(?!{_FLAGS}\Z).+"
         # What no list names may be run as well, if it is a path, an option or a program that runs anything.
@@ -218,7 +218,7 @@ pytest py.test: response | writes html/alluredir/benchmark-json/benchmark-storag
     cov-report~[\w-]*(?::skip-covered)?|\w+:(?!/|.*\.\.)[\w./-]* | output junitxml junit-xml
     | loads p~no:[\w.-]+|xdist|pytest_cov|randomly c/config-file/cov-config~$PY_CONFIG pdbcls pdb! trace!
     rootdir/confcutdir~$INSIDE tx rsyncdir ds dc
-    W~\w+(?::[^:]*(?::(?:(?:builtins|pytest)\.)?\w*(?::.*)?)?)? | sets o/override-ini~$PYTEST_SETTING
+    W/pythonwarnings~\w+(?::[^:]*(?::(?:(?:builtins|pytest)\.)?\w*(?::.*)?)?)? | sets o/override-ini~$PYTEST_SETTING
     | valued k m n r maxfail tb durations cov ignore deselect | flags co cov tb trace-config
 tox nox: loads c/conf/f/noxfile~$PY_CONFIG x override | writes workdir result-json | valued e s k p
 pip: runs editor | writes user! t target prefix root src log report cache-dir | output d dest w wheel-dir | flags pre

@@ -14,6 +14,8 @@ from tools.permissions.shell.syntax.words import Word, literal, read_word, unkno
 _SENSITIVE = re.compile(
     r"""
     HOME | IFS | ENV | SHELL | PS[0-4] | SHELLOPTS | TERM | TERMCAP | VISUAL | BROWSER | CC | CXX | LD | AR | KUBECONFIG
+    | [EF]?GREP | DIFF | CMP | ZIP | RM | LEX | YACC | FC | CPP | NM | RANLIB | STRIP | GET | M4 | .*_PREFIX
+    | SSLKEYLOGFILE | TCL_LIBRARY | IPYTHONDIR | CLOUDSDK_.* | AWS_(?!PROFILE\Z|REGION\Z|DEFAULT_|PAGER).* | VIRTUALENV_.* | MAILCAPS
     | EXINIT | ZDOTDIR | GLOBIGNORE | EXECIGNORE | POSIXLY_CORRECT | CORECLR_.* | COR_.* | COMPLUS_.*
     | (?: BASH | LD_ | DYLD_ | GIT_ | LESS | MAN | PYTHON | PERL | RUBY | NODE_ | JAVA_ | _JAVA | JDK_ | MAKE | CARGO
         | RUST | GO[A-Z] | PIP_ | UV_ | NPM_ | YARN_ | DOCKER_ | GCONV | MALLOC_ | GLIBC | XDG_ | SSH_ | GPG | GNUPG

@@ -29,13 +29,15 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
     words = dashed(arguments, TAR_VALUED)
     yield from targets(_TAR, words)
     parsed = parse(words, _TAR.valued | _TAR.options.keys() | _TAR.lists | {"f", "file", "C", "directory"})
-    creates = any(
-        name == "-c" or (len(name) > len("--c") and "--create".startswith(name)) for name, _ in parsed.options
+    given = [name for name, _ in parsed.options]
+    adds = any(
+        name in ("-r", "-u", "-A") or _is_short_for(name, "--append", "--update", "--catenate") for name in given
     )
+    creates = adds or any(name == "-c" or _is_short_for(name, "--create") for name in given)
     folder: Word | None = literal(".")
     for name, value in parsed.options:
         if name in ("-f", "--file"):
-            yield (W if creates or parsed.has("-r", "-u", "-A", "--append", "--update", "--delete") else R), value
+            yield (W if creates or any(_is_short_for(each, "--delete") for each in given) else R), value
         elif name in ("-C", "--directory"):
             yield W, value
             folder = value
@@ -48,6 +50,10 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
         yield W, unknown("$_")
     if not creates and not any(name in ("-t", "--list") for name, _ in parsed.options):
         yield W, something_in(folder)
+
+
+def _is_short_for(name: str, *known: str) -> bool:
+    return len(name) > len("--x") and any(each.startswith(name) for each in known)
 
 
 def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Targets:

@@ -17,7 +17,9 @@ _LISTS = names("--stdin-paths --pathspec-from-file --index-info")
 _CHANGING = names(
     "am apply checkout cherry-pick clean filter-branch merge mv pull read-tree rebase reset restore revert rm"
     " sparse-checkout stash submodule switch worktree checkout-index merge-file init"
+    " merge-one-file interpret-trailers symbolic-ref"
 )
+_WRITING_OPERANDS = names("mv rm restore checkout init submodule worktree merge-file merge-one-file interpret-trailers")
 _OUTPUTS = {
     "archive": ("o", "output"),
     "bundle": (),
@@ -80,8 +82,11 @@ def _written(name: str, rest: Sequence[Word]) -> Targets:
     if parsed.has_open:
         yield W, None
     if name in _CHANGING and not (rest and rest[0].text in ("list", "show", "status", "summary")):
-        if name in ("mv", "rm", "restore", "checkout", "init", "submodule", "worktree"):
+        if name in _WRITING_OPERANDS:
             yield from ((W, word) for word in parsed.operands)
+        if name == "symbolic-ref":
+            # A reference is a file in the repository, whatever it is called.
+            yield from ((W, literal(posixpath.join(".git", word.text))) for word in parsed.operands)
         yield W, None
 
 
