@@ -319,6 +319,8 @@ async def test_everyday_options_of_allowed_programs_are_not_asked_about(
 
 
 FURTHER = [
+    "zip -qTT ./pwn -T a.zip x",
+    "zip -qT -TT./pwn a.zip x",
     "pytest --pythonwarnings=error::evil.X",
     "make PATH=evil",
     "GREP=./pwn zgrep x a",

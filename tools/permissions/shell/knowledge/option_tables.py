@@ -325,7 +325,7 @@ tar: runs I/use-compress-program~$COMPRESSOR F to-command rsh-command rmt-comman
     | sets checkpoint-action~dot|\.|echo|bell|sleep|ttyout|totals|wait
     | valued f C T X b H K L N V directory file exclude
 cpio: runs rsh-command | valued F D E H I O R
-zip: runs unzip-command TT | valued n x i t b P
+zip: runs unzip-command TT TT* T! | valued n x i t b P
 rsync: runs e rsh rsync-path | loads daemon! config M remote-option dparam
     | writes log-file write-batch only-write-batch | valued f B T port
 ssh sftp autossh: runs S | loads F I J | writes E | sets o~$SSH_SETTING | valued b B c D e i L l m O p P Q R W w X

@@ -12,7 +12,9 @@ from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
 from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 ARCHIVES: dict[str, Files] = {
-    "zip": Files((R, W), always=(W,), valued=names("n x i t tt b P TT unzip-command"), lists=names("@")),
+    "zip": Files(
+        (R, W), always=(W,), valued=names("n x i t tt b P TT unzip-command"), lists=names("@ R recurse-patterns")
+    ),
     "unzip": Files((R,), options={"d": W}, always=(W,), valued=names("P x")),
     **for_each("7z 7za 7zr unrar rar cpio pax ar jar", Files((R, W), always=(R, W))),
 }
