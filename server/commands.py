@@ -36,8 +36,8 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         self._confinement: BubblewrapConfinement | None = None
-        self.consented: set[str] = set()
-        """Real paths of files that programs obey and that tools have written with a person's consent."""
+        self.consented: dict[str, float] = {}
+        """Real paths of files that programs obey and that tools have written with a person's consent, with the time."""
 
     def change(self, settings: Settings) -> None:
         """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""

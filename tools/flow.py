@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, TypeVar
 
 from tools.audit import Audit, AuditEntry
@@ -158,7 +159,7 @@ class Flow:
                 given = answer if isinstance(answer, Answer) else None
                 answered = replace(context, answer=given, confirmed=judged.details, waiver=permission.waiver)
                 if permission.no_rule_allows:
-                    context.services.consented.update(judged.written)
+                    context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
                 return _Cleared(judged.params, description, answered, remembered.note if remembered else "")
 
     async def _take(

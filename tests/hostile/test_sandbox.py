@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -59,7 +61,7 @@ async def confinement(
     network: NetworkAccess = NetworkAccess.NONE,
     settings: Sequence[Path] = (),
     writable: tuple[str, ...] = (),
-    consented: Collection[str] = (),
+    consented: Mapping[str, float] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
     made = BubblewrapConfinement(SandboxMode.AUTO, network, site, consented=consented)
@@ -419,7 +421,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
     commit = "git checkout -qb settings; mkdir .qwen; echo x > .qwen/settings.json; git add .qwen; {} commit -qm x"
     git = "git -c user.name=t -c user.email=t@example.org"
     await anyio.run_process(["bash", "-ec", f"{commit.format(git)}; git checkout -q main"], cwd=root)
-    consented: set[str] = set()
+    consented: dict[str, float] = {}
     sandbox = await confinement(home, consented=consented)
     environment = environment_of(home)
 
@@ -427,7 +429,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
         for name in ("settings.json", "tasks.json"):
             (root / ".vscode").mkdir(exist_ok=True)
             (root / ".vscode" / name).write_text("{}")
-            consented.add(str(root / ".vscode" / name))
+            consented[str(root / ".vscode" / name)] = time.monotonic()
 
     async def by_git() -> None:
         waiver = Waiver(is_git=True)
@@ -814,8 +816,10 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
     if (await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.HOST, Site(str(root))).status([])).failure:
         pytest.skip("not run: bubblewrap does not run here")
     repository(root)
-    config = write_config(tmp_path, {"permissions": {"allow": ["Bash(git *)", "Bash(python3 x.py)", "Bash(tee *)"]}})
+    scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]
+    config = write_config(tmp_path, {"permissions": {"allow": ["Bash(git *)", *scripts]}})
     (root / "x.py").write_text("try: open('.vscode/settings.json', 'w')\nexcept OSError as error: print(error)\n")
+    (root / "y.py").write_text("open('.envrc', 'w').write('x')\n")
     person = Person("once")
     async with served(root, person, "--config", str(config)) as client:
 
@@ -835,7 +839,9 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
         stopped = await said("python3 x.py")
         assert "Exit Code" not in stopped
         assert "seems to have stopped a write" in stopped
-        moved = await said("printf %s x | tee .envr\\c > /dev/null")
-        assert "moved out of the workspace" in moved or len(person.asked) > 2
-        await said("python3 x.py; mktemp")
+        assert len(person.asked) == 2
+        moved = await said("python3 y.py")
+        assert f"moved out of the workspace: {root}/.envrc (now " in moved
+        assert not (root / ".envrc").exists()
+        await said("mktemp")
         assert "/tmp/tmp." in await said("ls -d /tmp/tmp.*")

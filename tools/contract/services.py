@@ -16,8 +16,9 @@ class Services:
 
     Args:
         commands: Runs shell commands; `None` where none can be run.
-        consented: Real paths of files that programs obey and that tools have written with a person's consent.
+        consented: Real paths of files that programs obey and that tools have written with a person's consent, each with
+            the monotonic time of the last consent.
     """
 
     commands: Callable[[], CommandRunner] | None = None
-    consented: set[str] = field(default_factory=set[str])
+    consented: dict[str, float] = field(default_factory=dict[str, float])

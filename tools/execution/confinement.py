@@ -24,7 +24,7 @@ class SandboxChanges:
 
     Args:
         moved: Paths of those that were not there when it began, whoever made them, each with where it is now.
-        new: Paths of those that could not be moved.
+        unmovable: Paths of those that could not be moved.
         changed: Paths of those that are gone now, or are not what they were, whoever did that.
         uncovered: How many files and folders could not be kept from it, since there are too many.
         temporary_bytes: How much its `/tmp` held that was emptied, since that was too much; else 0.
@@ -32,7 +32,7 @@ class SandboxChanges:
     """
 
     moved: tuple[tuple[str, str], ...] = ()
-    new: tuple[str, ...] = ()
+    unmovable: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     uncovered: int = 0
     temporary_bytes: int = 0

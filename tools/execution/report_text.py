@@ -95,10 +95,10 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             f"were moved out of the workspace: {places}{more}. If they are wanted, write them with write_file, which "
             "asks the user, or ask the operator to name them in shell.writable."
         )
-    if changes.new:
+    if changes.unmovable:
         notes.append(
             "Note: new since the command began, and obeyed by programs outside the sandbox; they could not be moved: "
-            f"{named_paths(changes.new)}. Tell the user."
+            f"{named_paths(changes.unmovable)}. Tell the user."
         )
     if changes.changed:
         notes.append(

@@ -158,16 +158,17 @@ def _notes(finished: Finished, request: CommandRequest) -> list[str]:
             "timeout, or use is_background."
         )
     is_sandboxed = finished.confined.sandbox != "none"
+    has_failed = finished.exit is None or finished.exit.code != 0
     if is_sandboxed and _STOPPED.search(finished.shown.text):
         notes.append(
             "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
             "none that other programs obey (git hooks and settings, settings of editors and agents); a command that is "
             "nothing but git can. write_file and edit can write such files with the user's consent."
         )
-    elif is_sandboxed and (finished.exit is None or finished.exit.code != 0):
+    elif is_sandboxed and has_failed:
         network = ", and reaches no network" if finished.confined.network is NetworkAccess.NONE else ""
         notes.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
-    if is_sandboxed and (finished.exit is None or finished.exit.code != 0):
+    if is_sandboxed and has_failed:
         notes += _login_notes(finished, request)
     notes += sandbox_notes(finished.changes)
     notes += _file_notes(finished.shown)

@@ -30,8 +30,8 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 class SpillFolder(Protocol):
     """Where files stand, as they see it."""
 
-    def make(self) -> None:
-        """Make the folder. Called in a thread of the files."""
+    def make(self) -> str:
+        """Make the folder, if it is not there yet, and tell its path. Called in a thread of the files."""
         ...
 
     def reserve(self, count: int) -> bool:

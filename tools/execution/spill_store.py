@@ -47,11 +47,7 @@ class _ClientFiles:
         spill = self._files[path] = Spill(path, most_bytes, self._writers, self)
         return spill
 
-    def make(self) -> None:
-        self._make(self.path)
-
-    def made(self) -> str:
-        """The client's folder, made if it is not there yet. Blocks."""
+    def make(self) -> str:
         self._make(self.path)
         return self.path
 
@@ -127,7 +123,7 @@ class SpillStore:
     def private_folder(self, client_key: str) -> Callable[[], str] | None:
         """What makes a client's folder and tells its path, blocking; `None` for a client that has none."""
         client = self._client(client_key)
-        return None if client is None else client.made
+        return None if client is None else client.make
 
     def _client(self, client_key: str) -> _ClientFiles | None:
         folder = self.folder_of(client_key)

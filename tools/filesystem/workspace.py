@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +72,11 @@ def contains(root: str, path: str) -> bool:
     if path == root:
         return True
     return path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Whether an absolute path is one of some folders or lies in one, by its text."""
+    return any(contains(folder, path) for folder in folders)
 
 
 class Workspace:

@@ -42,11 +42,12 @@ def first_taken(
     fits = re.compile(
         translate(_ESCAPED.sub(r"[\1]", path).replace("[^", "[!")) if _WILD.search(path) else "", re.DOTALL
     )
+    tracked = TrackedFiles()
     try:
         scope = scope_of(workspace, workspace.at(folder), git=reach is Reach.UNTRACKED, agent=False)
         for each in _files_below(scope):
             said = why(each)
-            if said is not None and (_is_matched(fits, each, path) if is_pattern else not is_tracked(each)):
+            if said is not None and (_is_matched(fits, each, path) if is_pattern else not tracked.has(each)):
                 return each, said
     except (OSError, ToolError, ValueError):
         return folder, "it is not known what is in it"
@@ -110,17 +111,28 @@ def _files_below(scope: Scope) -> Iterator[str]:
                 yield entry.path
 
 
-def is_tracked(path: str) -> bool:
-    """Whether the index of the repository has a file; an index of a newer form counts as empty."""
-    top = os.path.dirname(path)
-    while not os.path.lexists(os.path.join(top, REPOSITORY)):
-        if (above := os.path.dirname(top)) == top:
-            return False
-        top = above
-    name = os.fsencode(os.path.relpath(path, top))
+class TrackedFiles:
+    """What repositories track, by their indexes, each of which is read once."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, bytes] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether the index of the repository has a file; an index of a newer form counts as empty."""
+        top = os.path.dirname(path)
+        while not os.path.lexists(os.path.join(top, REPOSITORY)):
+            if (above := os.path.dirname(top)) == top:
+                return False
+            top = above
+        if top not in self._indexes:
+            self._indexes[top] = _index_of(top)
+        name = os.fsencode(os.path.relpath(path, top))
+        return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]
+
+
+def _index_of(top: str) -> bytes:
     try:
         with open(os.path.join(top, REPOSITORY, "index"), "rb") as index:
-            held = index.read(MAX_INDEX_BYTES)
+            return index.read(MAX_INDEX_BYTES)
     except OSError:
-        return False
-    return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in held
+        return b""

@@ -16,10 +16,11 @@ import shutil
 import stat
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 from typing import cast
 
 from tools.contract.resources import exhaustion_of
@@ -92,13 +93,15 @@ class SteeringLookout:
     """Looks through roots, and remembers the folders that have not changed since.
 
     Args:
-        consented: Real paths that other tools have written with a person's consent; whoever holds it adds to it.
+        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of
+            the last consent; whoever holds it adds to it.
     """
 
-    def __init__(self, consented: Collection[str] = ()) -> None:
+    def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
         self.consented = consented
-        # How many commands that are not git's have begun, and how many of them are at work.
-        self.begun = self.at_work = 0
+        # The commands at work that may leave anything, and the one that began last.
+        self._at_work: set[object] = set()
+        self._last: object = None
         # What commands have changed that may, and as what they left it.
         self._accepted: dict[str, Fingerprint | None] = {}
         self._known: dict[str, _Folder] = {}
@@ -126,10 +129,22 @@ class SteeringLookout:
         self._holding[root] = holding
         return steering
 
-    def enter(self) -> None:
+    def enter(self, command: object) -> None:
         """Note that a command begins that may leave anything."""
-        self.begun += 1
-        self.at_work += 1
+        self._at_work.add(command)
+        self._last = command
+
+    def leave(self, command: object) -> None:
+        """Note that it has ended."""
+        self._at_work.discard(command)
+
+    def last_begun(self) -> object:
+        """By which `is_quiet_since` tells whether another one was at work since now."""
+        return object() if self._at_work else self._last
+
+    def is_quiet_since(self, last: object) -> bool:
+        """Whether no such command is at work, and none was since `last_begun` gave this."""
+        return not self._at_work and self._last is last
 
     def accept(self, path: str) -> None:
         """Take what is at a path now for as good as what was there before."""

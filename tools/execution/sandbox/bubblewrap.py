@@ -14,13 +14,15 @@ Bubblewrap is started first, which takes about as long as to look at the machine
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from types import MappingProxyType
 
 from anyio import CancelScope, Lock, move_on_after
 
@@ -48,6 +50,8 @@ from tools.execution.sandbox.view import (
     writable,
 )
 from tools.filesystem.programs import find_program, is_outside
+
+logger = logging.getLogger(__name__)
 
 USUAL_FOLDER = "/usr/bin"
 """AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
@@ -122,6 +126,8 @@ class Setup:
         """
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
+        if not prepared.is_git:
+            prepared.lookout.enter(self)
         self.gate.say(bubblewrap_options(prepared.view, self._folder, self.numbers))
         return prepared.view.expected()
 
@@ -145,18 +151,19 @@ class Setup:
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
+        self._prepared.lookout.leave(self)
         try:
             with move_on_after(SETTLE_SECONDS, shield=True):
                 return await THREADS.run(self._prepared.settle)
-        except (OSError, RecursionError, ExhaustedError):
-            pass
+        except (OSError, RecursionError, ExhaustedError) as error:
+            logger.warning("what a command has left could not be looked at: %s", type(error).__name__)
         return SandboxChanges(is_unknown=True)
 
     def close(self) -> None:
         """The same for one that is only tried out."""
         self.gate.close()
         if self._prepared is not None:
-            self._prepared.leave()
+            self._prepared.lookout.leave(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +201,8 @@ class BubblewrapConfinement:
         site: What of this machine and server matters to every command.
         search_path: Where to look for the program (`PATH`).
         program: The program to use instead of the one that would be found.
-        consented: Real paths that other tools have written with a person's consent; whoever holds it adds to it.
+        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of
+            the last consent; whoever holds it adds to it.
     """
 
     def __init__(
@@ -205,7 +213,7 @@ class BubblewrapConfinement:
         search_path: str = os.defpath,
         program: str | None = None,
         *,
-        consented: Collection[str] = (),
+        consented: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._mode = mode
         self._site = site

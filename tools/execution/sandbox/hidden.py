@@ -20,7 +20,7 @@ from itertools import chain
 from tools.execution.confinement import Withheld
 from tools.execution.sandbox.blanking import blanked, included_settings
 from tools.execution.sandbox.known_secrets import HOME_PLACES, MOVED
-from tools.filesystem.workspace import contains
+from tools.filesystem.workspace import contains, is_inside
 
 SYSTEM_FILES = (
     *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/krb5.keytab"),
@@ -108,7 +108,7 @@ def secret_places(
             if not os.access(path, os.R_OK):
                 continue
             real = os.path.realpath(path)
-            if real in withheld or contains(real, real_home) or (place is not None and _is_inside(real, whole)):
+            if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, whole)):
                 continue
             entry = HOME_PLACES.get(place or "")
             state = os.stat(real)
@@ -132,15 +132,11 @@ def secret_places(
     covered = tuple(folders)
     return Hidden(
         folders=tuple(sorted(folders)),
-        files=tuple(sorted(path for path in files if _is_inside(path, roots) or not _is_inside(path, covered))),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
         copies=copies,
-        shown=tuple(path for path in whole if _is_inside(path, covered) and os.path.exists(path)),
+        shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
         withheld=tuple(withheld.values()),
     )
-
-
-def _is_inside(path: str, folders: Iterable[str]) -> bool:
-    return any(contains(folder, path) for folder in folders)
 
 
 @dataclass(slots=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 from tools.contract.subject import NO_WAIVER, Waiver
 from tools.execution.confinement import NetworkAccess, SandboxChanges
@@ -29,9 +30,9 @@ from tools.execution.sandbox.auto_run_files import (
 from tools.execution.sandbox.gate import Expected, MountTable
 from tools.execution.sandbox.hidden import Hidden, secret_places
 from tools.execution.spill_store import remove_tree
-from tools.filesystem.workspace import contains
+from tools.filesystem.workspace import contains, is_inside
 from tools.permissions.steering_files import REPOSITORY, REPOSITORY_FILES, REPOSITORY_FOLDERS
-from tools.permissions.taken_files import is_tracked
+from tools.permissions.taken_files import TrackedFiles
 
 PRIVATE_BYTES = 2 * 1024**3
 """Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more."""
@@ -184,9 +185,9 @@ class Prepared:
         lookout: Looks through the roots again.
         folder: The client's private folder, if it has one.
         temporary_bytes: How much its `/tmp` may hold.
-        consented: What other tools had written with consent before.
         is_git: Whether it is a command in which nothing but git changes anything.
-        begun: How many other commands had begun before.
+        last_begun: The lookout's, from before the command.
+        made_at: Monotonic seconds.
     """
 
     view: View
@@ -196,23 +197,18 @@ class Prepared:
     lookout: SteeringLookout
     folder: str | None
     temporary_bytes: int
-    consented: frozenset[str]
     is_git: bool
-    begun: int
-
-    def leave(self) -> None:
-        """The command has ended, or was only tried out."""
-        if not self.is_git:
-            self.lookout.at_work -= 1
+    last_begun: object
+    made_at: float = field(default_factory=time.monotonic)
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
-        self.leave()
+        git_work = _GitWork(self.view.roots, is_alone=self.lookout.is_quiet_since(self.last_begun))
         moved: list[tuple[str, str]] = []
         left: list[str] = []
         changed: list[str] = []
         for path, before in self._differing():
-            if self._is_waived(path, before) or (self.is_git and self._is_of_git(path)):
+            if self._is_waived(path, before) or (self.is_git and git_work.made(path)):
                 self.lookout.accept(path)
             elif self.lookout.is_accepted(path):
                 continue
@@ -227,16 +223,11 @@ class Prepared:
                     moved.append((path, place))
         return SandboxChanges(tuple(moved), tuple(left), tuple(changed), self.uncovered, self._empty_temporary())
 
-    def _is_of_git(self, path: str) -> bool:
-        """Whether what differs at a path after a command of git alone is git's own doing, as far as can be told."""
-        is_alone = self.lookout.begun == self.begun and self.lookout.at_work == 0
-        is_plain = _is_all_tracked(path) or is_harmless(path, self.view.roots)
-        return is_plain or (is_alone and not _has_hooks(self.view.roots))
-
     def _is_waived(self, path: str, before: Fingerprint | None) -> bool:
         """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
-        waived = (*self.waived, *(set(self.lookout.consented) - self.consented))
-        if _is_inside(path, waived):
+        consented = (each for each, at in list(self.lookout.consented.items()) if at >= self.made_at)
+        waived = (*self.waived, *consented)
+        if is_inside(path, waived):
             return True
         free = {each[len(path) + 1 :].partition(os.sep)[0] for each in waived if contains(path, each)}
         if not free:
@@ -269,25 +260,39 @@ class Prepared:
         return size
 
 
-def _is_all_tracked(path: str) -> bool:
-    """Whether git tracks a file, or all of the first files in a folder."""
-    try:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            return is_tracked(path)
-        names = os.listdir(path)[:ENTRIES]
-    except OSError:
-        return False
-    return all(_is_all_tracked(os.path.join(path, name)) for name in names)
+class _GitWork:
+    """Tells what a command of git alone has done itself.
 
+    Args:
+        roots: Real paths of the workspace's folders.
+        is_alone: Whether no other command was at work meanwhile.
+    """
 
-def _has_hooks(roots: Sequence[str]) -> bool:
-    """Whether a repository at the top of a root has hooks, or programs in its settings, so that git runs others."""
-    for root in roots:
-        for name in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS):
-            path = os.path.join(root, REPOSITORY, name)
-            if os.path.lexists(path) and not is_harmless(path, roots):
-                return True
-    return False
+    def __init__(self, roots: Sequence[str], *, is_alone: bool) -> None:
+        self._roots = roots
+        self._is_alone = is_alone
+        self._tracked = TrackedFiles()
+
+    def made(self, path: str) -> bool:
+        """Whether what differs at a path is git's own doing, as far as can be told."""
+        return self._is_undisturbed or is_harmless(path, self._roots) or self._is_tracked(path)
+
+    @cached_property
+    def _is_undisturbed(self) -> bool:
+        """Whether git was alone, and no repository at the top of a root has hooks, or settings that run others."""
+        names = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
+        own = (os.path.join(root, REPOSITORY, name) for root in self._roots for name in names)
+        return self._is_alone and all(is_harmless(path, self._roots) for path in own if os.path.lexists(path))
+
+    def _is_tracked(self, path: str) -> bool:
+        """Whether git tracks a file, or all of the first files in a folder."""
+        try:
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                return self._tracked.has(path)
+            names = os.listdir(path)[:ENTRIES]
+        except OSError:
+            return False
+        return all(self._is_tracked(os.path.join(path, name)) for name in names)
 
 
 def _size_of(folder: str) -> int:
@@ -350,7 +355,7 @@ def prepare(
     present = writable(roots)
     folder = None if private_folder is None else private_folder()
     steering = {root: lookout.look(root) for root in present}
-    own = [path for path in map(_real, (*site.read_only, *site.hidden)) if _is_inside(path, present)]
+    own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
     hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
     named = _named_in(present, waiver.auto_run_files)
     # What holds a whole root is too much to be meant.
@@ -381,20 +386,8 @@ def prepare(
         root: {path: fingerprint(path) for path in (*found.found, *(path for path in own if contains(root, path)))}
         for root, found in steering.items()
     }
-    if not waiver.is_git:
-        lookout.enter()
-    return Prepared(
-        view,
-        before,
-        waived,
-        kept.uncovered,
-        lookout,
-        folder,
-        site.temporary_bytes,
-        consented=frozenset(lookout.consented),
-        is_git=waiver.is_git,
-        begun=lookout.begun if lookout.at_work == 0 else -1,
-    )
+    rest = (kept.uncovered, lookout, folder, site.temporary_bytes, waiver.is_git, lookout.last_begun())
+    return Prepared(view, before, waived, *rest)
 
 
 def by_depth(paths: Iterable[str]) -> tuple[str, ...]:
@@ -432,10 +425,10 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) ->
     """The environment of a command, led to what is there in the sandbox."""
     changed = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     for name in ("TMPDIR", "TMP", "TEMP"):
-        if name in changed and not _is_inside(changed[name], roots):
+        if name in changed and not is_inside(changed[name], roots):
             changed[name] = PRIVATE[0]
     for name, folder in CACHES.items():
-        if not _is_inside(changed.get(name, ""), roots):
+        if not is_inside(changed.get(name, ""), roots):
             changed[name] = f"{PRIVATE[0]}/{folder}"
     return changed
 
@@ -518,7 +511,7 @@ def _readable(wanted: Sequence[str], private: Sequence[str], roots: Sequence[str
     real = (*map(_real, (*wanted, "/etc/resolv.conf", "/etc/localtime")), *RUNNING_SYSTEM)
     return tuple(
         dict.fromkeys(
-            path for path in real if _is_inside(path, private) and path not in private and not _is_inside(path, roots)
+            path for path in real if is_inside(path, private) and path not in private and not is_inside(path, roots)
         )
     )
 
@@ -535,7 +528,7 @@ def _outermost(roots: Iterable[str]) -> tuple[str, ...]:
     """The roots without those in another one: they are writable as they are, and commands could replace them."""
     kept: list[str] = []
     for root in sorted(set(roots), key=depth):
-        if not _is_inside(root, kept):
+        if not is_inside(root, kept):
             kept.append(root)
     return tuple(kept)
 
@@ -548,10 +541,6 @@ def _is_seen(path: str, roots: Sequence[str], hidden: Sequence[str]) -> bool:
     """
     nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
     return nearest >= 0 and nearest >= max((len(folder) for folder in hidden if contains(folder, path)), default=-1)
-
-
-def _is_inside(path: str, folders: Sequence[str]) -> bool:
-    return any(contains(folder, path) for folder in folders)
 
 
 def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tuple[str, ...]:
