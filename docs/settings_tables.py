@@ -13,8 +13,8 @@ from pathlib import Path
 
 from server.settings import models, tool_models
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.errors import dotted
 from server.settings.explanations import KeyDescription, key_descriptions
+from server.settings.section import dotted
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
 ALIASES = re.compile(r"(<!-- key-aliases:begin[^\n]*-->\n).*?(<!-- key-aliases:end -->)", flags=re.DOTALL)

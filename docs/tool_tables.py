@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from tools.builtins import builtin_tools
-from tools.contract.base import BaseTool
-from tools.contract.builtin_tool import BuiltinTool
+from tools.builtin.all_tools import builtin_tools
+from tools.call.base_tool import BaseTool, BuiltinTool
 from tools.planning.agent_command import AgentCommand
 
 DOCS = Path(__file__).resolve().parent

@@ -3,15 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import SubscriptionBus
+from mcp.server.subscriptions import InMemorySubscriptionBus, SubscriptionBus
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+
+_STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
+
+
+class ListenBus(InMemorySubscriptionBus):
+    """The SDK's bus tells every stream that listens to a URI; of some changes only one client may hear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams: dict[int, Callable[[ServerEvent], None]] = {}
+
+    @contextmanager
+    def stream(self, whose: object) -> Generator[None]:
+        """What subscribes meanwhile in this task is the stream of somebody.
+
+        Args:
+            whose: Stands for it, by its identity.
+        """
+        token = _STREAM.set(whose)
+        try:
+            yield
+        finally:
+            _STREAM.reset(token)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Tell a stream from now on."""
+        end, whose = super().subscribe(listener), id(_STREAM.get())
+        self._streams[whose] = listener
+
+        def unsubscribe() -> None:
+            end()
+            self._streams.pop(whose, None)
+
+        return unsubscribe
+
+    async def publish_to(self, whose: object, event: ServerEvent) -> None:
+        """Tell one stream, if it is still there and wants to hear of that."""
+        if (listener := self._streams.get(id(whose))) is not None:
+            listener(event)
+            # As in `publish`: what was told can be sent before more is.
+            await anyio.lowlevel.checkpoint()
+
 
 ListKind = Literal["tools", "prompts", "resources"]
 

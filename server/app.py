@@ -17,40 +17,34 @@ from anyio.abc import TaskGroup
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from server.announcements import Announcements
+from server.announcements import Announcements, ListenBus
 from server.audit import AuditLog
 from server.clients import STDIO_KEY, ClientTable, RequestContext, client_key
-from server.commands import Commands
-from server.consent.confirmers import ConfirmationOptions, Confirmers
-from server.consent.malformed_answers import let_malformed_answers_pass
+from server.consent.confirmers import ConfirmationOptions, Confirmers, let_malformed_answers_pass
 from server.contexts import Contexts
 from server.core_server import CoreServer, instructions
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
-from server.file_features import FileFeatures
-from server.guarded_settings import audit_file
-from server.listening import ListenBus
+from server.exposure import ParameterHeaders
 from server.live_settings import LiveSettings, has_other_rules
-from server.memory_resources import MemoryResources
-from server.parameter_headers import ParameterHeaders
-from server.permissions import permission_policy, rule_keeper
-from server.prompts import AT
+from server.requests.files import FileFeatures
+from server.requests.prompts import AT
+from server.requests.resources import MemoryResources
+from server.requests.tools import ToolRequests
 from server.roots import WorkspacePolicy, ask_roots, see_to_changes
+from server.services import Commands, UrlAccess, audit_file, permission_policy, rule_keeper
 from server.settings import SettingsReport
-from server.tool_requests import ToolRequests
 from server.upstreams.features import Own
 from server.upstreams.proxy import Proxy, Surroundings
-from server.url_access import UrlAccess
-from tools.builtins import builtin_tools
-from tools.consent import Judgement
-from tools.contract.context import ClientState
-from tools.contract.result import FunctionCall
-from tools.contract.services import Services
+from tools.builtin.all_tools import builtin_tools
+from tools.call.consent import Judgement
+from tools.call.context import ClientState, Services
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
+from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
-from tools.flow import Flow
-from tools.permissions.hidden import hidden_paths
+from tools.permissions.hidden_paths import hidden_paths
 from tools.planning.todo_lists import TodoLists
-from tools.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
 

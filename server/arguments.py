@@ -1,4 +1,4 @@
-"""The command line: which commands there are, their options, and what those say as settings."""
+"""The exit codes of the command besides 0, which is done."""
 
 from __future__ import annotations
 
@@ -197,3 +197,13 @@ def server_options(arguments: argparse.Namespace) -> list[str]:
     for option, value in (("--approval-mode", arguments.approval_mode), ("--settings", arguments.settings)):
         options += [option, value] if value else []
     return options
+
+
+EXIT_FAILED = 1
+"""The call, the listing or the check failed."""
+
+EXIT_USAGE = 2
+"""Wrong usage or settings."""
+
+EXIT_ADDRESS = 3
+"""The address cannot be served."""

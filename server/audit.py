@@ -22,11 +22,11 @@ from itertools import islice
 from typing import Any
 
 from server.settings.files import real_path
-from tools.audit import AuditEntry
+from tools.call.audit import AuditEntry
+from tools.call.logged_arguments import names_of, without_secrets
 from tools.contract.confirmation import Answer, Unavailable
-from tools.contract.resources import ExhaustedError, start_thread
-from tools.secrets import HIDDEN, redact
-from tools.told_arguments import names_of, without_secrets
+from tools.contract.exhaustion import ExhaustedError, start_thread
+from tools.contract.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")
 

@@ -9,14 +9,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from server.arguments import Command, overrides_of, parse, server_options
-from server.exit_codes import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE
+from server.arguments import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Command, overrides_of, parse, server_options
 from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
 from server.watchdog import start_watchdog
-from tools.contract.resources import ExhaustedError, exhaustion_of, share_arenas
-from tools.display import visible
-from tools.execution.process_privacy import make_private
+from tools.contract.display import visible
+from tools.contract.exhaustion import ExhaustedError, exhaustion_of, share_arenas
+from tools.shell.broker.process_privacy import make_private
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +106,7 @@ def _call(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     report = _settings(arguments)
     from server.console.call import UsageError  # noqa: PLC0415
-    from server.explain import explain_call, read_call  # noqa: PLC0415 - as above
+    from server.console.explain import explain_call, read_call  # noqa: PLC0415 - as above
 
     try:
         call = read_call(arguments.tool, arguments.pairs, arguments.arguments)

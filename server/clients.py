@@ -23,9 +23,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from server.sdk_seams import Connection, connection_of
-from tools.contract.context import ApprovalMode, ClientState
+from tools.call.context import ClientState
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.jobs import JobTable
+from tools.contract.limits import ApprovalMode
+from tools.shell.jobs import JobTable
 
 RequestContext = ServerRequestContext[Any, Any]
 

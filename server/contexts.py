@@ -10,8 +10,8 @@ from server.clients import Client, ClientRoots, ClientTable, RequestContext
 from server.exchange import Exchange
 from server.roots import WorkspacePolicy
 from server.upstreams.delivery import CallContext
-from tools.contract.context import ClientState, Limits, MediaHandling, ToolContext
-from tools.contract.services import Services
+from tools.call.context import ClientState, Services, ToolContext
+from tools.contract.limits import Limits, MediaHandling
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
-from server.commands import Commands
+from server.services import Commands
 from server.settings import Settings
 from server.settings.files import real_path
 from server.settings.load import working_folder
+from tools.call.registry import ToolRegistry
 from tools.permissions.tool_names import GROUPS
-from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from tools.discovery.discovery import Discovery, DiscoveryState
@@ -61,7 +61,7 @@ class CustomTools:
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
         """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
-        from tools.execution.environment import command_environment  # noqa: PLC0415 - only with a discovery command
+        from tools.shell.environment import command_environment  # noqa: PLC0415 - only with a discovery command
 
         fresh = command_environment(given, os.environ)
         for name in self._environment.keys() - fresh.keys():
@@ -79,10 +79,10 @@ class CustomTools:
             await self._discovery.known.wait()
 
     def _made(self, settings: Settings) -> Discovery:
+        from tools.builtin.discovered_tool import GROUP  # noqa: PLC0415 - as above
+        from tools.builtin.task import TaskTool  # noqa: PLC0415 - as above
         from tools.discovery.commands import CommandSite  # noqa: PLC0415 - only with a discovery command
-        from tools.discovery.discovered_tool import GROUP  # noqa: PLC0415 - as above
         from tools.discovery.discovery import Discovery  # noqa: PLC0415
-        from tools.planning.task import TaskTool  # noqa: PLC0415 - as above
 
         roots = tuple(real_path(root) for root in self._settings.workspace.roots)
         self._set_environment(settings.shell.env)

@@ -19,7 +19,7 @@ from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
-from tools.display import visible
+from tools.contract.display import visible
 
 logger = logging.getLogger(__name__)
 

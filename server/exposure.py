@@ -6,16 +6,42 @@ Results are built as wire mappings, since the SDK validates and shapes them for 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
+from mcp.shared.inbound import X_MCP_HEADER_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from tools.contract.base import BaseTool
-from tools.contract.result import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
-from tools.display import display_block, display_object
-from tools.flow import package
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.call.base_tool import BaseTool
+from tools.call.flow import package
+from tools.call.registry import ToolRegistry
+from tools.contract.display import display_block, display_object
+from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
+
+
+class ParameterHeaders:
+    """Looks schemas up and remembers what it found, until the tools change.
+
+    Args:
+        registry: Where the tools are.
+    """
+
+    def __init__(self, registry: ToolRegistry) -> None:
+        self._registry = registry
+        self._schemas: dict[str, Mapping[str, Any] | None] = {}
+        registry.on_change(self._schemas.clear)
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that asks for headers; `None` where there is nothing to compare."""
+        if name not in self._schemas:
+            if not self._registry.knows(name):
+                return None
+            schema = self._registry.get_tool(name).parameter_schema
+            self._schemas[name] = schema if X_MCP_HEADER_KEY in json.dumps(schema) else None
+        return self._schemas[name]
+
 
 FACTS_KEY = "coretools-mcp/facts"
 DISPLAY_KEY = "coretools-mcp/display"

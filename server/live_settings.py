@@ -8,18 +8,16 @@ from dataclasses import replace
 
 from anyio.abc import TaskGroup
 
-from server.guarded_settings import guarded_paths
-from server.permissions import permission_policy
+from server.services import guarded_paths, permission_policy
 from server.settings import Settings, SettingsReport
-from server.settings.layers import Rank
+from server.settings.files import Rank
 from server.upstreams.pool import UpstreamPool
+from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
-from tools.permissions.permission import Verdict
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rule import Rule
-from tools.permissions.specifiers import AgentSpecifier
+from tools.permissions.rules import AgentSpecifier, Rule
 from tools.permissions.tool_names import DELEGATING
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 

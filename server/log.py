@@ -11,7 +11,7 @@ import queue
 import sys
 from typing import Any
 
-from tools.contract.resources import start_thread
+from tools.contract.exhaustion import start_thread
 
 QUEUED_RECORDS = 1_000
 """Records waiting for standard error."""
@@ -69,13 +69,13 @@ class _OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         """The record without its traceback."""
-        from tools.display import visible_line  # noqa: PLC0415 - with the first record
+        from tools.contract.display import visible_line  # noqa: PLC0415 - with the first record
 
         return visible_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
         """The traceback."""
-        from tools.display import visible  # noqa: PLC0415 - with the first record
+        from tools.contract.display import visible  # noqa: PLC0415 - with the first record
 
         return visible(super().formatException(ei))
 

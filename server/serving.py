@@ -16,12 +16,12 @@ import anyio
 from server.app import App
 from server.log import flush_log
 from server.settings import SettingsReport
-from server.transports.listening import HttpOptions, ListenError, open_socket
+from server.transports.listen_address import HttpOptions, ListenError, open_socket
 from server.transports.stdio import serve_stdio
 from server.transports.tokens import read_tokens
 from server.watchdog import Watchdog
-from tools.contract.base import Kind
-from tools.contract.resources import allow_open_files
+from tools.contract.exhaustion import allow_open_files
+from tools.contract.subjects import Kind
 from tools.contract.threads import THREADS
 
 __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tools.contract.context import ClientState, Limits, ToolContext
-from tools.filesystem.workspace import Workspace
+from tools.call.context import ClientState, ToolContext
+from tools.contract.limits import Limits
+from tools.files.workspace import Workspace
 
 # How long an example takes says more of the machine than of the code; speed is measured in bench/.
 settings.register_profile("ours", deadline=None)

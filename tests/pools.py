@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.connection import Audience, Upstream
-from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.pool import UpstreamPool
-from tools.contract.result import ToolResult
-from tools.registry import ToolRegistry
+from tools.call.registry import ToolRegistry
+from tools.contract.results import ToolResult
 
 ONE_CLIENT = Audience(announced={}, standing=None, is_one=True, is_modern=False, question_seconds=1)
 

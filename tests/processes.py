@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING
-from tools.execution.confinement import Confined
-from tools.execution.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
+from tools.shell.confinement import Confined
+from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tools.contract.context import AbortSignal, Limits, MediaHandling, ToolContext
-from tools.contract.result import TextPart
-from tools.filesystem.reading.content import read
-from tools.filesystem.reading.outcome import Reading
-from tools.filesystem.reading.pdf import ALL_PAGES, MAX_SECONDS, Pages
+from tools.call.context import ToolContext
+from tools.contract.limits import AbortSignal, Limits, MediaHandling
+from tools.contract.results import TextPart
+from tools.files.read.line_window import Reading
+from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages
+from tools.files.read.reader import read
 
 
 def read_file(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsError, SettingsReport, load_settings
-from server.settings.errors import dotted
 from server.settings.explanations import KeyDescription, key_descriptions
+from server.settings.section import dotted
 
 
 def write(path: Path, content: str | Mapping[str, Any]) -> str:

@@ -9,11 +9,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server import cli, serving
 from server.app import App
-from tools.contract.base import READS, Kind
-from tools.contract.builtin_tool import BuiltinTool
-from tools.contract.context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
 from tools.contract.parameters import ToolParams
-from tools.contract.result import ToolResult
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind
 
 
 class HelloParams(ToolParams):

@@ -1,23 +1,21 @@
-"""The way to ask the person behind a request, in both protocol eras.
-
-In the handshake era a question is a live `elicitation/create` and its answer is awaited. In the 2026-07-28 era
-the question is returned as `input_required`, and the client calls again with the answer and the sealed state.
-"""
+"""A middleware for answers that are no answers: the model has to be told of them, not the protocol."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.clients import RequestContext
-from server.consent.form import FormStyle, fits_style, form_schema, read_answer
+from server.consent.form import NO_ANSWER, FormStyle, fits_style, form_schema, read_answer
 from server.consent.sealing import SealedStates
 from tools.contract.confirmation import (
     Answer,
@@ -29,7 +27,7 @@ from tools.contract.confirmation import (
     Question,
     Unavailable,
 )
-from tools.display import render_question
+from tools.contract.display import render_question
 
 logger = logging.getLogger(__name__)
 
@@ -165,3 +163,26 @@ class _AnswerOfRetry:
         if not self.states.redeem(self.params.request_state, question.fingerprint, self.client_key):
             return Pending()
         return read_answer(question, response.action, response.content, self.style)
+
+
+async def let_malformed_answers_pass(ctx: RequestContext, call_next: CallNext) -> Any:
+    """Let an answer to our question that fits no schema reach the handler, as one that is told to be none.
+
+    The SDK would refuse the whole request with a protocol error, which no model reads.
+    """
+    params = ctx.params or {}
+    if "inputResponses" not in params:
+        return await call_next(ctx)
+    given = params["inputResponses"]
+    responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
+    if QUESTION_KEY in responses and not _is_an_answer(responses[QUESTION_KEY]):
+        responses[QUESTION_KEY] = {"action": "accept", "content": {NO_ANSWER: True}}
+    return await call_next(replace(ctx, params={**params, "inputResponses": responses}))
+
+
+def _is_an_answer(reply: Any) -> bool:
+    try:
+        types.ElicitResult.model_validate(reply, by_name=False)
+    except ValidationError:
+        return False
+    return True

@@ -14,10 +14,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+from server.arguments import EXIT_FAILED
 from server.console.prompts import fill_in
-from server.exit_codes import EXIT_FAILED
 from server.exposure import DISPLAY_KEY
-from tools.display import visible
+from tools.contract.display import visible
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
 """Stands beside the packages, in a checkout and in an installation alike."""

@@ -11,11 +11,9 @@ from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE
 from server.settings.canonical_form import TRANSPORT_ALIASES
-from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.files import home_folder, parse, without_comments
-from server.settings.layers import Tree, value_at
+from server.settings.files import Tree, home_folder, parse, value_at, without_comments
 from server.settings.models import UpstreamSettings
-from server.settings.section import keys_of
+from server.settings.section import Findings, SettingsError, dotted, keys_of
 
 Variables = Literal["none", "braces", "all"]
 """Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""

@@ -11,20 +11,19 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 
+from server.arguments import EXIT_FAILED
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.prompts import Failure, ask
 from server.console.settings_display import as_text, reached_by, shown_value
-from server.exit_codes import EXIT_FAILED
 from server.settings import SettingsError, SettingsReport
-from server.settings.errors import Findings, dotted
-from server.settings.files import parse, read_user_file, user_file
-from server.settings.layers import Tree, table_at
+from server.settings.files import Tree, parse, read_user_file, table_at, user_file
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.resolution import alias_of
+from server.settings.section import Findings, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
-from tools.contract.context import AbortSignal
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
-from tools.display import visible_line
+from tools.contract.limits import AbortSignal
 
 SECTION = "mcpServers"
 

@@ -17,31 +17,30 @@ from importlib import metadata
 
 import anyio
 
-from server.commands import Commands
+from server.arguments import EXIT_FAILED
 from server.custom_tools import CustomTools
-from server.exit_codes import EXIT_FAILED
+from server.services import Commands
 from server.serving import until_signal
 from server.settings import SettingsReport
-from server.settings.files import real_path
-from server.settings.layers import FileState
+from server.settings.files import FileState, real_path
 from server.settings.resolution import HINT
+from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.connection import Audience, Upstream
-from server.upstreams.discovered_mcp_tool import UpstreamCall
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import EVERYTHING
-from server.upstreams.state import WAYS_TO_AUTHENTICATE, UpstreamState
-from tools.builtins import builtin_tools
-from tools.contract.result import ToolResult
+from server.upstreams.session.status import WAYS_TO_AUTHENTICATE, UpstreamState
+from tools.builtin.all_tools import builtin_tools
+from tools.call.registry import ToolRegistry
+from tools.contract.display import visible_line
+from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.discovery.discovery import DiscoveryStatus
-from tools.display import visible_line
-from tools.execution.confinement import NetworkAccess
-from tools.execution.environment import command_environment
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.execution.sandbox.view import Site
-from tools.filesystem.programs import find_configured
-from tools.filesystem.search.ripgrep import find_ripgrep
-from tools.registry import ToolRegistry
+from tools.files.programs import find_configured
+from tools.files.search.ripgrep import find_ripgrep
+from tools.shell.confinement import NetworkAccess
+from tools.shell.environment import command_environment
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.view import Site
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0

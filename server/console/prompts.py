@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from tools.contract.display import visible, visible_line
 from tools.contract.threads import THREADS
-from tools.display import visible, visible_line
 
 
 class Failure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from server.settings.errors import KeyPath
 from server.settings.models import UpstreamSettings
-from tools.display import visible_line
-from tools.secrets import HIDDEN, is_secret_name, redact
+from server.settings.section import KeyPath
+from tools.contract.display import visible_line
+from tools.contract.secrets import HIDDEN, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""

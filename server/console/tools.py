@@ -13,15 +13,15 @@ from typing import Any
 import anyio
 
 from server.app import App
-from server.exit_codes import EXIT_FAILED
+from server.arguments import EXIT_FAILED
 from server.exposure import tool_to_wire
 from server.serving import until_signal
 from server.settings import SettingsReport
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from server.upstreams.names import NameMap
-from tools.contract.base import BaseTool
-from tools.contract.context import ApprovalMode
-from tools.display import visible_line
+from server.upstreams.catalog.names import NameMap
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.call.base_tool import BaseTool
+from tools.contract.display import visible_line
+from tools.contract.limits import ApprovalMode
 
 SENTENCE_CHARS = 160
 """Characters of what a tool says of itself in the table; those of other servers may be long (ours)."""

@@ -12,9 +12,9 @@ from server.console.prompts import Failure, ask
 from server.console.settings_display import as_text, command_text, is_remote, reached_by
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise
-from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.layers import Layer, Tree, leaves, table_at
+from server.settings.files import Layer, Tree, leaves, table_at
 from server.settings.load import load_settings
+from server.settings.section import Findings, SettingsError, dotted
 from server.settings.trust import (
     WorkspaceFile,
     confine,
@@ -25,8 +25,8 @@ from server.settings.trust import (
     trust_file,
     trust_folder,
 )
+from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
-from tools.display import visible_line, without_gaps
 
 MAX_NOTES = 20
 """Notes on one file that are shown; the others are counted (ours)."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from server.settings.errors import SettingsError
 from server.settings.load import SettingsReport, default_settings, load_settings
 from server.settings.models import Settings, TokenSource, UpstreamSettings
 from server.settings.resolution import UpstreamEntry
+from server.settings.section import SettingsError
 
 __all__ = [
     "Settings",

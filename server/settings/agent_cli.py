@@ -21,12 +21,11 @@ from server.settings.canonical_form import (
     convert_keys,
     rename_transports,
 )
-from server.settings.errors import Findings, KeyPath, dotted
-from server.settings.files import home_folder
-from server.settings.layers import Tree, put, table_at, value_at
+from server.settings.files import Tree, home_folder, put, table_at, value_at
 from server.settings.models import UpstreamSettings
 from server.settings.resolution import Expansion
-from tools.contract.context import ApprovalMode
+from server.settings.section import Findings, KeyPath, dotted
+from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
 DEFAULTS_FILE = "system-defaults.json"

@@ -11,14 +11,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from server.settings.errors import Findings, KeyPath, dotted
-from server.settings.files import home_folder
-from server.settings.layers import Layer, Rank, Tree, holder_of, put, table_at, take, value_at
+from server.settings.files import Layer, Rank, Tree, holder_of, home_folder, put, table_at, take, value_at
 from server.settings.models import Settings
 from server.settings.resolution import MAX_ALIAS, alias_of
-from server.settings.section import Section, keys_of
+from server.settings.section import Findings, KeyPath, Section, dotted, keys_of
 from server.settings.tool_models import MAX_COUNT
-from tools.execution.time_limit import MAX_TIMEOUT
+from tools.shell.time_limit import MAX_TIMEOUT
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),

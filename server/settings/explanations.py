@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from server.settings.errors import KeyPath, dotted
 from server.settings.models import Settings
-from server.settings.section import MILLISECONDS, Expected, Key, Section, keys_of
+from server.settings.section import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
 MAX_SHOWN_VALUE = 80
 """Characters of a wrong value that a sentence repeats (ours)."""

@@ -13,8 +13,8 @@ from functools import partial
 
 import anyio
 
-from server.settings.errors import SettingsError
 from server.settings.load import SettingsInputs, SettingsReport, read_settings
+from server.settings.section import SettingsError
 from server.settings.trust import trust_file
 from tools.contract.threads import THREADS
 

@@ -12,8 +12,13 @@ from pydantic import ValidationError
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, AgentCli, CliName, expand_variables, translated
 from server.settings.canonical_form import canonicalise
-from server.settings.errors import Findings, KeyPath, SettingsError, dotted
 from server.settings.files import (
+    FileState,
+    Layer,
+    MergedLayers,
+    Rank,
+    SettingsFile,
+    Tree,
     home_folder,
     own_folder,
     parse,
@@ -21,13 +26,14 @@ from server.settings.files import (
     read_streams,
     read_user_file,
     real_path,
+    table_at,
     user_file,
+    value_at,
     without_links,
 )
-from server.settings.layers import FileState, Layer, MergedLayers, Rank, SettingsFile, Tree, table_at, value_at
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.resolution import UpstreamEntry, resolve, resolve_entries
-from server.settings.section import Section, keys_of
+from server.settings.section import Findings, KeyPath, Section, SettingsError, dotted, keys_of
 from server.settings.trust import (
     COMMAND_ALIAS,
     SERVER_COMMAND,

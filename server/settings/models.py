@@ -25,7 +25,7 @@ from server.settings.tool_models import (
     ToolSettings,
     WebSettings,
 )
-from tools.contract.context import ApprovalMode, MediaHandling
+from tools.contract.limits import ApprovalMode, MediaHandling
 
 
 class UpstreamSettings(Section):

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from server.settings.errors import Findings, KeyPath, dotted, shown_name
 from server.settings.models import Settings, UpstreamSettings
-from server.settings.section import wire_name
+from server.settings.section import Findings, KeyPath, dotted, shown_name, wire_name
 from server.settings.tool_models import AgentSettings, WebSearchSettings
 
 HINT = "Set it, or write $$ for a dollar sign."

@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from server.settings.errors import Findings, SettingsError
 from server.settings.files import parse, without_comments
-from tools.contract.blocking import run_blocking
-from tools.contract.context import AbortSignal
+from server.settings.section import Findings, SettingsError
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.changing.writer import exclusive, replace_file
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.contract.threads import run_blocking
+from tools.files.change.writer import exclusive, replace_file
+from tools.files.opener import identity_of
+from tools.files.workspace import Workspace
 
 SAVED_SECTION, SAVED_KEY = "permissions", "allow"
 """Where saved rules stand in the user's file."""

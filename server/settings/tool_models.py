@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
-from tools.contract.context import Limits
-from tools.execution.time_limit import MAX_TIMEOUT
+from tools.contract.limits import Limits
+from tools.shell.time_limit import MAX_TIMEOUT
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
     from tools.memory.memory_files import MemoryFiles
     from tools.planning.agent_command import AgentCommand
     from tools.web import search_settings
-    from tools.web.guard import WebRules
+    from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
 """The largest count of lines, characters, entries, matches or files that one call may return (ours)."""
@@ -246,7 +246,7 @@ port only, which need not be one of `web.allowedPorts`."""
 
     def for_tools(self) -> WebRules:
         """What may be opened, as tools are given it."""
-        from tools.web.guard import WebRules  # noqa: PLC0415 - for the first fetch
+        from tools.web.address_guard import WebRules  # noqa: PLC0415 - for the first fetch
 
         return WebRules(self.allow_private_hosts, self.allowed_ports)
 

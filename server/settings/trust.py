@@ -16,11 +16,24 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translated
-from server.settings.errors import Findings, SettingsError, dotted
-from server.settings.files import IrregularFileError, own_folder, parse, read_regular
-from server.settings.layers import FileState, Layer, Rank, SettingsFile, Tree, put, table_at, take, value_at
-from tools.contract.context import ApprovalMode
-from tools.contract.unseen import UNSEEN
+from server.settings.files import (
+    FileState,
+    IrregularFileError,
+    Layer,
+    Rank,
+    SettingsFile,
+    Tree,
+    own_folder,
+    parse,
+    put,
+    read_regular,
+    table_at,
+    take,
+    value_at,
+)
+from server.settings.section import Findings, SettingsError, dotted
+from tools.contract.limits import ApprovalMode
+from tools.contract.names_on_one_line import UNSEEN
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
 Folders = Mapping[str, Mapping[str, str]]
@@ -118,7 +131,7 @@ def forget_folder(path: str, folder: str) -> bool:
 
 def _change(path: str, change: Callable[[Folders], Folders]) -> None:
     from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
-    from tools.contract.context import AbortSignal  # noqa: PLC0415 - as above
+    from tools.contract.limits import AbortSignal  # noqa: PLC0415 - as above
 
     def rewritten(content: bytes) -> bytes:
         try:

@@ -5,33 +5,137 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.transports.connections import REVISION_HEADER, ClientConnection
-from server.transports.ending import OpenRequests
-from server.transports.listening import LOOPBACK_NAMES, HttpOptions
-from server.transports.posts import Posts, note_at_work
-from server.transports.refusals import ForKnown, leads_nowhere
-from server.transports.sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.http_requests import Posts, note_at_work
+from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.listen_address import LOOPBACK_NAMES, HttpOptions
+from server.transports.slow_clients import REVISION_HEADER, ClientConnection
 from server.transports.sse import SseSessions, named_session
+
+
+class OpenRequests:
+    """An application whose open requests can be ended: streams, and calls that take long.
+
+    The web server would cancel them too, but breaks their connections off and logs each as an error.
+
+    Args:
+        app: Answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open: set[anyio.CancelScope] = set()
+
+    def end(self) -> None:
+        """End those that are open now."""
+        for request in tuple(self._open):
+            request.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_head = has_end = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_head, has_end
+            has_head = True
+            has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as request:
+            self._open.add(request)
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                self._open.discard(request)
+        if request.cancelled_caught and not has_end:
+            if not has_head:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+                await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+
+_SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
+
+_NO_TOKEN = f"A token is needed: {_SEND_ONE}."
+
+_WRONG_TOKEN = f"The token is not known here: {_SEND_ONE}."
+
+_MOST_OF_A_PATH = 100
+
+
+class ForKnown:
+    """An application for those alone who showed a token; who did is found out by the SDK's middleware before it.
+
+    Args:
+        app: What they get to.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let through or refuse."""
+        if isinstance(scope.get("user"), AuthenticatedUser):
+            await self._app(scope, receive, send)
+            return
+        shown = any(name == b"authorization" and value[:7].lower() == b"bearer " for name, value in scope["headers"])
+        sentence = _WRONG_TOKEN if shown else _NO_TOKEN
+        # Some clients show this header and not the body.
+        challenge = f'Bearer error="invalid_token", error_description="{sentence}"'
+        await _refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, send)
+
+
+def leads_nowhere(options: HttpOptions) -> Callable[[Request, Exception], Response]:
+    """What is answered where no route is, or none for this method.
+
+    Args:
+        options: How we listen.
+    """
+    if options.with_streamable:
+        ways = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
+    else:
+        ways = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
+    more = f". There, {_SEND_ONE}" if options.tokens else ""
+
+    def answer(request: Request, error: Exception) -> Response:
+        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
+        path = quote(request.url.path[:_MOST_OF_A_PATH])
+        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
+        return _refusal(status, f"There is no {what} at '{path}': {ways}{more}.", headers)
+
+    return answer
+
+
+def _refusal(status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
+    error = {"code": INVALID_REQUEST, "message": sentence}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)
+
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from server.clients import sse_session
 from server.json_rpc import error_of
 from server.sdk_seams import WriteStream
-from server.transports.posts import CLAIM, SERVER_ENDS, Claim, as_event
+from server.transports.http_requests import CLAIM, SERVER_ENDS, Claim, as_event
 
 logger = logging.getLogger(__name__)
 

@@ -19,16 +19,15 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.json_rpc import Json
-from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.early_roots import until_settled
-from server.upstreams.era import Wanted
-from server.upstreams.failures import failure_of
-from server.upstreams.reach import Way, ways_to
-from server.upstreams.session import SessionOptions, UpstreamSession, open_session
+from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
+from server.upstreams.session.deferred_roots import until_settled
+from server.upstreams.session.era import Wanted
+from server.upstreams.session.session import SessionOptions, UpstreamSession, open_session
+from server.upstreams.wire.transports import Way, ways_to
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
-    from tools.execution.process import ProcessStarter
+    from tools.shell.process import ProcessStarter
 
 logger = logging.getLogger(__name__)
 

@@ -12,35 +12,65 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from server.exchange import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.era import wanted_for
-from server.upstreams.failures import failure_of
-from server.upstreams.listing import (
+from server.upstreams.session.era import IncompatibleError, wanted_for
+from server.upstreams.session.flow_control import Places
+from server.upstreams.session.listing import (
     KINDS,
     PROMPTS,
     RESOURCES,
     TEMPLATES,
     TOOLS,
+    IsThisServerError,
     Kind,
     Offer,
     read_lists,
 )
-from server.upstreams.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
-from server.upstreams.places import Places
-from server.upstreams.reach import Way, ways_to
-from server.upstreams.session import SessionOptions, UpstreamSession, open_session
-from server.upstreams.state import WAYS_TO_AUTHENTICATE, Standing, UpstreamState
-from server.upstreams.subscriptions import Subscriptions
+from server.upstreams.session.session import SessionOptions, UpstreamSession, open_session
+from server.upstreams.session.status import WAYS_TO_AUTHENTICATE, Standing, UpstreamState
+from server.upstreams.session.subscriptions import Subscriptions
+from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
+from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.transports import Way, ways_to
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
-    from tools.execution.process import ProcessStarter
+    from tools.shell.process import ProcessStarter
+
+
+_FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
+    (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
+    (NeedsAuthenticationError, UpstreamState.NEEDS_AUTHENTICATION, "it lets nobody in without a token or a log-in"),
+    (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
+    (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
+    (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
+    (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
+    (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer while connecting"),
+    (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
+    (IncompatibleError, UpstreamState.FAILED, "it speaks no revision of the protocol that we do"),
+)
+"""Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
+
+
+def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
+    """What a failed connection means: the state that the upstream is in, and why."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    for kind, state, why in _FAILURES:
+        if isinstance(error, kind):
+            return state, why
+    if isinstance(error, UnusableAnswerError):
+        return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
+    if isinstance(error, UpstreamError):
+        return UpstreamState.FAILED, f"it answered with error {error.code}"
+    return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"
+
 
 logger = logging.getLogger(__name__)
 

@@ -15,18 +15,24 @@ from mcp.shared.inbound import mcp_param_headers
 
 from server.exchange import Exchange
 from server.json_rpc import Json
+from server.upstreams.catalog.resources import with_links
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from server.upstreams.links import with_links
-from server.upstreams.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
-from server.upstreams.pool import UpstreamPool
-from server.upstreams.relay import Relay, Request, StaleStateError
-from server.upstreams.relayed import as_protocol_error, is_result_of_call, to_protocol_error, told_to_models
-from server.upstreams.session import UpstreamSession
-from server.upstreams.side_by_side import side_by_side
-from tools.contract.context import ToolContext
+from server.upstreams.pool import UpstreamPool, side_by_side
+from server.upstreams.session.relay import (
+    Relay,
+    Request,
+    StaleStateError,
+    as_protocol_error,
+    is_result_of_call,
+    to_protocol_error,
+    told_to_models,
+)
+from server.upstreams.session.session import UpstreamSession
+from server.upstreams.wire.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import ToolResult
+from tools.contract.results import ToolResult
 
 _OF_ROUNDS = frozenset({"requestState", "inputResponses"})
 """What belongs to a round with us."""

@@ -6,6 +6,7 @@ and what nobody behind us has, goes on to our own handlers.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,27 +17,49 @@ from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 
+from server.announcements import ListenBus
 from server.clients import RequestContext
 from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
 from server.json_rpc import Json, as_mapping
-from server.listening import ListenBus
-from server.upstreams.chain import list_meta, listed_for
+from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
+from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, resource_routes, scheme_of
 from server.upstreams.connection import Upstream
 from server.upstreams.delivery import Delivery
-from server.upstreams.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
-from server.upstreams.names import Listed, NameMap, Origin, name_map
-from server.upstreams.origin import with_origin
-from server.upstreams.peer import RelayError
-from server.upstreams.relayed import LISTS, finished, to_protocol_error
-from server.upstreams.routes import ResourceRoutes, Route, SharedUriError, resource_routes
-from server.upstreams.status_resource import STATUS, STATUS_URI, status_contents
-from server.upstreams.uri_templates import scheme_of
-from server.upstreams.visible_texts import item_with_visible_texts
+from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer, item_with_visible_texts
+from server.upstreams.session.origin import with_origin
+from server.upstreams.session.relay import LISTS, finished, to_protocol_error
 from server.upstreams.watching import TooManyWatchedError, Watching
+from server.upstreams.wire.chain import list_meta, listed_for
+from server.upstreams.wire.peer import RelayError
+from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
-from tools.display import visible_line
 from tools.permissions.tool_names import BETWEEN
+
+STATUS_URI = "coretools://upstreams"
+
+_JSON = "application/json"
+
+STATUS: Json = {
+    "uri": STATUS_URI,
+    "name": "upstreams",
+    "title": "Servers behind this one",
+    "description": "The state of each: how it is reached, what it offers, its latest error, and what is not listed.",
+    "mimeType": _JSON,
+}
+"""As it is listed."""
+
+
+def status_contents(report: list[dict[str, Any]]) -> Json:
+    """What is read of it.
+
+    Args:
+        report: How every upstream stands.
+    """
+    # Its instructions, name and version are a server's own words.
+    text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
+    return {"contents": [{"uri": STATUS_URI, "mimeType": _JSON, "text": text}]}
+
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +11,53 @@ from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.discovered_mcp_tool import UpstreamCall
-from server.upstreams.listing import PROMPTS, TOOLS, Kind
-from server.upstreams.session import UpstreamSession
-from server.upstreams.tool_catalog import ToolCatalog
+from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
+from server.upstreams.session.session import UpstreamSession
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.tool_names import BETWEEN
-from tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from tools.execution.brokered_starter import BrokeredStarter
+    from tools.shell.brokered_starter import BrokeredStarter
+
+
+PATIENCE_SECONDS = 0.5
+"""How long is waited for all of them together; what takes longer goes on without being waited for (ours)."""
+
+SECONDS = 10.0
+"""How long all of them together may take."""
+
+
+async def side_by_side(
+    tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
+) -> bool:
+    """Begin all of it, and wait for it a moment.
+
+    Args:
+        tasks: Runs it.
+        work: What is to be done; it raises nothing.
+        scope: Its end is the end of what is not done yet; without it, its time is.
+
+    Returns:
+        Whether all of it is done.
+    """
+    done = anyio.Event()
+
+    async def run() -> None:
+        with scope or anyio.CancelScope(), anyio.move_on_after(SECONDS):
+            async with anyio.create_task_group() as group:
+                for each in work:
+                    group.start_soon(each)
+        done.set()
+
+    tasks.start_soon(run)
+    with anyio.move_on_after(PATIENCE_SECONDS):
+        await done.wait()
+    return done.is_set()
+
 
 LIKE_SECONDS = 1.0
 """How long the first list lets a server like this one wait: in a ring they would wait for each other."""
@@ -131,7 +166,7 @@ class UpstreamPool:
         self._wait_until = anyio.current_time() + self._wait_seconds
         for upstream in upstreams:
             if self._starter is None:
-                from tools.execution.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
+                from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
 
                 self._starter = BrokeredStarter()
             scope = self._owners[upstream.alias] = anyio.CancelScope()

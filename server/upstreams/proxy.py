@@ -13,23 +13,21 @@ import anyio
 from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ResourceUpdated
 
-from server.announcements import TELL_SECONDS, ListKind
+from server.announcements import TELL_SECONDS, ListenBus, ListKind
 from server.clients import RequestContext
 from server.exchange import Exchange, exchange_of
 from server.json_rpc import Json
-from server.listening import ListenBus
 from server.settings import SettingsReport
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.delivery import Delivery
 from server.upstreams.features import Own, UpstreamFeatures
-from server.upstreams.listing import Kind
-from server.upstreams.peer import ConnectionLostError
-from server.upstreams.pool import UpstreamPool
-from server.upstreams.relay import Relay
-from server.upstreams.session import UpstreamSession
-from server.upstreams.side_by_side import side_by_side
-from server.upstreams.watch import Watch
-from tools.registry import ToolRegistry
+from server.upstreams.pool import UpstreamPool, side_by_side
+from server.upstreams.session.listing import Kind
+from server.upstreams.session.relay import Relay
+from server.upstreams.session.session import UpstreamSession
+from server.upstreams.watching import Watch
+from server.upstreams.wire.peer import ConnectionLostError
+from tools.call.registry import ToolRegistry
 
 logger = logging.getLogger(__name__)
 

@@ -15,30 +15,29 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from server.exposure import tool_to_wire
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
 from tests.processes import Plain
 from tests.unit.web.fetching import opener_for
-from tools.builtins import builtin_tools
-from tools.contract.base import BaseTool
+from tools.builtin.all_tools import builtin_tools
+from tools.builtin.web_search import WebSearchTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import Services, ToolContext
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.context import AbortSignal, ApprovalMode, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.contract.services import Services
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.command import CommandRequest
-from tools.execution.jobs import JobTable
-from tools.execution.program_runner import ProgramRunner
-from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.spill_store import SpillStore
+from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.results import ToolResult
 from tools.planning.agent_command import AgentCommand
 from tools.planning.todo_lists import TodoLists
-from tools.web.fetcher import PageFetcher
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.command import CommandRequest
+from tools.shell.jobs import JobTable
+from tools.shell.output_files import SpillStore
+from tools.shell.runner import CommandRunner, ProgramRunner, ShellOptions
 from tools.web.opener import UrlOpener
+from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings
-from tools.web.web_search import WebSearchTool
 
 pytestmark = pytest.mark.anyio
 

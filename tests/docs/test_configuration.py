@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.errors import dotted
 from server.settings.explanations import KeyDescription, key_descriptions
+from server.settings.section import dotted
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from server.settings import SettingsReport, load_settings
-from server.settings.errors import Findings
 from server.settings.explanations import key_descriptions
 from server.settings.files import parse
+from server.settings.section import Findings
 from tests.settings_cases import sources
 
 EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"

@@ -12,11 +12,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import anyio
 
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.builtin.save_memory import MemoryTool
+from tools.call.context import ClientState, ToolContext
 from tools.contract.errors import ToolError
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import Limits
+from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.memory.save_memory import MemoryTool
 
 
 async def save(tool: MemoryTool, context: ToolContext, fact: str, scope: str) -> None:

@@ -29,13 +29,13 @@ import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tools.contract.errors import ToolError
-from tools.contract.subject import NO_WAIVER, Waiver
-from tools.execution.confinement import NetworkAccess, SandboxChanges
-from tools.execution.environment import command_environment
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox import probe
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.view import Prepared, Site
+from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.shell.confinement import NetworkAccess, SandboxChanges
+from tools.shell.environment import command_environment
+from tools.shell.process import ProcessSpec
+from tools.shell.sandbox import probe
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.view import Prepared, Site
 
 NOBODY = 65534
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ

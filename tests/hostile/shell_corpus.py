@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.contract.subject import Access
+from tools.contract.subjects import Access
 from tools.permissions.shell.analysis import Analysis, SubCommand
 
 DENIED = "rm"

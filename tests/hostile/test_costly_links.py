@@ -11,12 +11,13 @@ import pytest
 from mcp.client import Client
 
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.list_directory import LSTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.filesystem.finding.folder_listing import MAX_SORTED_LINKS
-from tools.filesystem.link_free import real_path
-from tools.filesystem.list_directory import LSTool
+from tools.contract.limits import AbortSignal
+from tools.contract.results import ToolResult
+from tools.files.find.folder_listing import MAX_SORTED_LINKS
+from tools.files.opener import real_path
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,11 @@ import anyio
 import pytest
 
 from tests.hostile.watched_server import MEGABYTE, needs_proc, text_of, watched_server
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.glob import GlobTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.read_many_files import ReadManyFilesTool
+from tools.contract.limits import AbortSignal
 
 pytestmark = pytest.mark.anyio
 

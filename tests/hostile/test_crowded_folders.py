@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.filesystem.changing import folder_lock
-from tools.filesystem.changing.folder_lock import alone_in, try_lock
-from tools.filesystem.changing.temporary_file import LARGE_FOLDER, temporary_in
-from tools.filesystem.changing.writer import REAL_DISK, replace_file
-from tools.filesystem.descriptors import Folder, open_folder
-from tools.filesystem.workspace import Workspace
+from tools.files.change import writer as folder_lock
+from tools.files.change.writer import LARGE_FOLDER, REAL_DISK, alone_in, replace_file, temporary_in, try_lock
+from tools.files.opener import Folder, open_folder
+from tools.files.workspace import Workspace
 
 LEFTOVER = ".coretools-0123456789abcdef.tmp"
 

@@ -20,9 +20,9 @@ from mcp.client import Client
 from tests.harness import HANDSHAKE, ROOT, connected, http_client, our_http_server, write_config
 from tests.hostile.every_tool import Called, assert_alive, call
 from tests.hostile.watched_server import needs_proc, watched_server
-from tools.filesystem.changing.writer import Disk, rename_in, replace_file
-from tools.filesystem.descriptors import Folder, identity_of
-from tools.filesystem.workspace import Workspace
+from tools.files.change.writer import Disk, rename_in, replace_file
+from tools.files.opener import Folder, identity_of
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -340,10 +340,10 @@ OTHER_WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tools.contract.errors import ToolError
-from tools.filesystem.changing import folder_lock
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.workspace import Workspace
-from tools.filesystem.changing.writer import replace_file
+from tools.files.change import writer as folder_lock
+from tools.files.opener import identity_of
+from tools.files.workspace import Workspace
+from tools.files.change.writer import replace_file
 
 folder_lock.BUSY_SECONDS = 0.05
 workspace = Workspace([sys.argv[2]])

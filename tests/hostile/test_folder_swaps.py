@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from tests.harness import PEERS
-from tools.contract.base import BaseTool
-from tools.contract.context import ToolContext
+from tools.builtin.edit import EditTool
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.builtin.list_directory import LSTool
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError
-from tools.filesystem.edit import EditTool
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.list_directory import LSTool
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.write_file import WriteFileTool
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, text_of, watched_server
-from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore_files import (
+from tools.contract.limits import AbortSignal
+from tools.files.deadline import Deadline
+from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.ignore_files import (
     MAX_COST_IN_FORCE,
     HiddenBy,
     Scope,
@@ -24,8 +24,8 @@ from tools.filesystem.ignore_files import (
     rules_for_agents,
     scope_of,
 )
-from tools.filesystem.ignore_rules import COST_OF_RULE, MAX_COST, read_rules
-from tools.filesystem.workspace import Workspace
+from tools.files.ignore_rules import COST_OF_RULE, MAX_COST, read_rules
+from tools.files.workspace import Workspace
 
 FILES = 12
 MOST_MEMORY = 200 * MEGABYTE

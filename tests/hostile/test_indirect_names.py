@@ -23,9 +23,10 @@ from tests.hostile.indirect_names import (
     through_folders,
 )
 from tests.unit.permissions.test_policy import flow_with, in_mode, of_command
-from tools.contract.context import ApprovalMode, ToolContext
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.contract.limits import ApprovalMode
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

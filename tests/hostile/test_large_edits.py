@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.harness import ROOT
-from tools.filesystem.changing.edit_failures import causes, nearest_region
-from tools.filesystem.changing.replacement import apply_edit
-from tools.filesystem.changing.text_match import (
+from tools.files.change.edit_failures import causes, nearest_region
+from tools.files.change.editor import apply_edit
+from tools.files.change.text_match import (
     MAX_RELAXED_CHARS,
     MAX_RELAXED_LINES,
     PIECE_CHARS,
@@ -29,8 +29,8 @@ CHILD = """
 import resource
 import sys
 sys.path.insert(0, sys.argv[1])
-from tools.filesystem.changing.edit_failures import causes, nearest_region
-from tools.filesystem.changing.text_match import Haystack, find_match
+from tools.files.change.edit_failures import causes, nearest_region
+from tools.files.change.text_match import Haystack, find_match
 
 text = sys.argv[2].encode().decode("unicode_escape") * 10_000_000 + "a\\nb\\n"
 old = sys.argv[3].encode().decode("unicode_escape")

@@ -30,9 +30,9 @@ from tests.processes import (
     until_ended,
     until_none_carries,
 )
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.followed import descendants
-from tools.execution.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.broker.descendants import descendants
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 

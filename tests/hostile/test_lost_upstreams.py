@@ -12,9 +12,9 @@ import pytest
 from anyio.abc import TaskStatus
 from mcp.client import ClientRequestContext
 
-from server.upstreams import few_at_once
-from server.upstreams.few_at_once import FewAtOnce
-from server.upstreams.questions import MOST_OPEN
+from server.upstreams.session import flow_control as few_at_once
+from server.upstreams.session.flow_control import FewAtOnce
+from server.upstreams.session.questions import MOST_OPEN
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
 from tests.waiting import until

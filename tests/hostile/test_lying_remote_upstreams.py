@@ -8,7 +8,7 @@ import anyio
 import httpx2
 import pytest
 
-from server.upstreams.remote import CarefulTransport, Impression
+from server.upstreams.wire.http import CarefulTransport, Impression
 from tests.hostile.lying import beside, check_told, over_http
 
 pytestmark = pytest.mark.anyio
@@ -142,7 +142,7 @@ async def test_a_call_over_http_without_an_answer_ends_in_its_time(
 async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.remote.NOTE_SECONDS", 0.2)
+    monkeypatch.setattr("server.upstreams.wire.http.NOTE_SECONDS", 0.2)
     liar = over_http("http", "hang-once", "hang@cancelled", timeout=4_000)
     async with liar as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()

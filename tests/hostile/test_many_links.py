@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.resources import (
+    MOST_COMPARED,
+    MOST_SOUGHT,
+    MOST_TEMPLATES,
+    ResourceRoutes,
+    resource_routes,
+    with_links,
+)
 from server.upstreams.connection import Upstream
-from server.upstreams.links import MOST_SOUGHT, with_links
-from server.upstreams.listing import RESOURCES, TEMPLATES
-from server.upstreams.routes import ResourceRoutes, resource_routes
-from server.upstreams.uri_templates import MOST_COMPARED, MOST_TEMPLATES
+from server.upstreams.session.listing import RESOURCES, TEMPLATES
 
 pytestmark = pytest.mark.requirement("relay.links.many")
 

@@ -18,13 +18,14 @@ import pytest
 from tests.harness import HANDSHAKE, connected
 from tests.pdf_files import CATALOG, document, lines, page_objects, pdf, stream
 from tests.readings import read_file, text_of
-from tools.contract.context import AbortSignal, ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import InlineDataPart
-from tools.filesystem import document_worker
-from tools.filesystem.reading import pdf as pdf_module
-from tools.filesystem.reading.media import FileKind
-from tools.filesystem.reading.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
+from tools.contract.limits import AbortSignal
+from tools.contract.results import InlineDataPart
+from tools.files import document_worker
+from tools.files.read import pdf as pdf_module
+from tools.files.read.media import FileKind
+from tools.files.read.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="not run: /proc is Linux only")
 
@@ -131,9 +132,9 @@ def test_the_reader_of_pdf_is_never_imported_by_the_server(root: Path) -> None:
     (root / "a.pdf").write_bytes(document(lines("one")))
     script = (
         "import sys, anyio\n"
-        "from tools.contract.context import ClientState, Limits, ToolContext\n"
-        "from tools.filesystem.read_file import ReadFileTool\n"
-        "from tools.filesystem.workspace import Workspace\n"
+        "from tools.call.context import ClientState, Limits, ToolContext\n"
+        "from tools.builtin.read_file import ReadFileTool\n"
+        "from tools.files.workspace import Workspace\n"
         "context = ToolContext(Workspace([sys.argv[1]]), Limits(), ClientState('test'))\n"
         "tool = ReadFileTool()\n"
         "params = tool.validate_tool_params({'absolute_path': sys.argv[1] + '/a.pdf'})\n"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.memory.memories import asked_about, save
 from tests.waiting import CEILING
-from tools.contract.context import ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.memory.memory_files import MemoryFiles
 

@@ -10,8 +10,8 @@ from mcp.client import Client
 from pydantic import AnyUrl, FileUrl
 
 from tests.hostile.every_tool import call
-from tools.contract.names import meant_path, one_line, sendable_name, shown_name, shown_whole_path
-from tools.display import visible
+from tools.contract.display import visible
+from tools.contract.names_on_one_line import meant_path, one_line, sendable_name, shown_name, shown_whole_path
 
 pytestmark = pytest.mark.anyio
 

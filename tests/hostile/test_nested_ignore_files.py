@@ -17,12 +17,13 @@ from server.file_uris import FILE_TEMPLATE
 from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
 from tests.unit.permissions.test_policy import flow_with, of_command
-from tools.contract.context import AbortSignal, ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem import ignore_files
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.ignore_files import (
+from tools.contract.limits import AbortSignal
+from tools.files import ignore_files
+from tools.files.deadline import Deadline
+from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
@@ -31,9 +32,9 @@ from tools.filesystem.ignore_files import (
     is_hidden_target,
     scope_of,
 )
-from tools.filesystem.ignore_rules import COST_OF_RULE, MAX_COST
-from tools.filesystem.workspace import Location, Workspace
-from tools.permissions.permission import Verdict
+from tools.files.ignore_rules import COST_OF_RULE, MAX_COST
+from tools.files.workspace import Location, Workspace
+from tools.permissions.verdict import Verdict
 
 
 def make(root: Path, *paths: str, content: str = MARKER) -> None:

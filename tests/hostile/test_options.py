@@ -17,8 +17,9 @@ import pytest
 
 from tests.interaction.test_own_files import Person, served
 from tests.unit.permissions.test_policy import flow_with, in_mode, of_command
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
-from tools.permissions.permission import Verdict
+from tools.call.context import ClientState, ToolContext
+from tools.contract.limits import ApprovalMode
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

@@ -15,18 +15,17 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from server.completion import MAX_TYPED_CHARS, complete_template
-from server.prompts import MAX_LINE_CHARS
+from server.requests.completion import MAX_TYPED_CHARS, complete_template
+from server.requests.prompts import MAX_LINE_CHARS
+from tools.builtin.path_parameters import shown
 from tools.contract.confirmation import Question
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, published_schema, rename
-from tools.contract.result import FunctionCall, ToolResult
-from tools.filesystem import ignore_rules
-from tools.filesystem.finding.braces import PatternRefusedError, expand_braces
-from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.ignore_rules import bytes_text, read_rules
-from tools.filesystem.paths import shown
-from tools.filesystem.workspace import Workspace
+from tools.contract.results import FunctionCall, ToolResult
+from tools.files import ignore_rules
+from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.ignore_rules import bytes_text, read_rules
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, facts_of, needs_proc, text_of, watched_server
 from tests.waiting import CEILING
-from tools.filesystem.reading.line_window import SOUGHT_BYTES
+from tools.files.read.line_window import SOUGHT_BYTES
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 

@@ -16,7 +16,7 @@ from server.clients import Client as ServedClient
 from tests.harness import HANDSHAKE, connected, write_config
 from tests.hostile.every_tool import CEILING, call
 from tests.interaction.relay.clients import listing
-from tools.contract.context import ClientState
+from tools.call.context import ClientState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("roots.flood")]
 

@@ -26,15 +26,15 @@ from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
 from tests.interaction.test_own_files import Person, served
 from tests.waiting import until
 from tools.contract.errors import ToolError
-from tools.contract.subject import Waiver
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.confinement import NetworkAccess, SandboxChanges
-from tools.execution.environment import command_environment
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.auto_run_files import SteeringLookout, is_harmless
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.limits import GROUP_PROCESSES, is_root
-from tools.execution.sandbox.view import Site
+from tools.contract.subjects import Waiver
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.confinement import NetworkAccess, SandboxChanges
+from tools.shell.environment import command_environment
+from tools.shell.process import ProcessSpec
+from tools.shell.resource_limits import GROUP_PROCESSES, is_root
+from tools.shell.sandbox.auto_run_guard import SteeringLookout, is_harmless
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -24,10 +24,10 @@ from mcp.client.stdio import StdioServerParameters
 from tests.harness import HANDSHAKE, server_arguments
 from tests.hostile.watched_server import facts_of, text_of
 from tools.contract.errors import ToolError
-from tools.execution.confinement import NetworkAccess
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.execution.sandbox.view import Site
+from tools.shell.confinement import NetworkAccess
+from tools.shell.process import ProcessSpec
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
 

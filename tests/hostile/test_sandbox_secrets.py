@@ -25,12 +25,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
-from tools.execution.confinement import NetworkAccess
-from tools.execution.environment import command_environment
-from tools.execution.sandbox.blanking import blanked, included_settings
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.execution.sandbox.hidden import COPIES, READ_BYTES, secret_places
-from tools.execution.sandbox.view import Site
+from tools.shell.confinement import NetworkAccess
+from tools.shell.environment import command_environment
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.hidden_secrets import COPIES, READ_BYTES, secret_places
+from tools.shell.sandbox.secret_removal import blanked, included_settings
+from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -13,12 +13,12 @@ import pytest
 
 from tests.hostile.sandboxed import Ran, run, run_confined
 from tools.contract.errors import ToolError
-from tools.execution.confinement import NetworkAccess, SandboxChanges
-from tools.execution.environment import command_environment
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.auto_run_files import FOLDERS, SteeringLookout
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.view import KEPT, Site, prepare
+from tools.shell.confinement import NetworkAccess, SandboxChanges
+from tools.shell.environment import command_environment
+from tools.shell.process import ProcessSpec
+from tools.shell.sandbox.auto_run_guard import FOLDERS, SteeringLookout
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.view import KEPT, Site, prepare
 
 pytestmark = pytest.mark.anyio
 

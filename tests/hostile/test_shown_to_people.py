@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.upstreams.questions import labelled
+from server.upstreams.session.questions import labelled
 from tools.contract.confirmation import (
     EditConfirmation,
     ExecConfirmation,
@@ -21,9 +21,9 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.result import FileDiff
-from tools.display import cut_at_line, display_block, render_question, true_hosts, visible
-from tools.filesystem.changing.diff import unified_diff
+from tools.contract.display import cut_at_line, display_block, render_question, true_hosts, visible
+from tools.contract.results import FileDiff
+from tools.files.change.diff import unified_diff
 
 LONG = 40_000
 

@@ -19,10 +19,10 @@ from mcp.client.stdio import stdio_client
 from server.audit import record_of
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
-from tools.audit import AuditEntry
-from tools.permissions.permission import Permission, Verdict
-from tools.secrets import HIDDEN, redact
-from tools.told_arguments import without_secrets
+from tools.call.audit import AuditEntry
+from tools.call.logged_arguments import without_secrets
+from tools.contract.secrets import HIDDEN, redact
+from tools.permissions.verdict import Permission, Verdict
 
 MARK = "7Hq-gl0w"
 """No form tells that this is a secret."""
@@ -340,6 +340,6 @@ HOSTILE: list[Callable[[int], str]] = [
 @pytest.mark.anyio
 async def test_hostile_texts_are_looked_at_in_linear_time(made: Callable[[int], str]) -> None:
     # A quadratic pattern needs minutes to hours for these.
-    program = "import sys; from tools.secrets import redact; redact(sys.stdin.read())"
+    program = "import sys; from tools.contract.secrets import redact; redact(sys.stdin.read())"
     with anyio.fail_after(60):
         await anyio.run_process([sys.executable, "-c", program], input=made(50_000).encode())

@@ -17,13 +17,13 @@ import pytest
 
 from tests.peers.web_server import Answer, NameServer, answer, drip, redirect, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, rules_for
-from tools.contract.context import AbortSignal, ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.web.body import Cut
-from tools.web.charset import decode
-from tools.web.guard import WebRules
+from tools.contract.limits import AbortSignal
+from tools.web.address_guard import WebRules
+from tools.web.body import Cut, decode
 from tools.web.opener import UrlOpener, WebRequest, WebResponse
-from tools.web.page_text import PageText, Unconverted, page_text
+from tools.web.page import PageText, Unconverted, page_text
 
 pytestmark = pytest.mark.anyio
 

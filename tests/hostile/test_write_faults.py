@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from tests.harness import PEERS
-from tools.contract.base import BaseTool
-from tools.contract.context import ToolContext
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.builtin.list_directory import LSTool
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.changing.writer import REAL_DISK, Disk, replace_file
-from tools.filesystem.descriptors import Folder, identity_of
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.list_directory import LSTool
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.workspace import Workspace
-from tools.filesystem.write_file import WriteFileTool
+from tools.files.change.writer import REAL_DISK, Disk, replace_file
+from tools.files.opener import Folder, identity_of
+from tools.files.workspace import Workspace
 
 WRITERS = 240
 """Of whom a few live on purpose: at least 200 are killed."""

@@ -16,18 +16,18 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from server.consent.confirmers import ConfirmationOptions, Confirmers
-from server.file_features import FileFeatures
-from server.memory_resources import MemoryResources
+from server.requests.files import FileFeatures
+from server.requests.resources import MemoryResources
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
-from tools.builtins import builtin_tools
-from tools.contract.context import ToolContext
-from tools.flow import Flow
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.policy import Permission, PermissionPolicy, Verdict
 from tools.planning.todo_lists import TodoLists
-from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

@@ -17,12 +17,12 @@ from mcp.client import Client
 
 from server.app import App
 from server.settings import load_settings
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import HANDSHAKE, stdio_upstream, write_config
 from tests.waiting import CEILING
-from tools.builtins import builtin_tools
-from tools.contract.result import FunctionDeclaration
-from tools.discovery.discovered_tool import DiscoveredTool
+from tools.builtin.all_tools import builtin_tools
+from tools.builtin.discovered_tool import DiscoveredTool
+from tools.contract.results import FunctionDeclaration
 
 pytestmark = pytest.mark.anyio
 

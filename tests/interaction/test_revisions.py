@@ -11,7 +11,7 @@ import pytest
 from server.exposure import result_to_wire
 from tests.harness import HANDSHAKES
 from tests.interaction.test_lifecycle import INITIALIZED, call, running
-from tools.contract.result import FileDataPart, InlineDataPart, ToolResult
+from tools.contract.results import FileDataPart, InlineDataPart, ToolResult
 
 
 def initialize(revision: str) -> dict[str, Any]:

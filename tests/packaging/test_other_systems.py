@@ -45,7 +45,7 @@ for package in ("tools", "server"):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
             imported.append(found.name)
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
 assert builtin_tools()
 print(*imported, sep="\\n")
 """
@@ -58,4 +58,4 @@ def test_every_module_can_be_imported_without_the_posix_modules() -> None:
     )
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    assert {"server.cli", "server.app", "tools.flow", "tools.filesystem.workspace"} <= imported
+    assert {"server.cli", "server.app", "tools.call.flow", "tools.files.workspace"} <= imported

@@ -13,7 +13,7 @@ import pytest
 
 from tests.packaging.building import run
 from tests.pdf_files import document, lines
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
 
 TRAPS = (
     "server/__init__.py",

@@ -19,26 +19,26 @@ MESSAGES = (
 )
 
 WORK = (
-    "tools.filesystem.search.",
-    "tools.filesystem.reading.",
-    "tools.filesystem.finding.file_finder",
-    "tools.filesystem.finding.folder_listing",
-    "tools.filesystem.finding.patterns",
-    "tools.filesystem.finding.selection",
-    "tools.filesystem.finding.walk",
-    "tools.filesystem.changing.changer",
-    "tools.filesystem.changing.diff",
-    "tools.filesystem.changing.editor",
-    "tools.filesystem.changing.text_match",
-    "tools.filesystem.changing.whole_file",
-    "tools.filesystem.legacy_encoding",
-    "tools.execution.broker",
-    "tools.execution.command",
-    "tools.execution.process.",
-    "tools.execution.runner",
-    "tools.execution.sandbox.bubblewrap",
-    "tools.execution.shell_call",
-    "tools.execution.shell_report",
+    "tools.files.search.",
+    "tools.files.read.",
+    "tools.files.find.file_finder",
+    "tools.files.find.folder_listing",
+    "tools.files.find.patterns",
+    "tools.files.find.selection",
+    "tools.files.find.walk",
+    "tools.files.change.changer",
+    "tools.files.change.diff",
+    "tools.files.change.editor",
+    "tools.files.change.text_match",
+    "tools.files.change.whole_file",
+    "tools.files.encoding_guess",
+    "tools.shell.broker.broker",
+    "tools.shell.command",
+    "tools.shell.process.",
+    "tools.shell.runner",
+    "tools.shell.sandbox.bubblewrap",
+    "tools.builtin.shell_call",
+    "tools.shell.result_text",
     "tree_sitter",
 )
 """What only a call needs: beginnings of module names."""
@@ -51,5 +51,5 @@ def test_what_tools_do_is_imported_with_their_first_call(tmp_path: Path) -> None
     done = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=50, check=True)
     assert [json.loads(line).get("id") for line in done.stdout.splitlines()] == [1, 2]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert {"tools.filesystem.grep_search", "tools.execution.run_shell_command", "server.app"} <= imported
+    assert {"tools.builtin.grep_search", "tools.builtin.run_shell_command", "server.app"} <= imported
     assert sorted(name for name in imported if f"{name}.".startswith(WORK)) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.processes import bash, marked, read_line
-from tools.execution.brokered_starter import BrokeredStarter
+from tools.shell.brokered_starter import BrokeredStarter
 
 
 async def main(mark: str, commands: list[str]) -> None:

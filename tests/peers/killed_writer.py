@@ -13,9 +13,9 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.filesystem.changing.writer import Disk, rename_in, replace_file
-from tools.filesystem.descriptors import Folder, identity_of
-from tools.filesystem.workspace import Workspace
+from tools.files.change.writer import Disk, rename_in, replace_file
+from tools.files.opener import Folder, identity_of
+from tools.files.workspace import Workspace
 
 PIECE = 4096
 STEPS = 14

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.filesystem.changing.temporary_file import take_over, temporary_in
-from tools.filesystem.workspace import Workspace
+from tools.files.change.writer import take_over, temporary_in
+from tools.files.workspace import Workspace
 
 NOBODY, FOREIGN_GROUP = 65534, 5555
 

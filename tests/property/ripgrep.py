@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.filesystem.search.ripgrep import find_ripgrep
+from tools.files.search.ripgrep import find_ripgrep
 
 _NOTHING_FOUND = 1
 _NOT_UNDERSTOOD = 2

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.builtins import builtin_tools
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ClientState, ToolContext
 from tools.contract.errors import ToolError
-from tools.filesystem.workspace import Workspace, contains
+from tools.contract.limits import Limits
+from tools.files.workspace import Workspace, contains
 
 MARKER = "OUTSIDE-7c1f"
 INSIDE = "inside"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.changing.diff import unified_diff
+from tools.files.change.diff import unified_diff
 
 pytestmark = pytest.mark.requirement("edit.diff")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem.changing.replacement import apply_edit
-from tools.filesystem.changing.text_match import Haystack, Strategy, find_match
-from tools.filesystem.text import decode, encode
+from tools.files.change.editor import apply_edit
+from tools.files.change.text_match import Haystack, Strategy, find_match
+from tools.files.text import decode, encode
 
 MARK = "\u2254MARK\u2254"
 ASCII_MARK = "<<MARK>>"

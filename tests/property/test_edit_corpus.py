@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import ToolContext
+from tools.builtin.edit import EditTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.filesystem.edit import EditTool
+from tools.contract.results import ToolResult
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tools.contract.context import ClientState, Limits, ToolContext
-from tools.filesystem.edit import EditTool
-from tools.filesystem.workspace import Workspace
+from tools.builtin.edit import EditTool
+from tools.call.context import ClientState, ToolContext
+from tools.contract.limits import Limits
+from tools.files.workspace import Workspace
 
 TOOL = EditTool()
 OLD, NEW = "<<old>>", "<<new>>"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.contract.context import AbortSignal
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.finding.walk import Filters, Walk
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.files.deadline import Deadline
+from tools.files.find.patterns import compile_patterns
+from tools.files.find.walk import Filters, Walk
+from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "[a]", "(g)", "a{b}", ".h", "x y"]
 SEGMENTS = ["a", "b", "*", "**", "?", "*.py", "[ab]", "[!a]", "a*", "*b*", ".h", "(g)", "?b", "*.*", "[a]", "x y", "B"]

@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.ripgrep import listed
-from tools.contract.context import ClientState, Limits, ToolContext
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.workspace import Workspace
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.call.context import ClientState, ToolContext
+from tools.contract.limits import Limits
+from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "B.TS", ".h", "x y", "a-b", "\u00e9t\u00e9"]
 SEGMENTS = [

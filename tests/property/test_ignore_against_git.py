@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.filesystem import ignore_rules
-from tools.filesystem.ignore_files import Scope, agent_ignore_file, scope_of
-from tools.filesystem.ignore_rules import RuleList, bytes_text, read_rules
-from tools.filesystem.workspace import Workspace
+from tools.files import ignore_rules
+from tools.files.ignore_files import Scope, agent_ignore_file, scope_of
+from tools.files.ignore_rules import RuleList, bytes_text, read_rules
+from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
 FRAGMENTS = [
@@ -167,9 +167,9 @@ def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_me
 @settings(max_examples=60, deadline=None, database=None)
 @given(tree=TREES, top=RULE_FILES)
 def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
-    from tools.contract.context import AbortSignal
-    from tools.filesystem.finding.deadline import Deadline
-    from tools.filesystem.finding.walk import Everything, Filters, Walk
+    from tools.contract.limits import AbortSignal
+    from tools.files.deadline import Deadline
+    from tools.files.find.walk import Everything, Filters, Walk
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tests.harness import ROOT
 from tests.property.ripgrep import listed
-from tools.contract.context import AbortSignal
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.files.deadline import Deadline
+from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", ".hidden", "x y", "B"]
 SEGMENTS = ["a", "b", "foo", "dist", "*", "?", "a*", "*b", "*.txt", "*.log", "[ab]", "[!a]", "f?o", ".h*", "x y", "B"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.contract.context import AbortSignal, Limits
-from tools.filesystem.reading.line_window import MemorySource, Wanted, window
+from tools.contract.limits import AbortSignal, Limits
+from tools.files.read.line_window import MemorySource, Wanted, window
 
 ROOMY = Limits(read_chars=1_000_000, line_chars=1_000_000)
 

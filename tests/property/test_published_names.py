@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.upstreams.names import Listed, NameMap, Origin, name_map
+from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
 
 ALLOWED = re.compile(r"[A-Za-z0-9_.-]+")
 

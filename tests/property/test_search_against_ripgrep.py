@@ -14,11 +14,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.property.ripgrep import ripgrep
-from tools.contract.context import AbortSignal, ClientState, Limits, ToolContext
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.walk import Everything, Filters, Walk
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.workspace import Workspace
+from tools.builtin.grep_search import GrepTool
+from tools.call.context import ClientState, ToolContext
+from tools.contract.limits import AbortSignal, Limits
+from tools.files.deadline import Deadline
+from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.workspace import Workspace
 
 LITERALS = [
     "a",

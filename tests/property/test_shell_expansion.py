@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.subject import Access
-from tools.permissions.names_on_disk import NamesOnDisk, with_home
+from tools.contract.subjects import Access
+from tools.permissions.command_paths import NamesOnDisk, with_home
 from tools.permissions.shell.analyser import analyse
 
 FILES = ["a.txt", "B.txt", "c d.txt", ".env", "src/a.py", "src/b.py", "x[1]", "*", "-n", "_z", "{a,b}"]

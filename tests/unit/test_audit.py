@@ -14,10 +14,10 @@ import pytest
 
 from server.audit import AuditLog
 from tests.harness import ROOT
-from tools.audit import AuditEntry
+from tools.call.audit import AuditEntry
 from tools.contract.confirmation import Answer, Decision, Unavailable
-from tools.permissions.permission import Permission, Verdict
-from tools.permissions.remembering import Remembered, Scope
+from tools.permissions.lasting_answers import Remembered, Scope
+from tools.permissions.verdict import Permission, Verdict
 
 ALLOW = Permission(Verdict.ALLOW, "because")
 

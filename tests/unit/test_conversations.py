@@ -11,16 +11,14 @@ from typing import Any
 import anyio
 import pytest
 
-from server.transports.dispatcher import WireDispatcher
-from server.transports.outbox import OUTBOX_BYTES, Outbox
-from server.upstreams.conversation import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Conversation, Progress, Remark
-from server.upstreams.leg import QuestionWaits
-from server.upstreams.peer import Peer
+from server.transports.dispatcher import OUTBOX_BYTES, Outbox, WireDispatcher
+from server.upstreams.session.session import QuestionWaits
+from server.upstreams.wire.peer import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Conversation, Peer, Progress, Remark
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
 
-from server.upstreams.lines import Outgoing
+from server.upstreams.wire.stdio import Outgoing
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from tools.contract.confirmation import EditConfirmation, ExecConfirmation, McpConfirmation, Question
-from tools.contract.result import FileDiff
-from tools.display import MAX_BLOCK_BYTES, can_be_shown, display_block, display_object, render_question, visible
+from tools.contract.display import (
+    MAX_BLOCK_BYTES,
+    can_be_shown,
+    display_block,
+    display_object,
+    render_question,
+    visible,
+)
+from tools.contract.results import FileDiff
 
 
 @pytest.mark.requirement("display.visible")

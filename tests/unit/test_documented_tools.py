@@ -11,18 +11,17 @@ import pytest
 
 from server.app import App
 from server.settings import load_settings
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from tools.builtins import builtin_tools
-from tools.contract.base import BaseTool
-from tools.contract.builtin_tool import BuiltinTool
-from tools.contract.result import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
-from tools.discovery.discovered_tool import DiscoveredTool
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.program_runner import ProgramRunner
-from tools.execution.spill_store import SpillStore
-from tools.flow import package
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.builtin.all_tools import builtin_tools
+from tools.builtin.discovered_tool import DiscoveredTool
+from tools.call.base_tool import BaseTool, BuiltinTool
+from tools.call.flow import package
+from tools.call.registry import ToolRegistry
+from tools.contract.results import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
 from tools.planning.agent_command import AgentCommand
-from tools.registry import ToolRegistry
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.output_files import SpillStore
+from tools.shell.runner import ProgramRunner
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.people import Keeper, Person
-from tools.audit import AuditEntry
-from tools.contract.base import BaseTool, Behaviour, Kind
+from tools.call.audit import AuditEntry
+from tools.call.base_tool import BaseTool, Behaviour
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow, package
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import (
     Answer,
     Channel,
@@ -21,16 +24,14 @@ from tools.contract.confirmation import (
     Question,
     Unavailable,
 )
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
+from tools.contract.display import render_question
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
-from tools.contract.result import FunctionCall, InlineDataPart, TextPart, ToolResult
-from tools.contract.subject import HostSubject, Subject
-from tools.display import render_question
-from tools.flow import Flow, package
-from tools.permissions.permission import Permission, Verdict
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
+from tools.contract.subjects import HostSubject, Kind, Subject
+from tools.permissions.lasting_answers import RuleKeeper, Scope
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.remembering import RuleKeeper, Scope
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio
 

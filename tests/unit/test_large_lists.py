@@ -12,13 +12,13 @@ import anyio.lowlevel
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.listing import TOOLS, Kind, Offer, read_lists
-from server.upstreams.session import UpstreamSession
-from server.upstreams.tool_catalog import ToolCatalog
-from server.upstreams.visible_schemas import with_visible_texts
+from server.upstreams.catalog.tools import ToolCatalog
+from server.upstreams.session.listing import TOOLS, Kind, Offer, read_lists
+from server.upstreams.session.session import UpstreamSession
+from server.upstreams.session.visible_texts import with_visible_texts
 from tests.interaction.relay.clients import listing, proxied
 from tests.unit.test_tool_catalog import unreachable
-from tools.registry import ToolRegistry
+from tools.call.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

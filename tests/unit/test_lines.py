@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.json_rpc import Notification, Request
+from server.transports.dispatcher import LARGE_LINE, Outbox
 from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized, refusal_of_unreadable
-from server.transports.outbox import LARGE_LINE, Outbox
 
 
 @pytest.mark.requirement("stdio.lines")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.upstreams.names import Listed, NameMap, Origin, is_included, name_map
-from server.upstreams.spelling import Change, rule_name
+from server.upstreams.catalog.names import Change, Listed, NameMap, Origin, is_included, name_map, rule_name
 
 LONG = "create_pull_request_review_comment_of_a_thread"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from tools.builtins import builtin_tools
-from tools.contract.context import ToolContext
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ToolContext
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolNotRegisteredError
-from tools.contract.result import ToolResult
-from tools.registry import ToolRegistry
+from tools.contract.results import ToolResult
 
 
 async def unreachable(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:

@@ -26,9 +26,9 @@ INNER_PARTS = {
         "_connection",
         "_request_outbound",
     },
-    "server/upstreams/sse.py": {"mcp.shared._httpx_utils"},
+    "server/upstreams/wire/sse.py": {"mcp.shared._httpx_utils"},
     "server/transports/dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
-    "server/transports/one_client.py": {"mcp.server.connection", "mcp.server.runner"},
+    "server/transports/stdio.py": {"mcp.server.connection", "mcp.server.runner"},
 }
 """Which module uses which inner module of the SDK, and which attributes that it keeps to itself."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from tools.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
+from tools.contract.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
 
 @pytest.mark.requirement("secrets.names")
@@ -148,6 +148,6 @@ REPEATED: list[Callable[[int], str]] = [
 @pytest.mark.anyio
 async def test_hostile_texts_are_read_in_linear_time(made: Callable[[int], str]) -> None:
     # A quadratic pattern needs hours for these.
-    program = "import sys; from tools.secrets import redact; redact(sys.stdin.read())"
+    program = "import sys; from tools.contract.secrets import redact; redact(sys.stdin.read())"
     with anyio.fail_after(40):
         await anyio.run_process([sys.executable, "-c", program], input=made(200_000).encode())

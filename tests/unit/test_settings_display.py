@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from server.console.settings_display import shown_value
-from tools.secrets import HIDDEN
+from tools.contract.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")
 

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.definitions import MOST_REMEMBERED, Definitions
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
-from server.upstreams.tool_catalog import MOST_TOLD, ToolCatalog
-from tools.builtins import builtin_tools
-from tools.contract.context import ToolContext
+from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, Definitions, DiscoveredMCPTool, ToolCatalog
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ToolContext
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolNotRegisteredError
-from tools.contract.result import ToolResult
-from tools.registry import ToolRegistry
+from tools.contract.results import ToolResult
 
 LONG = "create_pull_request_review_comment_of_a_thread"
 

@@ -13,9 +13,9 @@ from server.settings import UpstreamSettings
 from server.upstreams.pool import UpstreamPool
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError
-from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

@@ -10,15 +10,15 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.resources import resource_routes
 from server.upstreams.connection import Upstream
-from server.upstreams.listing import RESOURCES
-from server.upstreams.peer import Peer
-from server.upstreams.routes import resource_routes
+from server.upstreams.session.listing import RESOURCES
+from server.upstreams.wire.peer import Peer
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
 
-from server.upstreams.lines import Outgoing
+from server.upstreams.wire.stdio import Outgoing
 
 
 def ignored(*_: object) -> None:

@@ -1,7 +1,7 @@
 """What a person is asked before something happens, and what they may answer.
 
 `should_confirm_execute` returns details; a `Confirmer` turns them into an answer. The details are plain data:
-how a question looks to a person is decided in `tools.display`, how it travels in the server.
+how a question looks to a person is decided in `tools.contract.display`, how it travels in the server.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names import brief
+from tools.contract.names_on_one_line import brief
 
 logger = logging.getLogger(__name__)
 

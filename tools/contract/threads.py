@@ -1,8 +1,4 @@
-"""Threads for blocking work: few, and once there is one, no work fails for want of a thread; it waits for its turn.
-
-The first is started with the server, while the system still gives one. Others are started as they are needed and the
-system gives them, and none is given back.
-"""
+"""Blocking work: in a thread, so that the event loop goes on; after a cancellation nobody waits for it."""
 
 from __future__ import annotations
 
@@ -15,7 +11,10 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from tools.contract.resources import ExhaustedError, start_thread
+from anyio import get_cancelled_exc_class
+
+from tools.contract.exhaustion import ExhaustedError, exhaustion_of, start_thread
+from tools.contract.limits import AbortSignal
 
 OutcomeT = TypeVar("OutcomeT")
 
@@ -234,3 +233,25 @@ def _most_here() -> int:
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return MOST if limit == resource.RLIM_INFINITY else max(2, min(MOST, limit // SPACE_OF_A_THREAD))
+
+
+async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
+    """Run blocking work of a call in a thread that is abandoned on cancellation.
+
+    The work should look at `signal` between steps: after a cancellation nobody waits for it any more.
+
+    Raises:
+        ToolError: `cancelled`, if the signal is set already; `resources_exhausted`, if there is too little of
+            something for it.
+    """
+    signal.raise_if_aborted()
+    try:
+        return await THREADS.run(work)
+    except get_cancelled_exc_class():
+        signal.abort()
+        raise
+    except (MemoryError, OSError, RuntimeError) as error:
+        exhaustion = exhaustion_of(error)
+        if exhaustion is None:
+            raise
+        raise exhaustion from None

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tools.contract.context import ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import one_line, shown_whole_path
-from tools.contract.result import ToolResult
+from tools.contract.names_on_one_line import one_line, shown_whole_path
+from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand
-from tools.discovery.declared_tool import DeclaredTool
+from tools.discovery.declarations import DeclaredTool
 from tools.discovery.tool_output import result_of
-from tools.execution.command import Ending
-from tools.execution.program_runner import ProgramOutcome
-from tools.execution.report_text import code_and_signal, size
+from tools.shell.command import Ending
+from tools.shell.runner import ProgramOutcome
+from tools.shell.status_text import code_and_signal, size
 
 EMPTY, NONE = "(empty)", "(none)"
 """What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words)."""

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import one_line
+from tools.contract.names_on_one_line import one_line
 from tools.contract.threads import THREADS
 
 if TYPE_CHECKING:
-    from tools.execution.program_runner import ProgramRequest, ProgramRunner
+    from tools.shell.runner import ProgramRequest, ProgramRunner
 
 MOST_BYTES = 10 << 20
 """Bytes of an output that are read as a whole (Gemini CLI's and Qwen Code's number for discovery)."""
@@ -75,8 +75,8 @@ class CommandSite:
         Raises:
             ToolError: The program is not there (`execution_failed`).
         """
-        from tools.execution.program_runner import ProgramRequest  # noqa: PLC0415 - with the first command
-        from tools.filesystem.programs import find_configured  # noqa: PLC0415 - as above
+        from tools.files.programs import find_configured  # noqa: PLC0415 - as above
+        from tools.shell.runner import ProgramRequest  # noqa: PLC0415 - with the first command
 
         name, *arguments = command
         search_path = self.environment.get("PATH", "")

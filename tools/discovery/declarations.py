@@ -7,14 +7,40 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from tools.contract.names import brief, one_line
+from tools.contract.display import visible
+from tools.contract.names_on_one_line import brief, one_line
 from tools.discovery.argument_check import ArgumentCheck, load
-from tools.discovery.declared_tool import DeclaredTool
-from tools.discovery.json_text import UnreadableError, read_json, require_sendable
 from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema
-from tools.display import visible
+from tools.discovery.tool_output import UnreadableError, read_json, require_sendable
+
+if TYPE_CHECKING:
+    from tools.discovery.argument_check import ArgumentCheck
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """What is known of a custom tool.
+
+    Args:
+        name: Its name for clients.
+        called: Its name for the call command.
+        title: Its name for people.
+        description: What it does; may be empty.
+        schema: JSON Schema of its parameters.
+        check: Holds arguments against the schema.
+        size: Characters that it takes in a list of tools.
+    """
+
+    name: str
+    called: str
+    title: str
+    description: str
+    schema: Mapping[str, Any]
+    check: ArgumentCheck = field(compare=False, repr=False)
+    size: int
+
 
 MAX_TOOLS = 1_000
 """More tools than any model is helped by; that many are listed in a fraction of a second."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from tools.contract.errors import ToolError
-from tools.contract.names import one_line
+from tools.contract.names_on_one_line import one_line
 from tools.contract.threads import THREADS
 from tools.discovery.commands import (
     DISCOVERY_COMMAND,
@@ -24,9 +24,9 @@ from tools.discovery.commands import (
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from tools.call.registry import ToolRegistry
     from tools.discovery.declarations import Declarations
-    from tools.execution.program_runner import ProgramOutcome
-    from tools.registry import ToolRegistry
+    from tools.shell.runner import ProgramOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Discovery:
             return None, "The discovery failed because of an internal error; the log has the details."
 
     def _publish(self, settings: DiscoverySettings, found: Declarations | None, problem: str, seconds: float) -> None:
-        from tools.discovery.discovered_tool import DiscoveredTool  # noqa: PLC0415 - as above
+        from tools.builtin.discovered_tool import DiscoveredTool  # noqa: PLC0415 - as above
 
         if found is not None:
             command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
@@ -195,9 +195,9 @@ async def _tell_nobody(done: float, total: float | None, message: str) -> None:
 
 def _problem_of(outcome: ProgramOutcome, settings: DiscoverySettings) -> str:
     """Why what was printed cannot be used, as sentences; empty if it can."""
-    from tools.execution.command import Ending  # noqa: PLC0415 - with the first discovery
-    from tools.execution.report_text import code_and_signal  # noqa: PLC0415
-    from tools.secrets import redact  # noqa: PLC0415
+    from tools.contract.secrets import redact  # noqa: PLC0415
+    from tools.shell.command import Ending  # noqa: PLC0415 - with the first discovery
+    from tools.shell.status_text import code_and_signal  # noqa: PLC0415
 
     last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
     status = outcome.exit

@@ -12,8 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from tools.contract.names import brief
-from tools.display import visible
+from tools.contract.display import visible
+from tools.contract.names_on_one_line import brief
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 
 if TYPE_CHECKING:
-    from tools.filesystem.workspace import Location, Workspace
+    from tools.files.workspace import Location, Workspace
 
 SECTION = "Added Memories"
 """The heading that memories stand below, unless the settings say another one."""
@@ -109,7 +109,7 @@ class MemoryFiles:
         return MemoryFile(scope, owner, location)
 
     def _global(self, workspace: Workspace) -> Workspace:
-        from tools.filesystem.workspace import Workspace  # noqa: PLC0415 - starting up does not need it
+        from tools.files.workspace import Workspace  # noqa: PLC0415 - starting up does not need it
 
         if self.global_folder is None:
             raise ToolError(

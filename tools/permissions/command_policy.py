@@ -6,23 +6,21 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tools.contract.context import ApprovalMode
 from tools.contract.errors import ToolError
-from tools.contract.subject import Access, CommandSubject, Waiver
-from tools.filesystem.ignore_files import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
-from tools.filesystem.workspace import Workspace, contains
-from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.hidden import rules_about_what_is_in
-from tools.permissions.permission import Grant, Part, Permission, Verdict, summed
-from tools.permissions.rule import Rule
-from tools.permissions.rules import CORE, Rules
+from tools.contract.limits import ApprovalMode
+from tools.contract.subjects import Access, CommandSubject, Waiver
+from tools.files.ignore_files import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
+from tools.files.workspace import Workspace, contains
+from tools.permissions.auto_run_files import is_data
+from tools.permissions.command_paths import Surroundings, repository_stored_at
+from tools.permissions.hidden_paths import rules_about_what_is_in
+from tools.permissions.own_settings import GuardedPaths
+from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, Rule, Rules, literal_path
 from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
 from tools.permissions.shell.expansion import NEW_FILE
-from tools.permissions.shell.knowledge.files.operands import TAKEN, Reach
+from tools.permissions.shell.knowledge.file_programs import TAKEN, Reach
 from tools.permissions.shell.possible_reads import lists_names, may_read_unnamed
-from tools.permissions.specifiers import ANYTHING, CommandSpecifier, literal_path
-from tools.permissions.steering_files import is_data
-from tools.permissions.surroundings import Surroundings, repository_stored_at
+from tools.permissions.verdict import Grant, Part, Permission, Verdict, summed
 
 MAX_REASONS = 4
 """How many options of one command a question tells about."""

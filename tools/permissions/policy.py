@@ -14,20 +14,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tools.contract.base import BaseTool, Kind
-from tools.contract.builtin_tool import BuiltinTool
+from tools.call.base_tool import BaseTool, BuiltinTool
+from tools.call.context import ClientState
 from tools.contract.confirmation import ConfirmationDetails
-from tools.contract.context import ApprovalMode, ClientState
-from tools.contract.subject import Access, AgentSubject, CommandSubject, HostSubject, PathSubject, Subject
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import ApprovalMode
+from tools.contract.subjects import Access, AgentSubject, CommandSubject, HostSubject, Kind, PathSubject, Subject
+from tools.files.workspace import Workspace
+from tools.permissions.auto_run_files import why_protected
+from tools.permissions.command_paths import NamesOnDisk
 from tools.permissions.command_policy import CommandPolicy
-from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.names_on_disk import NamesOnDisk
-from tools.permissions.permission import Permission, Verdict
-from tools.permissions.rule import SESSION, Rule, parse_rule
-from tools.permissions.rules import CORE, INCLUDE, Rules
-from tools.permissions.steering_files import why_protected
+from tools.permissions.own_settings import GuardedPaths
+from tools.permissions.rules import CORE, INCLUDE, SESSION, Rule, Rules, parse_rule
 from tools.permissions.tool_names import names_of_any_tool
+from tools.permissions.verdict import Permission, Verdict
 
 _PLAN_MODE = Permission(
     Verdict.DENY,

@@ -2,12 +2,333 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from tools.permissions.permission import Verdict
-from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
-from tools.permissions.specifiers import ANYTHING, CommandSpecifier
+from tools.call.base_tool import BaseTool
+from tools.contract.subjects import Access
+from tools.files.ignore_rules import RuleList, bytes_text, parse_rules
+from tools.permissions.tool_names import (
+    BETWEEN,
+    DELEGATING,
+    EDITING,
+    GROUPS,
+    READING,
+    SHELL,
+    access_of,
+    names_to_allow,
+    one_meaning,
+)
+from tools.permissions.verdict import Verdict
+
+ANYTHING = "*"
+
+_SPECIAL = re.compile(r"[\\*?\[\]]")
+"""What means something in a pattern."""
+
+
+def fits_wildcards(pattern: str, text: str) -> bool:
+    """Whether a text is a pattern in which each `*` stands for anything, the empty text too. Linear."""
+    first, *others = pattern.split(ANYTHING)
+    if not others:
+        return text == pattern
+    *middle, last = others
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for piece in middle:
+        position = text.find(piece, position, end)
+        if position < 0:
+            return False
+        position += len(piece)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpecifier:
+    """Which simple commands of a shell a rule is about.
+
+    Without a star it is a prefix that ends between words: `git log` is about `git log -1`, not about `git logout`.
+    `git log *` says the same. `npm run test*` has no such bound, and a star may stand anywhere.
+
+    Args:
+        pattern: As written; `git:*` is `git *`.
+    """
+
+    pattern: str
+
+    def fits(self, text: str) -> bool:
+        """Whether it is about a command, given as its words with single blanks between."""
+        pattern = self.pattern
+        if pattern.endswith(" *"):
+            bare = pattern[:-2]
+            if ANYTHING not in bare:
+                return text == bare or text.startswith(f"{bare} ")
+            return fits_wildcards(pattern, text) or fits_wildcards(bare, text)
+        if ANYTHING in pattern:
+            return fits_wildcards(pattern, text)
+        return text == pattern or text.startswith(f"{pattern} ")
+
+
+def command_specifier(written: str) -> CommandSpecifier:
+    """Read the specifier of a rule about commands; white space in it counts once."""
+    pattern = " ".join(written.split())
+    if pattern.endswith(":*"):
+        pattern = f"{pattern[:-2]} *"
+    return CommandSpecifier(pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class PathSpecifier:
+    """Which paths a rule is about, in the language of `.gitignore`; a folder stands for all that is in it.
+
+    `//x` is absolute, `~/x` below the home folder; anything else is below each workspace folder. A name without a
+    slash fits at any depth; where it forbids, at any place at all.
+
+    Args:
+        rules: The pattern.
+        base: The folder it is below, or `None` for each workspace folder.
+    """
+
+    rules: RuleList
+    base: str | None
+
+    def fits(self, path: str, roots: Sequence[str]) -> bool:
+        """Whether it is about an absolute path without `.` and `..`."""
+        bases = roots if self.base is None else (self.base,)
+        return any(self._fits_below(base, path) for base in bases)
+
+    def _fits_below(self, base: str, path: str) -> bool:
+        prefix = base if base.endswith(os.sep) else base + os.sep
+        if not path.startswith(prefix):
+            return False
+        names = bytes_text(path[len(prefix) :]).split(os.sep)
+        below = ""
+        for number, name in enumerate(names, start=1):
+            below = f"{below}/{name}" if below else name
+            # What is there is not looked at: the last name may be a folder as well.
+            if self.rules.hides(below, is_folder=True):
+                return True
+            if number == len(names) and self.rules.hides(below, is_folder=False):
+                return True
+        return False
+
+
+def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
+    """Read the specifier of a rule about paths.
+
+    Args:
+        written: What stands in the parentheses.
+        home: The user's home folder.
+        forbids: Whether the rule forbids, so that a plain name is about such files outside the workspace too.
+
+    Raises:
+        ValueError: The pattern is not understood.
+    """
+    pattern, base = written.strip(), None
+    if pattern.startswith("//"):
+        pattern, base = pattern[1:], os.sep
+    elif pattern == "~" or pattern.startswith("~/"):
+        pattern, base = f"{pattern[1:]}" if len(pattern) > 1 else "/**", home
+    elif pattern.startswith("./"):
+        pattern = pattern[1:]
+    elif forbids and "/" not in pattern.rstrip("/"):
+        base = os.sep
+    # A leading `!` or `#` means nothing special in a rule.
+    escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
+    rules = parse_rules(os.fsencode(escaped))
+    if rules.odd_line is not None:
+        raise ValueError(written)
+    return PathSpecifier(rules, base)
+
+
+def literal_path(path: str) -> str | None:
+    """The specifier that is about exactly this absolute path and all below it; `None` if none can be written."""
+    if "\n" in path or "\r" in path or "\0" in path:
+        return None
+    escaped = _SPECIAL.sub(r"\\\g<0>", path)
+    bare = escaped.rstrip(" ")
+    # Blanks at the end of a pattern would be dropped.
+    return f"/{bare}{'[ ]' * (len(escaped) - len(bare))}" if path != os.sep else "//**"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpecifier:
+    """Which hosts a rule is about: one host and its subdomains, or every one.
+
+    Args:
+        host: In lower case, without a final dot; `*` is every host.
+    """
+
+    host: str
+
+    def fits(self, host: str) -> bool:
+        """Whether it is about a host."""
+        bare = host.lower().rstrip(".")
+        return self.host in (ANYTHING, bare) or bare.endswith(f".{self.host}")
+
+
+def host_specifier(written: str) -> HostSpecifier:
+    """Read the specifier of a rule about hosts: `example.org`, `domain:example.org` or `*.example.org`."""
+    host = written.strip().lower().removeprefix("domain:").strip()
+    return HostSpecifier(ANYTHING if host == ANYTHING else host.removeprefix("*.").rstrip("."))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpecifier:
+    """Which agents a rule is about, whatever case their names are written in; a star stands for anything.
+
+    Args:
+        pattern: In folded case.
+    """
+
+    pattern: str
+
+    def fits(self, name: str) -> bool:
+        """Whether it is about an agent."""
+        return fits_wildcards(self.pattern, name.casefold())
+
+
+Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
+
+
+SESSION = "this session"
+"""The source of rules that a person gave as an answer."""
+
+
+class MalformedRuleError(ValueError):
+    """A rule cannot be read; the text says why, and how to write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A permission rule.
+
+    Args:
+        text: As written.
+        source: Where it stands, such as `permissions.deny`.
+        verdict: What it does to a call that it is about.
+        name: The tool it names; may hold stars.
+        tools: The built-in tools that the name stands for.
+        specifier: What it is about; `None` for every call.
+    """
+
+    text: str
+    source: str
+    verdict: Verdict
+    name: str
+    tools: frozenset[str]
+    specifier: Specifier | None
+
+    def __str__(self) -> str:
+        """How the rule is named in a reason."""
+        return f"{self.source} rule {self.text}"
+
+    def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
+        """Whether it names a tool. Where it allows, it names no tool that its author may not have meant.
+
+        Args:
+            names: The names of the tool, the one that is nobody else's first.
+            loose: Names that may be another tool's tomorrow.
+        """
+        if self.verdict is Verdict.ALLOW:
+            return self._surely_names(names_to_allow(names))
+        return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
+
+    def names_tool(self, tool: BaseTool[Any]) -> bool:
+        """Whether it names this tool."""
+        return self.names(tool.rule_names, tool.loose_rule_names)
+
+    def _surely_names(self, names: Sequence[str]) -> bool:
+        meant = one_meaning(self.name)
+        if any(name in self.tools or name == meant for name in names):
+            return True
+        # A star reaches the tools of other servers only where the rule speaks of servers, or of everything.
+        is_of_servers = BETWEEN in meant or meant == ANYTHING
+        return any(fits_wildcards(meant, name) for name in names if is_of_servers or BETWEEN not in name)
+
+    @property
+    def is_of_every_call(self) -> bool:
+        """Whether it is about each call of the tools that it names."""
+        return self.specifier is None
+
+    def governs(self, access: Access) -> bool:
+        """Whether it also counts where a shell command reads, writes or fetches."""
+        return self.name == ANYTHING or access in access_of(self.tools)
+
+    def fits_command(self, text: str) -> bool:
+        """Whether it is about a simple command."""
+        if SHELL not in self.tools and self.name != ANYTHING:
+            return False
+        return self.specifier is None or (isinstance(self.specifier, CommandSpecifier) and self.specifier.fits(text))
+
+    def fits_path(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
+        """Whether it is about a file that goes by any of these absolute paths."""
+        if self.specifier is None:
+            return True
+        return isinstance(self.specifier, PathSpecifier) and any(self.specifier.fits(path, roots) for path in paths)
+
+    def fits_host(self, host: str) -> bool:
+        """Whether it is about a host."""
+        return self.specifier is None or (isinstance(self.specifier, HostSpecifier) and self.specifier.fits(host))
+
+    def fits_agent(self, name: str) -> bool:
+        """Whether it is about an agent."""
+        return self.specifier is None or (isinstance(self.specifier, AgentSpecifier) and self.specifier.fits(name))
+
+
+def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
+    """Read one rule.
+
+    Args:
+        text: As written.
+        verdict: What it does to a call that it is about.
+        source: Where it stands.
+        canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
+        home: The user's home folder, for `~/`.
+
+    Raises:
+        MalformedRuleError: It is not of the form `Name` or `Name(specifier)`, or its pattern is not understood.
+    """
+    name, parenthesis, rest = text.strip().partition("(")
+    name = name.strip()
+    if not name or any(character.isspace() for character in name):
+        raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
+    if parenthesis and not rest.endswith(")"):
+        raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
+    tools = _tools_called(one_meaning(name) if verdict is Verdict.ALLOW else name, canonical)
+    written = rest[:-1].strip() if parenthesis else ""
+    if written in ("", ANYTHING):
+        return Rule(text, source, verdict, name, tools, None)
+    return Rule(text, source, verdict, name, tools, _specifier(written, tools, verdict, home))
+
+
+def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
+    """The built-in tools that a name stands for; with stars, each that it fits."""
+    if ANYTHING in name:
+        return frozenset(tool for group in GROUPS.values() for tool in group if fits_wildcards(name, tool))
+    return GROUPS.get(name) or frozenset({canonical(name)})
+
+
+def _specifier(written: str, tools: frozenset[str], verdict: Verdict, home: str) -> Specifier:
+    if SHELL in tools:
+        return command_specifier(written)
+    if tools & (READING | EDITING):
+        try:
+            return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
+        except ValueError:
+            raise MalformedRuleError(
+                "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
+            ) from None
+    if Access.FETCH in access_of(tools):
+        return host_specifier(written)
+    if DELEGATING in tools:
+        return AgentSpecifier(written.casefold())
+    raise MalformedRuleError("this tool takes no specifier; give the name alone")
+
 
 CORE = "tools.core"
 INCLUDE = "tools.include"

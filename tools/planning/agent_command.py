@@ -45,7 +45,7 @@ class AgentCommand:
     @property
     def shown(self) -> str:
         """Its command line for people, without what looks like a secret."""
-        from tools.secrets import redact  # noqa: PLC0415 - with the first call
+        from tools.contract.secrets import redact  # noqa: PLC0415 - with the first call
 
         return redact(shlex.join([self.command, *self.args]))
 
@@ -66,7 +66,7 @@ class AgentCommand:
         Args:
             inherited: The server's own environment.
         """
-        from tools.execution.environment import command_environment  # noqa: PLC0415 - with the first call
+        from tools.shell.environment import command_environment  # noqa: PLC0415 - with the first call
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
         depth = str(depth_in(inherited) + 1)

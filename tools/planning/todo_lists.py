@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tools.contract.context import ToolContext
+    from tools.call.context import ToolContext
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
 """The first three are Qwen Code's, all of them Gemini CLI's."""

@@ -1,10 +1,13 @@
-"""Which addresses may be connected to: those of the public internet, and what the operator names besides."""
+"""From a host name to its addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Protocol
+
+from tools.contract.threads import THREADS
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -155,3 +158,35 @@ def _split_port(text: str) -> tuple[str, int | None]:
     if colon and port.isascii() and port.isdigit():
         return host.strip("[]"), int(port)
     return text.strip("[]"), None
+
+
+class Resolver(Protocol):
+    """Finds the addresses of a host."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """All addresses of a host, those that should be tried first first; none if it has no address.
+
+        Raises:
+            OSError: Nobody could be asked.
+        """
+        ...
+
+
+class SystemResolver:
+    """Asks the operating system, in a thread that is abandoned on cancellation."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """All addresses, in the order that the system prefers."""
+        return await THREADS.run(lambda: _addresses(host, port))
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    import socket  # noqa: PLC0415 - for the first call
+
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            return []
+        raise
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import httpx
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.decoding import ACCEPTED
-from tools.web.guard import WebRules
-from tools.web.metered import Meter, MeteredTransport, TooManyBytesError
-from tools.web.target import Target
+from tools.web.address_guard import WebRules
+from tools.web.body import ACCEPTED
+from tools.web.byte_limit import Meter, MeteredTransport, TooManyBytesError
+from tools.web.url import Target
 
 USER_AGENT = "coretools-mcp"
 

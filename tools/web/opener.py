@@ -9,7 +9,8 @@ the environment) does not exist here, because requests go straight to a transpor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,20 +18,67 @@ from typing import TYPE_CHECKING
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import brief
+from tools.contract.names_on_one_line import brief
 from tools.contract.threads import THREADS
-from tools.web.guard import Guard, WebRules
-from tools.web.places import Places
-from tools.web.resolving import Resolver, SystemResolver
-from tools.web.target import Target, UrlError, parse_url
+from tools.web.address_guard import Guard, WebRules
+from tools.web.addresses import Resolver, SystemResolver
+from tools.web.url import Target, UrlError, parse_url
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx
 
-    from tools.contract.context import Progress
+    from tools.contract.limits import Progress
     from tools.web.body import Body, Cut
+
+
+MAX_AT_ONCE = 16
+"""Openings at the same time, so that their bodies together stay below 200 MB; others wait for their turn."""
+
+MAX_OF_ONE = 4
+"""Openings of one client at the same time."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """One client's places, and how many calls have or await one."""
+
+    places: anyio.Semaphore
+    calls: int = 0
+
+
+class Places:
+    """Hands out places in the order of arrival.
+
+    Args:
+        at_once: Places in all.
+        of_one: Places of one client.
+    """
+
+    def __init__(self, at_once: int = MAX_AT_ONCE, of_one: int = MAX_OF_ONE) -> None:
+        self._all = anyio.Semaphore(at_once)
+        self._of_one = of_one
+        self._shares: dict[str, _Share] = {}
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncGenerator[None]:
+        """Wait for a place, and have it until the end of the `with`.
+
+        Args:
+            client: Whose call it is. Those who cannot be told from others share the places of one client.
+        """
+        share = self._shares.setdefault(client, _Share(anyio.Semaphore(self._of_one)))
+        share.calls += 1
+        try:
+            # Whoever has no place of its own left stands in nobody else's way.
+            async with share.places, self._all:
+                yield
+        finally:
+            share.calls -= 1
+            if not share.calls:
+                del self._shares[client]
+
 
 ENDPOINTS = "endpoints of the settings"
 """Who has the places for these: they are no strangers, and all clients need them."""

@@ -2,24 +2,119 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from http import HTTPStatus
 
-from tools.contract.context import AbortSignal, MediaHandling
 from tools.contract.errors import ToolError
-from tools.contract.result import FileDataPart, InlineDataPart, Part
-from tools.filesystem.descriptors import OpenedFile
-from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, FileType, detect
-from tools.filesystem.reading.pdf import ALL_PAGES, INSTALL, PdfText, extract, is_installed
-from tools.filesystem.text import SNIFFED_BYTES
-from tools.web.charset import decode
-from tools.web.formats import Format
+from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.results import FileDataPart, InlineDataPart, Part
+from tools.files.document_process import ChildFailedError, document_worker_for, unnamed_file
+from tools.files.opener import OpenedFile
+from tools.files.read.media import MAX_INLINE_BYTES, FileKind, FileType, detect
+from tools.files.read.pdf import ALL_PAGES, INSTALL, PdfText, extract, is_installed
+from tools.files.text import SNIFFED_BYTES
+from tools.web.body import decode
 from tools.web.opener import WebResponse
-from tools.web.page_text import Unconverted, page_text
-from tools.web.target import parse_url
 from tools.web.untrusted import harmless
+from tools.web.url import parse_url
+
+
+class Format(StrEnum):
+    """The values of the parameter `format`."""
+
+    AUTO = "auto"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    TEXT = "text"
+
+    @property
+    def accepted(self) -> str:
+        """The header `Accept`; some servers have their pages in Markdown already."""
+        return _ACCEPTED.get(
+            self, "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
+        )
+
+
+_ACCEPTED = {
+    Format.HTML: "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5",
+    Format.TEXT: "text/plain,text/html;q=0.9,*/*;q=0.5",
+}
+
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS = 5.0
+"""Time for one page; two megabytes of an ordinary one take a tenth of a second."""
+
+MAX_MEMORY = 1 << 30
+"""Address space of the process; the largest page that is taken (10 MiB) needs half of it."""
+
+MAX_TEXT_BYTES = 64 << 20
+"""A text that is longer was made to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """What a page says.
+
+    Args:
+        title: Its title, on one line; empty where it has none.
+        text: Its text as Markdown.
+        is_partial: Whether elements are missing that are nested too deep.
+    """
+
+    title: str
+    text: str
+    is_partial: bool = False
+
+
+class Unconverted(StrEnum):
+    """Why a page is not there as text; each ends a sentence about the page."""
+
+    LATE = "that takes too long"
+    ENDED = "the process that does it came to an end, perhaps because the page takes too much memory"
+    NOT_STARTED = "the process that does it cannot be started"
+
+
+def page_text(
+    page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
+) -> PageText | Unconverted:
+    """Turn HTML into text. Blocking: call it in a worker thread.
+
+    Args:
+        page: The HTML.
+        url: Where it came from; its links become absolute by it. Empty for text without links.
+        signal: The process is killed as soon as it is set.
+        seconds: How long it may run.
+        memory: Bytes of address space that it may take.
+
+    Returns:
+        The text, or why there is none.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
+    with unnamed_file() as document:
+        document.write(page.encode("utf-8", "replace"))
+        document.seek(0)
+        try:
+            with document_worker_for(
+                "html", url, document=document, memory=memory, seconds=seconds, signal=signal
+            ) as worker:
+                said = next(worker.messages(MAX_TEXT_BYTES), None)
+                is_late = worker.deadline.is_over
+        except ChildFailedError as error:
+            logger.warning("a page is shown as it came: %s", error)
+            return Unconverted.NOT_STARTED
+    signal.raise_if_aborted()
+    if said is None or said["end"] != "done":
+        return Unconverted.LATE if is_late else Unconverted.ENDED
+    return PageText(said["title"], said["text"], said["is_partial"])
+
 
 ERROR_CHARS = 10_000
 """Characters that are shown of what comes with a status from 400 on (Gemini CLI's number)."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names import one_line
-from tools.secrets import HIDDEN
+from tools.contract.names_on_one_line import one_line
+from tools.contract.secrets import HIDDEN
 from tools.web.opener import WebRequest
 from tools.web.search_settings import SETUP, ProviderSettings
-from tools.web.target import Target, UrlError, parse_url
 from tools.web.untrusted import fenced, harmless
+from tools.web.url import Target, UrlError, parse_url
 
 if TYPE_CHECKING:
     from tools.web.opener import UrlOpener, WebResponse

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
 
 Snapshot = Mapping[str, tuple[int, int, bytes | None]]
 

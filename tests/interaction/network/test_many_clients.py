@@ -21,8 +21,9 @@ from server.clients import MOST_CALLS, STDIO_KEY, Client
 from tests.harness import Route, connected, http_client, our_http_server, write_config
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tests.waiting import CEILING
-from tools.contract.context import ApprovalMode, ClientState
+from tools.call.context import ClientState
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.limits import ApprovalMode
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ import pytest
 
 from server.app import App
 from server.clients import RequestContext
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import MODERN
 from tests.interaction.network.test_sessions import ACCEPT, Served, served
-from tools.contract.context import ToolContext
-from tools.contract.result import ToolResult
+from tools.call.context import ToolContext
+from tools.contract.results import ToolResult
 
 pytestmark = pytest.mark.anyio
 

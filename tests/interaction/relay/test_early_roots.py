@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams import session
+from server.upstreams.session import session
 from tests.interaction.relay.clients import (
     ALL,
     Json,

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams import given_up
 from server.upstreams.client_sessions import ClientSessions
+from server.upstreams.wire import peer as given_up
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     AnswerError,

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams import session
+from server.upstreams.session import session
 from tests.interaction.relay.clients import having, listing, proxied, stdio_entry
 from tests.interaction.relay.watching import listening, until_touch_is_heard
 

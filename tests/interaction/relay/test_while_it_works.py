@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams import flood
+from server.upstreams.session import flow_control as flood
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import PROGRESS, AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry

@@ -13,16 +13,17 @@ from typing import Any
 import anyio
 
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, session_of
-from tools.contract.base import BaseTool
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.call.base_tool import BaseTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError
-from tools.contract.result import TextPart, ToolResult
+from tools.contract.limits import Limits
+from tools.contract.results import TextPart, ToolResult
 from tools.discovery.commands import CommandSite, DiscoverySettings
 from tools.discovery.discovery import Discovery, DiscoveryState
-from tools.execution.program_runner import ProgramRunner
-from tools.execution.spill_store import SpillStore
-from tools.filesystem.workspace import Workspace
-from tools.registry import ToolRegistry
+from tools.files.workspace import Workspace
+from tools.shell.output_files import SpillStore
+from tools.shell.runner import ProgramRunner
 
 PEER = (sys.executable, "-I", str(Path(__file__).parents[2] / "peers" / "discovery_commands.py"))
 CALL = (*PEER, "call")

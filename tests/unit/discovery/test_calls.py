@@ -16,7 +16,7 @@ from tests.unit.execution.shell import CEILING, ENVIRONMENT
 from tests.waiting import until
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
-from tools.contract.result import FileDataPart
+from tools.contract.results import FileDataPart
 from tools.discovery.call import FAILED
 
 pytestmark = pytest.mark.anyio

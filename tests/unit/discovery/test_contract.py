@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator
 from server.exposure import tool_to_wire
 from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
-from tools.contract.base import BaseTool
+from tools.builtin.discovered_tool import DiscoveredTool
+from tools.call.base_tool import BaseTool
+from tools.call.flow import Flow
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.context import AbortSignal
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FunctionCall, ToolResult
-from tools.discovery.discovered_tool import DiscoveredTool
-from tools.flow import Flow
+from tools.contract.limits import AbortSignal
+from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.policy import PermissionPolicy
 
 pytestmark = pytest.mark.anyio

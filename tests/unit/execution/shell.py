@@ -13,22 +13,20 @@ import anyio
 
 from tests.processes import Plain
 from tests.waiting import CEILING
-from tools.contract.base import BaseTool
-from tools.contract.context import ClientState, Limits, ToolContext
+from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
+from tools.builtin.run_shell_command import ShellTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import FileDataPart, TextPart, ToolResult
-from tools.contract.services import Services
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.confinement import Confinement
-from tools.execution.jobs import Job, JobTable
-from tools.execution.list_background_jobs import ListJobsTool
-from tools.execution.process import Process, ProcessSpec
-from tools.execution.read_background_output import ReadOutputTool
-from tools.execution.run_shell_command import ShellTool
-from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.spill_store import SpillStore
-from tools.execution.stop_background_job import StopJobTool
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import Limits
+from tools.contract.results import FileDataPart, TextPart, ToolResult
+from tools.files.workspace import Workspace
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.confinement import Confinement
+from tools.shell.jobs import Job, JobTable
+from tools.shell.output_files import SpillStore
+from tools.shell.process import Process, ProcessSpec
+from tools.shell.runner import CommandRunner, ShellOptions
 
 ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
 

@@ -32,12 +32,10 @@ from tests.processes import (
     run,
     until_none_carries,
 )
-from tools.execution import messages
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.launch import Launch
-from tools.execution.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
-from tools.execution.supervised_process import SupervisorConnection
-from tools.execution.supervisor_pool import MOST_IDLE
+from tools.shell.broker import messages
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.supervisor_pool import MOST_IDLE, Launch, SupervisorConnection
 
 pytestmark = pytest.mark.anyio
 

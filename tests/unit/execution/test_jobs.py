@@ -11,15 +11,12 @@ from jsonschema import Draft202012Validator
 
 from tests.unit.execution.shell import CEILING, Shell, shell_in, text_of
 from tests.waiting import until
-from tools.contract.base import READS, Behaviour
+from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
+from tools.call.base_tool import READS, Behaviour
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.execution.jobs import MAX_KEPT, MAX_RUNNING, Job
-from tools.execution.list_background_jobs import ListJobsTool
-from tools.execution.output import TAIL_BYTES
-from tools.execution.output_window import WINDOW_BYTES
-from tools.execution.read_background_output import ReadOutputTool
-from tools.execution.stop_background_job import StopJobTool
+from tools.contract.results import ToolResult
+from tools.shell.jobs import MAX_KEPT, MAX_RUNNING, Job
+from tools.shell.output import TAIL_BYTES, WINDOW_BYTES
 
 pytestmark = pytest.mark.anyio
 

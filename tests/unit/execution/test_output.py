@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.execution.command import OUTPUT_CHARS
-from tools.execution.live_output import newest_text
-from tools.execution.output import CUT_MARK, HEAD_BYTES, SNIFFED_BYTES, TAIL_BYTES, Output
-from tools.execution.spill_store import SpillStore
-from tools.execution.terminal_text import plain_text
+from tools.shell.command import OUTPUT_CHARS
+from tools.shell.output import CUT_MARK, HEAD_BYTES, SNIFFED_BYTES, TAIL_BYTES, Output, newest_text
+from tools.shell.output_files import SpillStore
+from tools.shell.terminal_text import plain_text
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,8 @@ import pytest
 from tests.unit.execution.shell import CEILING
 from tests.waiting import until
 from tools.contract.threads import Threads
-from tools.execution.output import TAIL_BYTES, Output
-from tools.execution.output_reader import MOST_WAITING, PIPE_BYTES, READ_BYTES, OutputReader
-from tools.execution.spill import Spill
+from tools.shell.output import MOST_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
+from tools.shell.output_files import Spill
 
 pytestmark = pytest.mark.anyio
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
+from tools.builtin.run_shell_command import ShellTool
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
-from tools.contract.subject import CommandSubject
-from tools.execution.command import OUTPUT_CHARS
-from tools.execution.output import CUT_MARK
-from tools.execution.report_text import DISPLAY_CHARS
-from tools.execution.run_shell_command import ShellTool
+from tools.contract.subjects import CommandSubject
+from tools.shell.command import OUTPUT_CHARS
+from tools.shell.output import CUT_MARK
+from tools.shell.status_text import DISPLAY_CHARS
 
 pytestmark = pytest.mark.anyio
 

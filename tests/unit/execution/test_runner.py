@@ -16,11 +16,11 @@ from tests.processes import Plain, is_running
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, Shell, output_of, shell_in, text_of
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.command import CommandRequest
-from tools.execution.confinement import Confined, NetworkAccess, SandboxChanges
-from tools.execution.process import Process, ProcessSpec, StartFailedError
-from tools.execution.runner import CommandRunner, ShellOptions
-from tools.execution.spill_store import SpillStore
+from tools.shell.command import CommandRequest
+from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
+from tools.shell.output_files import SpillStore
+from tools.shell.process import Process, ProcessSpec, StartFailedError
+from tools.shell.runner import CommandRunner, ShellOptions
 
 pytestmark = pytest.mark.anyio
 

@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.confinement import NetworkAccess
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.execution.sandbox.limits import FILE_BYTES, PROCESSES, default_limits, is_root
-from tools.execution.sandbox.probe_program import FIRST_CODE
-from tools.execution.sandbox.seccomp import seccomp_program
-from tools.execution.sandbox.view import Site
+from tools.shell.confinement import NetworkAccess
+from tools.shell.process import ProcessSpec
+from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
+from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
+from tools.shell.sandbox.probe_program import FIRST_CODE
+from tools.shell.sandbox.system_call_filter import seccomp_program
+from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
 
@@ -169,9 +169,9 @@ STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
-from tools.execution.confinement import NetworkAccess
-from tools.execution.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.execution.sandbox.view import Site
+from tools.shell.confinement import NetworkAccess
+from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
+from tools.shell.sandbox.view import Site
 
 async def main():
     print((await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(sys.argv[1])).status([])).failure)

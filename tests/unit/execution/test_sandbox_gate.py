@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.confinement import NetworkAccess
-from tools.execution.environment import command_environment
-from tools.execution.process import ProcessSpec
-from tools.execution.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
-from tools.execution.sandbox.gate import Gate, MountTable
-from tools.execution.sandbox.view import Prepared, Site
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.confinement import NetworkAccess
+from tools.shell.environment import command_environment
+from tools.shell.process import ProcessSpec
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.mount_check import Gate, MountTable
+from tools.shell.sandbox.view import Prepared, Site
 
 pytestmark = [
     pytest.mark.anyio,

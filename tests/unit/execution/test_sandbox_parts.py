@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.execution.confinement import NetworkAccess, SandboxChanges
-from tools.execution.sandbox.auto_run_files import (
+from tools.files.workspace import contains
+from tools.shell.confinement import NetworkAccess, SandboxChanges
+from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
     SETTLED_NANOSECONDS,
     SteeringLookout,
     is_harmless,
     move_away,
 )
-from tools.execution.sandbox.hidden import secret_places
-from tools.execution.sandbox.view import Descriptors, Site, View, bubblewrap_options, prepare, sandbox_environment
-from tools.filesystem.workspace import contains
+from tools.shell.sandbox.hidden_secrets import secret_places
+from tools.shell.sandbox.view import Descriptors, Site, View, bubblewrap_options, prepare, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 

@@ -10,9 +10,8 @@ import anyio
 import pytest
 
 from tests.waiting import until
-from tools.execution.output_reader import MOST_WAITING
-from tools.execution.spill import Spill
-from tools.execution.spill_store import PREFIX, SpillStore
+from tools.shell.output import MOST_WAITING
+from tools.shell.output_files import PREFIX, Spill, SpillStore
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +146,7 @@ async def test_everything_is_removed_when_the_server_ends(store: SpillStore, tmp
 
 KILLED_SERVER = """
 import asyncio, os, signal, sys
-from tools.execution.spill_store import SpillStore
+from tools.shell.output_files import SpillStore
 
 async def main():
     spill = SpillStore(sys.argv[1]).open("a")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.filesystem.search import ripgrep
+from tools.files.search import ripgrep
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import ToolContext
-from tools.contract.ledger import SeenFile
-from tools.contract.result import TextPart
-from tools.filesystem.descriptors import NotRegularError, open_folder, open_regular
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.selection import Candidate
-from tools.filesystem.reading.content import read as content_of
-from tools.filesystem.reading.several_files import Batch, Wish
+from tools.call.context import ToolContext
+from tools.contract.results import TextPart
+from tools.files.deadline import Deadline
+from tools.files.find.selection import Candidate
+from tools.files.opener import NotRegularError, open_folder, open_regular
+from tools.files.read.reader import read as content_of
+from tools.files.read.several_files import Batch, Wish
+from tools.files.read_ledger import SeenFile
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tools.builtin.edit import EditTool
+from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.context import ToolContext
-from tools.contract.result import FileDiff
-from tools.filesystem.edit import EditTool
+from tools.contract.results import FileDiff
 
 pytestmark = pytest.mark.anyio
 

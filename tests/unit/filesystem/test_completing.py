@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.complete_path import CompletePathTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.complete_path import CompletePathTool
-from tools.filesystem.finding.completing import Candidates, entries_that_start_with, files_that_hold
-from tools.filesystem.finding.typed_paths import last_typed, spelled, typed_paths
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.files.find.path_completion import (
+    Candidates,
+    entries_that_start_with,
+    files_that_hold,
+    last_typed,
+    spelled,
+    typed_paths,
+)
+from tools.files.workspace import Workspace
 
 
 def complete(root: Path, start: str = "", folder: str = ".", limit: int = 100) -> Candidates:

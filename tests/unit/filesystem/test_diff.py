@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.filesystem.changing.diff import MAX_COMPARED_LINES, MAX_DIFF_CHARS, Diff, unified_diff
+from tools.files.change.diff import MAX_COMPARED_LINES, MAX_DIFF_CHARS, Diff, unified_diff
 
 pytestmark = pytest.mark.requirement("edit.diff")
 

@@ -14,13 +14,13 @@ import anyio
 import jsonschema
 import pytest
 
+from tools.builtin.edit import EditTool
+from tools.builtin.read_file import ReadFileTool
+from tools.call.context import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FileDiff, ToolResult
-from tools.filesystem.changing.text_match import MAX_MATCHES
-from tools.filesystem.edit import EditTool
-from tools.filesystem.read_file import ReadFileTool
+from tools.contract.results import FileDiff, ToolResult
+from tools.files.change.text_match import MAX_MATCHES
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import ToolContext
+from tools.builtin.edit import EditTool
+from tools.builtin.read_file import ReadFileTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.changing.edit_failures import MAX_REGION_LINES, nearest_region
-from tools.filesystem.changing.text_match import Haystack
-from tools.filesystem.edit import EditTool
-from tools.filesystem.read_file import ReadFileTool
+from tools.files.change.edit_failures import MAX_REGION_LINES, nearest_region
+from tools.files.change.text_match import Haystack
 
 pytestmark = pytest.mark.anyio
 

@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from tools.contract.base import BaseTool
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.builtin.list_directory import LSTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import ToolContext
 from tools.contract.errors import PathNotInWorkspaceError
-from tools.contract.result import ToolResult
-from tools.contract.subject import Access, PathSubject
-from tools.filesystem.finding.completing import entries_that_start_with, files_that_hold
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.ignore_files import HiddenBy, scope_of
-from tools.filesystem.list_directory import LSTool
-from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.search.content_search import MAX_SORTED
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Access, PathSubject
+from tools.files.find.path_completion import entries_that_start_with, files_that_hold
+from tools.files.ignore_files import HiddenBy, scope_of
+from tools.files.search.content_search import MAX_SORTED
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

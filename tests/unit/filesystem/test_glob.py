@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.glob import GlobTool
+from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.filesystem.finding.braces import PatternRefusedError, expand_braces
-from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.glob import GlobTool
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.contract.results import ToolResult
+from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from tools.contract.context import AbortSignal, Limits, ToolContext
+from tools.builtin.grep_search import GrepTool
+from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.search import ripgrep
-from tools.filesystem.search.content_search import MAX_SORTED
-from tools.filesystem.search.ripgrep import MAX_FILE_BYTES, find_ripgrep
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal, Limits
+from tools.contract.results import ToolResult
+from tools.files.search import ripgrep
+from tools.files.search.content_search import MAX_SORTED
+from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

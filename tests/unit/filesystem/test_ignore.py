@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.ignore_files import (
+from tools.files.ignore_files import (
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     Scope,
@@ -17,8 +17,8 @@ from tools.filesystem.ignore_files import (
     refuse_hidden,
     scope_of,
 )
-from tools.filesystem.ignore_rules import read_rules
-from tools.filesystem.workspace import Workspace
+from tools.files.ignore_rules import read_rules
+from tools.files.workspace import Workspace
 
 
 def scope(root: Path, folder: str = ".", *, git: bool = True, agent: bool = True) -> Scope:

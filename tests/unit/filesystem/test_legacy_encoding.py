@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tools.contract.context import ToolContext
+from tools.builtin.edit import EditTool
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.context import ToolContext
+from tools.call.flow import package
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.result import TextPart, ToolResult
-from tools.filesystem.edit import EditTool
-from tools.filesystem.legacy_encoding import STEP_BYTES, comes_back, decode_as, guess, named
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.reading.content import HASHED_BYTES
-from tools.filesystem.text import Encoding
-from tools.filesystem.write_file import WriteFileTool
-from tools.flow import package
+from tools.contract.results import TextPart, ToolResult
+from tools.files.encoding_guess import STEP_BYTES, comes_back, decode_as, guess, named
+from tools.files.read.reader import HASHED_BYTES
+from tools.files.text import Encoding
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal, Limits
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.reading import line_window
-from tools.filesystem.reading.line_window import (
+from tools.contract.limits import AbortSignal, Limits
+from tools.files.opener import identity_of
+from tools.files.read import line_window
+from tools.files.read.line_window import (
     BLOCK,
     COUNTED_BYTES,
     CUT_MARK,

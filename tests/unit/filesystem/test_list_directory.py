@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tools.contract.context import AbortSignal, Limits, ToolContext
+from tools.builtin.list_directory import LSTool
+from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import ToolResult
-from tools.filesystem.list_directory import LSTool
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal, Limits
+from tools.contract.results import ToolResult
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.filesystem.changing.text_match import Haystack, Match, Strategy, find_match, indentation_map
-from tools.filesystem.text import UNKNOWN
+from tools.files.change.text_match import Haystack, Match, Strategy, find_match, indentation_map
+from tools.files.text import UNKNOWN
 
 
 def match(text: str, old: str) -> Match:

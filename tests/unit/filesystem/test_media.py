@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.readings import read_file
-from tools.contract.context import MediaHandling, ToolContext
-from tools.contract.result import FileDataPart, InlineDataPart, TextPart
-from tools.filesystem.reading.media import MAX_INLINE_BYTES, FileKind, detect
+from tools.call.context import ToolContext
+from tools.contract.limits import MediaHandling
+from tools.contract.results import FileDataPart, InlineDataPart, TextPart
+from tools.files.read.media import MAX_INLINE_BYTES, FileKind, detect
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 

@@ -9,14 +9,15 @@ import pytest
 
 from tests.pdf_files import document, lines
 from tests.readings import read_file, text_of
-from tools.contract.context import Limits, MediaHandling, ToolContext
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.call.context import ToolContext
+from tools.call.flow import package
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FileDataPart, InlineDataPart, TextPart, ToolResult
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.reading.media import FileKind
-from tools.filesystem.reading.pdf import Pages
-from tools.flow import package
+from tools.contract.limits import Limits, MediaHandling
+from tools.contract.results import FileDataPart, InlineDataPart, TextPart, ToolResult
+from tools.files.read.media import FileKind
+from tools.files.read.pdf import Pages
 
 RULE = "\n\n---\n\n"
 EXTRA = "pip install 'coretools-mcp[pdf]'"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.pdf_files import document
-from tools.contract.context import ClientState, ToolContext
+from tools.builtin.read_file import ReadFileTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import package
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.result import InlineDataPart, TextPart, ToolResult
-from tools.filesystem.read_file import ReadFileTool
-from tools.flow import package
+from tools.contract.results import InlineDataPart, TextPart, ToolResult
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from tools.contract.context import AbortSignal, Limits, ToolContext
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import InlineDataPart, Part, TextPart, ToolResult
-from tools.filesystem.read_many_files import ReadManyFilesTool
-from tools.filesystem.reading import several_files
-from tools.filesystem.reading.several_files import END_MARKER
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal, Limits
+from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
+from tools.files.read import several_files
+from tools.files.read.several_files import END_MARKER
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.readings import read_file, text_of
-from tools.contract.context import Limits, ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.reading.content import HASHED_BYTES, MAX_WIDE_BYTES
-from tools.filesystem.reading.media import FileKind
+from tools.contract.limits import Limits
+from tools.files.read.media import FileKind
+from tools.files.read.reader import HASHED_BYTES, MAX_WIDE_BYTES
 
 RULE = "\n\n---\n\n"
 

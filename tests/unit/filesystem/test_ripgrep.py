@@ -16,13 +16,14 @@ import pytest
 
 from tests.processes import children_of, is_running, needs_proc
 from tests.waiting import wait_until
-from tools.contract.context import AbortSignal, ToolContext
+from tools.builtin.grep_search import GrepTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.child import Child, Watch
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.grep_search import GrepTool
-from tools.filesystem.search.content_search import MAX_SORTED
-from tools.filesystem.search.ripgrep import Query, Ripgrep
+from tools.contract.limits import AbortSignal
+from tools.files.deadline import Deadline
+from tools.files.document_process import Child, Watch
+from tools.files.search.content_search import MAX_SORTED
+from tools.files.search.ripgrep import Query, Ripgrep
 
 ENDLESS = [sys.executable, "-S", "-c", "while True: pass"]
 REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from tools.filesystem.text import (
+from tools.files.text import (
     UNKNOWN_8BIT,
     UTF_8,
     decode,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.filesystem.ignore_files import agent_ignore_file
-from tools.filesystem.true_names import ignores_case
-from tools.filesystem.workspace import Workspace
+from tools.files.ignore_files import agent_ignore_file
+from tools.files.workspace import Workspace, ignores_case
 
 
 @pytest.mark.requirement("paths.case")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.finding.deadline import Deadline
-from tools.filesystem.finding.patterns import compile_patterns
-from tools.filesystem.finding.walk import Everything, Filters, Selection, Walk, Without
-from tools.filesystem.ignore_files import HiddenBy
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.files.deadline import Deadline
+from tools.files.find.patterns import compile_patterns
+from tools.files.find.walk import Everything, Filters, Selection, Walk, Without
+from tools.files.ignore_files import HiddenBy
+from tools.files.workspace import Workspace
 
 
 def walk(*roots: Path, filters: Filters | None = None, seconds: float = 60.0) -> Walk:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.filesystem.descriptors import PathKind
-from tools.filesystem.workspace import Workspace, contains
+from tools.files.opener import PathKind
+from tools.files.workspace import Workspace, contains
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.context import ClientState, ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.context import ClientState, ToolContext
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.ledger import SeenFile
-from tools.contract.result import FileDiff, ToolResult
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.write_file import WriteFileTool
+from tools.contract.results import FileDiff, ToolResult
+from tools.files.opener import identity_of
+from tools.files.read_ledger import SeenFile
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.changing.writer import exclusive, replace_file
-from tools.filesystem.descriptors import identity_of
-from tools.filesystem.workspace import Workspace
+from tools.contract.limits import AbortSignal
+from tools.files.change.writer import exclusive, replace_file
+from tools.files.opener import identity_of
+from tools.files.workspace import Workspace
 
 
 @pytest.mark.requirement("write.atomic")

@@ -6,11 +6,11 @@ from typing import Any
 
 import jsonschema
 
+from tools.builtin.save_memory import MemoryTool
+from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
-from tools.contract.context import ToolContext
-from tools.contract.result import ToolResult
+from tools.contract.results import ToolResult
 from tools.memory.memory_files import MemoryFiles
-from tools.memory.save_memory import MemoryTool
 
 
 async def asked_about(

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from server.memory_resources import MemoryResources
+from server.requests.resources import MemoryResources
 from tests.unit.memory.memories import asked_about, save
-from tools.contract.context import ToolContext
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.filesystem.workspace import Workspace
+from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope
-from tools.permissions.hidden import hidden_paths
-from tools.permissions.permission import Verdict
-from tools.permissions.rule import parse_rule
-from tools.permissions.rules import Rules
+from tools.permissions.hidden_paths import hidden_paths
+from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio

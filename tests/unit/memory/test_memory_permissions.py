@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tools.builtin.save_memory import MemoryTool
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Decision, Question
-from tools.contract.context import ApprovalMode, ToolContext
-from tools.contract.result import FunctionCall, ToolResult
-from tools.flow import Flow
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
 from tools.memory.memory_files import MemoryFiles
-from tools.memory.save_memory import MemoryTool
-from tools.permissions.permission import Verdict
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rule import parse_rule
-from tools.permissions.rules import Rules
-from tools.registry import ToolRegistry
+from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

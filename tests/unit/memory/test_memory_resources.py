@@ -9,24 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from server.memory_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from server.requests.resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
+from tools.builtin.file_resource import FileResourceTool
+from tools.builtin.todo_write import TodoWriteTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow, package
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Question, Unavailable
-from tools.contract.context import ClientState, ToolContext
 from tools.contract.errors import ToolErrorType
-from tools.contract.result import FunctionCall, TextPart, ToolResult
-from tools.filesystem.file_resource import FileResourceTool
-from tools.filesystem.workspace import Workspace
-from tools.flow import Flow, package
+from tools.contract.results import FunctionCall, TextPart, ToolResult
+from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.hidden import hidden_paths
-from tools.permissions.permission import Verdict
+from tools.permissions.hidden_paths import hidden_paths
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rule import parse_rule
-from tools.permissions.rules import Rules
+from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
-from tools.planning.todo_write import TodoWriteTool
-from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.unit.memory.memories import asked_about, save, told
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FileDiff, FunctionCall, ToolResult
-from tools.contract.subject import Access, PathSubject
-from tools.filesystem.read_file import ReadFileTool
-from tools.filesystem.workspace import Workspace
-from tools.filesystem.write_file import WriteFileTool
-from tools.flow import Flow
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FileDiff, FunctionCall, ToolResult
+from tools.contract.subjects import Access, PathSubject
+from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.memory.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.permissions.policy import PermissionPolicy
-from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

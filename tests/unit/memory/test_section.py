@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.memory.memory_entries import entry_of, holds_entry, with_entry
 from tools.memory.memory_files import MemoryFiles
-from tools.memory.section import entry_of, holds_entry, with_entry
 
 HEADINGS = MemoryFiles().headings
 OURS, QWEN, GEMINI = HEADINGS

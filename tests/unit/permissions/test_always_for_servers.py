@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tools.call.context import ClientState
 from tools.contract.confirmation import Decision, McpConfirmation
-from tools.contract.context import ClientState
-from tools.permissions.choices import choices_for
-from tools.permissions.permission import Grant, Verdict
-from tools.permissions.rule import SESSION, parse_rule
+from tools.permissions.lasting_answers import choices_for
+from tools.permissions.rules import SESSION, parse_rule
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool, rule_for
+from tools.permissions.verdict import Grant, Verdict
 
 
 def reached(rule: str) -> set[tuple[str, str]]:

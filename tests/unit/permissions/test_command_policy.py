@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.permissions.test_policy import flow_with, in_mode, of_command
-from tools.contract.context import ApprovalMode, ToolContext
-from tools.permissions.permission import Verdict
+from tools.call.context import ToolContext
+from tools.contract.limits import ApprovalMode
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

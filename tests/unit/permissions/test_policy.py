@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from tests.people import Keeper, Person
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
 from tools.contract.errors import ToolErrorType
-from tools.contract.result import FunctionCall, ToolResult
-from tools.filesystem.ignore_files import AGENT_IGNORE_FILES
-from tools.flow import Flow
-from tools.permissions.permission import Permission, Verdict
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
+from tools.files.ignore_files import AGENT_IGNORE_FILES
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio
 

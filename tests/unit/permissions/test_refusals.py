@@ -8,11 +8,12 @@ import pytest
 
 from tests.people import Person
 from tests.unit.permissions.test_policy import flow_with, in_mode, judged
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
 from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
-from tools.contract.context import ApprovalMode, ToolContext
-from tools.contract.result import FunctionCall, ToolResult
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

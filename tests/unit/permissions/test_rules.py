@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.permission import Verdict
-from tools.permissions.rule import MalformedRuleError, Rule, parse_rule
-from tools.permissions.rules import RuleReader
-from tools.permissions.specifiers import fits_wildcards, literal_path
+from tools.permissions.rules import MalformedRuleError, Rule, RuleReader, fits_wildcards, literal_path, parse_rule
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
+from tools.permissions.verdict import Verdict
 
 ALIASES = {"ReadFileTool": "read_file", "replace": "edit", "ShellTool": "run_shell_command"}
 ROOTS = ("/ws", "/other")

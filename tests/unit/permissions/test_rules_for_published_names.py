@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.people import Person
-from tools.builtins import builtin_tools
+from tools.builtin.all_tools import builtin_tools
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.context import ToolContext
-from tools.contract.result import FunctionCall, ToolResult
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader, Rules
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.steering_files import why_protected
+from tools.permissions.auto_run_files import why_protected
 
 PROTECTED = [
     ".git",

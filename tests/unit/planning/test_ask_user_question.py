@@ -9,9 +9,19 @@ from typing import Any
 import jsonschema
 import pytest
 
-from server.consent.form import read_answer
-from server.consent.questionnaire import MAX_ANSWER_CHARS, questionnaire_schema, read_questionnaire
+from server.consent.form import MAX_ANSWER_CHARS, questionnaire_schema, read_answer, read_questionnaire
 from tests.people import Person
+from tools.builtin.ask_user_question import (
+    MAX_DESCRIPTION_CHARS,
+    MAX_HEADER_CHARS,
+    MAX_LABEL_CHARS,
+    MAX_QUESTION_CHARS,
+    MAX_QUESTIONS,
+    AskUserQuestionTool,
+)
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
@@ -21,23 +31,13 @@ from tools.contract.confirmation import (
     Unavailable,
     UserQuestion,
 )
-from tools.contract.context import ApprovalMode, ToolContext
+from tools.contract.display import MAX_QUESTION_BYTES, render_question
 from tools.contract.errors import InvalidToolParamsError, ToolErrorType
-from tools.contract.result import FunctionCall, ToolResult
-from tools.display import MAX_QUESTION_BYTES, render_question
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader
-from tools.planning.ask_user_question import (
-    MAX_DESCRIPTION_CHARS,
-    MAX_HEADER_CHARS,
-    MAX_LABEL_CHARS,
-    MAX_QUESTION_CHARS,
-    MAX_QUESTIONS,
-    AskUserQuestionTool,
-)
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 

@@ -15,21 +15,22 @@ import anyio
 import pytest
 
 from tests.processes import CEILING, needs_proc
+from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
-from tools.contract.context import AbortSignal, ApprovalMode, ClientState, ToolContext
+from tools.contract.display import render_question
 from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FileDataPart, FunctionCall, TextPart, ToolResult
-from tools.display import render_question
-from tools.execution.brokered_starter import BrokeredStarter
-from tools.execution.program_runner import ProgramRunner
-from tools.execution.spill_store import SpillStore
-from tools.filesystem.workspace import Workspace
-from tools.flow import Flow
+from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.results import FileDataPart, FunctionCall, TextPart, ToolResult
+from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionPolicy
-from tools.planning.agent_answer import AgentAnswer, read_answer
 from tools.planning.agent_command import DEPTH_VARIABLE, AgentCommand
-from tools.planning.task import MAX_PROMPT_CHARS, TaskTool
-from tools.registry import ToolRegistry
+from tools.planning.agents import AgentAnswer, read_answer
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.output_files import SpillStore
+from tools.shell.runner import ProgramRunner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="not run: nothing is started here")]
 

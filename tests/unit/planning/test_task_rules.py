@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from tools.builtin.task import TaskTool
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Decision
-from tools.contract.context import ToolContext
-from tools.execution.program_runner import ProgramRunner
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader
+from tools.permissions.verdict import Verdict
 from tools.planning.agent_command import AgentCommand
-from tools.planning.task import TaskTool
-from tools.registry import ToolRegistry
+from tools.shell.runner import ProgramRunner
 
 pytestmark = pytest.mark.anyio
 

@@ -9,17 +9,18 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Question, Unavailable
-from tools.contract.context import ApprovalMode, ClientState, ToolContext
+from tools.contract.display import MAX_BLOCK_BYTES, display_block, display_object
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.result import FunctionCall, TodoListDisplay, ToolResult
-from tools.display import MAX_BLOCK_BYTES, display_block, display_object
-from tools.filesystem.workspace import Workspace
-from tools.flow import Flow
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, TodoListDisplay, ToolResult
+from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionPolicy
 from tools.planning.todo_lists import MAX_LISTS, Todo, TodoLists
-from tools.planning.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
-from tools.registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

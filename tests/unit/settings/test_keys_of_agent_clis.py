@@ -16,7 +16,7 @@ from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import BOTH, both, load_cli
-from tools.contract.context import ApprovalMode
+from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
 

@@ -15,13 +15,13 @@ import anyio
 import pytest
 
 from server.live_settings import LiveSettings
-from server.permissions import permission_policy
+from server.services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.file_watcher import new_settings
 from tests.harness import LAUNCHER
 from tests.pools import quiet_pool
 from tests.settings_cases import write
-from tools.registry import ToolRegistry
+from tools.call.registry import ToolRegistry
 
 LOOK_SECONDS = 0.02
 
@@ -145,10 +145,10 @@ async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
 
 GONE = """
 import anyio, json, os, sys
-from server.commands import Commands
+from server.services import Commands
 from server.custom_tools import CustomTools
 from server.settings import load_settings
-from tools.registry import ToolRegistry
+from tools.call.registry import ToolRegistry
 
 async def main(when):
     if when == "before":

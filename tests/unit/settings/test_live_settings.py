@@ -11,18 +11,18 @@ import anyio.lowlevel
 import pytest
 
 from server.live_settings import LiveSettings, waiting_for_restart
-from server.permissions import permission_policy
+from server.services import permission_policy
 from server.settings import SettingsReport, load_settings
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
-from server.upstreams.discovered_mcp_tool import DiscoveredMCPTool
 from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, quiet_pool
 from tests.settings_cases import write
-from tools.contract.context import ClientState
-from tools.contract.subject import CommandSubject
-from tools.execution.run_shell_command import ShellTool
-from tools.filesystem.workspace import Workspace
-from tools.registry import ToolRegistry
+from tools.builtin.run_shell_command import ShellTool
+from tools.call.context import ClientState
+from tools.call.registry import ToolRegistry
+from tools.contract.subjects import CommandSubject
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 

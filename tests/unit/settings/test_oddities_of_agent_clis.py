@@ -10,7 +10,7 @@ import pytest
 from server.settings.agent_cli import CliName
 from tests.settings_cases import load, refusal
 from tests.unit.settings.agent_cli_files import both, load_cli
-from tools.contract.context import ApprovalMode
+from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
 

@@ -16,7 +16,7 @@ from server.settings import Settings, SettingsError, load_settings
 from server.settings.explanations import KeyDescription
 from server.settings.models import HttpSettings
 from tests.settings_cases import at, every_key, load, refusal, sources, write
-from tools.contract.context import ApprovalMode, Limits, MediaHandling
+from tools.contract.limits import ApprovalMode, Limits, MediaHandling
 
 SEARCH: Mapping[str, Any] = {
     "default": None,

@@ -10,7 +10,7 @@ import pytest
 from server.settings import SettingsError, load_settings
 from server.settings.files import MAX_FILE_BYTES, user_file
 from tests.settings_cases import load, refusal, sources, write
-from tools.contract.context import MediaHandling
+from tools.contract.limits import MediaHandling
 
 
 @pytest.mark.requirement("settings.user-file")

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from server.settings import SettingsError
-from server.settings.errors import Findings
 from server.settings.files import parse
+from server.settings.section import Findings
 from server.settings.settings_writer import SavedRules, with_added, with_entries
 from tools.contract.errors import ToolError, ToolErrorType
 

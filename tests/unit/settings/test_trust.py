@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsReport, load_settings
-from server.settings.layers import FileState
+from server.settings.files import FileState
 from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
 from tests.settings_cases import sources, write
 
@@ -240,7 +240,7 @@ def test_a_link_to_a_trusted_folder_is_that_folder(environ: dict[str, str], proj
 
 
 def _findings() -> Any:
-    from server.settings.errors import Findings
+    from server.settings.section import Findings
 
     return Findings()
 

@@ -11,21 +11,21 @@ from typing import Any
 import anyio
 import pytest
 
-from server.commands import Commands
 from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
-from server.permissions import permission_policy
+from server.services import Commands, permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, forget_folder, trust_file, trust_folder
 from tests.pools import quiet_pool
 from tests.settings_cases import write
-from tools.contract.context import ApprovalMode, ClientState
-from tools.contract.subject import AgentSubject
-from tools.filesystem.workspace import Workspace
+from tools.builtin.task import TaskTool
+from tools.call.context import ClientState
+from tools.call.registry import ToolRegistry
+from tools.contract.limits import ApprovalMode
+from tools.contract.subjects import AgentSubject
+from tools.files.workspace import Workspace
 from tools.planning.agent_command import AgentCommand
-from tools.planning.task import TaskTool
-from tools.registry import ToolRegistry
 
 OWN = ".coretools/settings.json"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.guarded_settings import guarded_paths
+from server.services import guarded_paths
 from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, trust_file, trust_folder

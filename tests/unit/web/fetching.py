@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from tests.peers.web_server import NameServer, WebServer
-from tools.contract.context import ToolContext
+from tools.builtin.web_fetch import WebFetchTool
+from tools.call.context import ToolContext
 from tools.contract.errors import ToolError
-from tools.contract.result import TextPart, ToolResult
-from tools.web.fetcher import PageFetcher
+from tools.contract.results import TextPart, ToolResult
 from tools.web.opener import UrlOpener, WebRules
-from tools.web.snapshots import Snapshots
-from tools.web.web_fetch import WebFetchTool
+from tools.web.page_fetcher import PageFetcher, Snapshots
 
 
 def rules_for(*sites: WebServer, **others: Any) -> WebRules:

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from tools.web.charset import PIECE_BYTES, decode
+from tools.web.body import DECODED_AT_ONCE, decode
 
 
 @pytest.mark.requirement("web.charset")
@@ -54,7 +54,7 @@ def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
 @pytest.mark.requirement("web.charset")
 @pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
 def test_pieces_read_as_the_whole_does(name: str) -> None:
-    body = bytes(range(256)) * (3 * PIECE_BYTES // 256 + 1) + b"\x81"
+    body = bytes(range(256)) * (3 * DECODED_AT_ONCE // 256 + 1) + b"\x81"
     wanted = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
     declared = "tis-620" if name == "cp874" else name
     assert decode(body, declared, is_markup=False, is_cut=False) == body.decode(wanted, "replace")

@@ -16,8 +16,7 @@ from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.web.body import Cut
-from tools.web.opener import UrlOpener, WebRequest
-from tools.web.places import MAX_AT_ONCE, MAX_OF_ONE, Places
+from tools.web.opener import MAX_AT_ONCE, MAX_OF_ONE, Places, UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.contract.context import AbortSignal
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.page_text import PageText, Unconverted, page_text
+from tools.contract.limits import AbortSignal
+from tools.web.page import PageText, Unconverted, page_text
 
 BASE = "https://site.test/a/b.html?q"
 

@@ -27,7 +27,7 @@ from tests.peers.search_server import (
     search_server,
 )
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.guard import WebRules
+from tools.web.address_guard import WebRules
 from tools.web.opener import UrlOpener
 from tools.web.search_providers import PROVIDERS, SearchProvider, SearchResults, provider_of
 from tools.web.search_settings import SETUP, ProviderSettings

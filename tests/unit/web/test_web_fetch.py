@@ -12,18 +12,19 @@ import pytest
 from tests.pdf_files import lines, page_objects, pdf, stream
 from tests.peers.web_server import NameServer, answer, redirect, silence, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, public_pages, text_of
+from tools.builtin.web_fetch import WebFetchTool
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.context import ApprovalMode, ClientState, MediaHandling, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FileDataPart, InlineDataPart
-from tools.contract.subject import HostSubject
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.contract.limits import ApprovalMode, MediaHandling
+from tools.contract.results import FileDataPart, InlineDataPart
+from tools.contract.subjects import HostSubject
 from tools.permissions.policy import PermissionPolicy
-from tools.registry import ToolRegistry
+from tools.permissions.verdict import Verdict
 from tools.web.opener import UrlOpener
-from tools.web.snapshots import Snapshots
-from tools.web.web_fetch import WebFetchTool
+from tools.web.page_fetcher import Snapshots
 
 pytestmark = pytest.mark.anyio
 

@@ -23,20 +23,20 @@ from tests.peers.search_server import (
     search_server,
 )
 from tests.people import Person
+from tools.builtin.web_search import WebSearchParams, WebSearchTool
+from tools.call.context import ToolContext
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation
-from tools.contract.context import AbortSignal, ApprovalMode, ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.result import FunctionCall, ToolResult
-from tools.contract.subject import HostSubject
-from tools.flow import Flow
-from tools.permissions.permission import Verdict
+from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.subjects import HostSubject
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rule import parse_rule
-from tools.permissions.rules import Rules
-from tools.registry import ToolRegistry
+from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.verdict import Verdict
 from tools.web.opener import UrlOpener
 from tools.web.search_settings import SETUP, ProviderSettings, SearchSettings
-from tools.web.web_search import WebSearchParams, WebSearchTool
 
 pytestmark = pytest.mark.anyio
 
@@ -351,7 +351,7 @@ async def test_the_opener_that_is_given_is_the_one_that_asks(server: SearchServe
 def test_offering_the_tool_loads_nothing_that_searches() -> None:
     probe = (
         "import sys\n"
-        "from tools.web.web_search import SearchSettings, WebSearchTool\n"
+        "from tools.builtin.web_search import SearchSettings, WebSearchTool\n"
         "WebSearchTool(SearchSettings(), lambda: None).declaration()\n"
         "print(*(name for name in sys.modules if name.startswith(('tools.web', 'httpx', 'httpcore'))))"
     )
@@ -359,7 +359,7 @@ def test_offering_the_tool_loads_nothing_that_searches() -> None:
     done = subprocess.run([sys.executable, "-c", probe], cwd=root, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {
         "tools.web",
-        "tools.web.web_search",
+        "tools.builtin.web_search",
         "tools.web.search_settings",
     }
 

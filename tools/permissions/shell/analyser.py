@@ -8,9 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tools.contract.subject import Access
-from tools.display import visible
+from tools.contract.display import visible
+from tools.contract.subjects import Access
 from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
+from tools.permissions.shell.command_names import (
+    bare_name,
+    has_hidden_verb,
+    open_beginnings_of,
+    rule_name,
+    scope_of,
+    spellings_of,
+)
 from tools.permissions.shell.effects import (
     effects_of,
     effects_of_input,
@@ -20,29 +28,84 @@ from tools.permissions.shell.effects import (
     takes_program,
 )
 from tools.permissions.shell.expansion import Disk, Expansion
-from tools.permissions.shell.guessing import GUESSED, TOO_NESTED, guessed, last_of, skimmed
 from tools.permissions.shell.knowledge.doubtful import doubts_of_program
-from tools.permissions.shell.knowledge.families import family_of
-from tools.permissions.shell.knowledge.files.made_names import names_backups
-from tools.permissions.shell.knowledge.files.operands import Reach
+from tools.permissions.shell.knowledge.file_programs import Reach
 from tools.permissions.shell.knowledge.git import without_harmless_options
 from tools.permissions.shell.knowledge.links import follows_links, links_left
+from tools.permissions.shell.knowledge.made_names import names_backups
+from tools.permissions.shell.knowledge.options import family_of, options_used
 from tools.permissions.shell.knowledge.read_only import is_read_only
-from tools.permissions.shell.knowledge.running_options import options_used
 from tools.permissions.shell.knowledge.sed_awk_jq import names_in_scripts, with_given_scripts
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
 from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
 from tools.permissions.shell.possible_reads import WITHOUT_FILES, possible_effects
-from tools.permissions.shell.scope import scope_of
-from tools.permissions.shell.spellings import bare_name, has_hidden_verb, open_beginnings_of, rule_name, spellings_of
 from tools.permissions.shell.syntax import second_reading
-from tools.permissions.shell.syntax.expanded import spread
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.lexis import LINE_CONTINUED_IN_WORD
-from tools.permissions.shell.syntax.reader import read
-from tools.permissions.shell.syntax.reading import MAX_TEXTS, Found, Reading, Redirection
-from tools.permissions.shell.syntax.words import FOUND, Word, literal, unknown
+from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.reader import MAX_TEXTS, Found, Reading, Redirection, read
+from tools.permissions.shell.syntax.words import (
+    ASSIGNMENT,
+    FOUND,
+    LINE_CONTINUED_IN_WORD,
+    Word,
+    literal,
+    spread,
+    unknown,
+)
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
+
+TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
+GUESSED = "it is only guessed to be a command"
+_PIECE = re.compile(r"[^\s;&|()<>`{}!][^;&|()<>`{}\n]*")
+_WRAPPED = re.compile(r"-|\d|[A-Za-z_]\w*=", re.ASCII)
+_KEYWORDS = names("if then elif else while until do time coproc in case for select function")
+_NO_QUOTES = str.maketrans("", "", "'\"\\")
+_QUOTES_AS_ENDS = str.maketrans("'\"", "\n\n", "\\")
+
+
+def _command_words(piece: str) -> list[str]:
+    """The words of a piece of text, from what could be the name on."""
+    words = piece.split()
+    for place, word in enumerate(words):
+        if word not in _KEYWORDS and not ASSIGNMENT.match(word) and word.strip("$'\"\\-"):
+            return words[place:]
+    return []
+
+
+def guessed(text: str) -> Iterator[list[str]]:
+    """What could be commands of a text, however it is quoted, each once."""
+    versions = dict.fromkeys((text, text.replace("\\\n", "").translate(_NO_QUOTES), text.translate(_QUOTES_AS_ENDS)))
+    seen: set[str] = set()
+    for version in versions:
+        for piece in _PIECE.finditer(version):
+            if piece[0] not in seen:
+                seen.add(piece[0])
+                if words := _command_words(piece[0]):
+                    yield words
+
+
+def skimmed(text: str) -> Iterator[SubCommand]:
+    """The same of a text that is too long to be judged in detail; wrappers are passed over by their names."""
+    for words in guessed(text):
+        places = (at for at, word in enumerate(words) if not _is_passed_over(word))
+        place = next(places, 0)
+        for begin in {0, place}:
+            part = (rule_name(words[begin]), *words[begin + 1 :])
+            spelled = " ".join(part)
+            yield SubCommand(words=part, text=spelled, source=spelled, doubts=(GUESSED,))
+
+
+def _is_passed_over(word: str) -> bool:
+    return wrapper_called(family_of(bare_name(word))) is not None or _WRAPPED.match(word) is not None
+
+
+def last_of(words: Sequence[Word]) -> SubCommand:
+    """The first word that is no wrapper, with all that is behind it."""
+    place = next((at for at, word in enumerate(words) if wrapper_called(family_of(bare_name(word.text))) is None), 0)
+    rest = words[place:]
+    text = " ".join(word.text for word in rest)
+    return SubCommand(words=tuple(word.text for word in rest), text=text, source=text, doubts=(TOO_NESTED,))
+
 
 MAX_READ_CHARS = 131_072
 """Linux starts no program with a longer argument, so a longer command is none that `bash -c` could be given."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tools.contract.subject import Access
-from tools.permissions.shell.knowledge.files.operands import Reach
+from tools.contract.subjects import Access
+from tools.permissions.shell.knowledge.file_programs import Reach
 from tools.permissions.shell.knowledge.links import Links
-from tools.permissions.shell.knowledge.running_options import OptionUse
+from tools.permissions.shell.knowledge.options import OptionUse
 
 HARMLESS_FILES = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}

@@ -6,26 +6,43 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tools.contract.subject import Access
+from tools.contract.subjects import Access
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
-from tools.permissions.shell.knowledge.files.archives import ARCHIVES, names_unpacked, of_dd, of_tar, of_unzip
-from tools.permissions.shell.knowledge.files.git import of_git
-from tools.permissions.shell.knowledge.files.git_contents import of_repository
-from tools.permissions.shell.knowledge.files.made_names import names_made
-from tools.permissions.shell.knowledge.files.network import NETWORK, of_curl, of_download, of_wget
-from tools.permissions.shell.knowledge.files.operands import F, Files, R, Targets, W, targets
-from tools.permissions.shell.knowledge.files.own_settings import settings_written
-from tools.permissions.shell.knowledge.files.patches import names_in_patch
-from tools.permissions.shell.knowledge.files.readers import READERS
-from tools.permissions.shell.knowledge.files.searches import of_awk, of_cd, of_find, of_jq, of_sed, of_yq
-from tools.permissions.shell.knowledge.files.writers import WRITERS, of_crontab, runs_script, sources_of_links
+from tools.permissions.shell.knowledge.file_programs import (
+    ARCHIVES,
+    READERS,
+    WRITERS,
+    F,
+    Files,
+    R,
+    Targets,
+    W,
+    names_unpacked,
+    of_awk,
+    of_cd,
+    of_crontab,
+    of_dd,
+    of_find,
+    of_jq,
+    of_sed,
+    of_tar,
+    of_unzip,
+    of_yq,
+    runs_script,
+    settings_written,
+    sources_of_links,
+    targets,
+)
 from tools.permissions.shell.knowledge.git import subcommand
+from tools.permissions.shell.knowledge.git_files import of_git, of_repository
 from tools.permissions.shell.knowledge.interpreters import reads_folders
-from tools.permissions.shell.knowledge.running_options import outputs_of_options
-from tools.permissions.shell.names import names
+from tools.permissions.shell.knowledge.made_names import names_in_patch, names_made
+from tools.permissions.shell.knowledge.network import NETWORK, of_curl, of_download, of_wget
+from tools.permissions.shell.knowledge.options import outputs_of_options
 from tools.permissions.shell.possible_reads import unknown_effects
 from tools.permissions.shell.syntax.folders import Folders, joined
-from tools.permissions.shell.syntax.reading import Redirection
+from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.reader import Redirection
 from tools.permissions.shell.syntax.words import FOUND, Word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")

@@ -13,13 +13,22 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
 from typing import Protocol
 
-from tools.permissions.shell.names import names
-from tools.permissions.shell.numbers import NUMBER
-from tools.permissions.shell.syntax.expanded import MAX_VARIANTS, VARIABLE, WILD, braced, pieces_of, value_of
+from tools.permissions.auto_run_files import names_between
 from tools.permissions.shell.syntax.folders import Folders, joined
-from tools.permissions.shell.syntax.lexis import ASSIGNMENT
-from tools.permissions.shell.syntax.words import FOUND, Word, read_word, unknown
-from tools.permissions.steering_files import names_between
+from tools.permissions.shell.syntax.name_lists import NUMBER, names
+from tools.permissions.shell.syntax.words import (
+    ASSIGNMENT,
+    FOUND,
+    MAX_VARIANTS,
+    VARIABLE,
+    WILD,
+    Word,
+    braced,
+    pieces_of,
+    read_word,
+    unknown,
+    value_of,
+)
 
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
 """Stands for a file of a name that is new."""

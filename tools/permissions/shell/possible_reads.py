@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from tools.contract.subject import Access
+from tools.contract.subjects import Access
+from tools.permissions.auto_run_files import why_protected
 from tools.permissions.shell.analysis import Effect, SubCommand
 from tools.permissions.shell.knowledge.variables import value_of
-from tools.permissions.shell.names import names
-from tools.permissions.shell.numbers import NUMBER
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders
+from tools.permissions.shell.syntax.name_lists import NUMBER, names
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, read_word
-from tools.permissions.steering_files import why_protected
 
 WITHOUT_FILES = names(": [ [[ basename dirname echo expr false history mktemp printf pwd read seq sleep test true")
 """Commands whose words are no files that they show."""

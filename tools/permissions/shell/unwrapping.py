@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tools.permissions.shell.knowledge.evaluation import evaluated_texts, texts_run
-from tools.permissions.shell.knowledge.running_options import texts_of_options
+from tools.permissions.shell.knowledge.doubtful import evaluated_texts, texts_run
+from tools.permissions.shell.knowledge.options import texts_of_options
 from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
-from tools.permissions.shell.names import names
-from tools.permissions.shell.syntax.expanded import braced, spread
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.syntax.lexis import ASSIGNMENT
-from tools.permissions.shell.syntax.words import FOUND, Word, literal
+from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, braced, literal, spread
 
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.contract.subject import Access
+from tools.contract.subjects import Access
 from tools.permissions.shell.analyser import analyse
 from tools.permissions.shell.analysis import SubCommand
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tools.permissions.shell.knowledge.git import subcommand
-from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.words import Word
 
 

@@ -19,7 +19,7 @@ from tools.permissions.shell.knowledge.sed_awk_jq import (
     is_harmless_yq,
 )
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
-from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.words import Word
 
 _HARMLESS = names(

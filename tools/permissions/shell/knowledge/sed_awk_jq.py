@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from tools.permissions.auto_run_files import is_data
 from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
-from tools.permissions.steering_files import is_data
 
 MAX_NAMES = 64
 """Names in one script that are looked at."""

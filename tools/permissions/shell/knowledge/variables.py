@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tools.permissions.shell.knowledge.evaluation import DECLARING, named_by
-from tools.permissions.shell.knowledge.option_tables import tables
-from tools.permissions.shell.knowledge.running_options import options_used
-from tools.permissions.shell.names import names
+from tools.permissions.shell.knowledge.doubtful import DECLARING, named_by
+from tools.permissions.shell.knowledge.options import options_used, tables
+from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
 _SENSITIVE = re.compile(

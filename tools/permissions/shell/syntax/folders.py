@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tools.permissions.shell.names import names
+from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.words import Word
 
 Folders = tuple[str | None, ...]

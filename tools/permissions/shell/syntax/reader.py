@@ -10,29 +10,402 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from tools.permissions.shell.syntax import lexis
-from tools.permissions.shell.syntax.documents import Document, read_documents, take_target
-from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.reading import (
-    ARITHMETIC,
-    DOCUMENT,
-    EVALUATION,
-    MAX_TEXTS,
-    TOO_DEEP,
-    UNEXPECTED,
-    UNFINISHED,
-    Found,
-    Frame,
-    InnerText,
-    Reading,
-    new_frame,
-)
-from tools.permissions.shell.syntax.reserved import add_to_head, define, end_of_prefix, take, take_operator
+from tools.permissions.shell.syntax import words as lexis
+from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, Whereabouts
+from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.words import Word, literal, read_word
+
+UNFINISHED = "it ends in the middle of something"
+UNEXPECTED = "its grammar is not understood"
+DOCUMENT = "a here-document in it cannot be followed"
+EVALUATION = "an expansion in it can run commands"
+ARITHMETIC = "arithmetic with variables can run commands"
+FUNCTION = "it defines a function"
+COPROCESS = "it starts a coprocess"
+TOO_DEEP = "it is nested too deep to be followed"
+
+PRINTING = names("echo printf print tar gtar bsdtar")
+"""Commands that print their words, or names among them, and nothing of what they are given to read."""
+
+MAX_TEXTS = 64
+"""Texts that one command is given to read; one more tells that there are more."""
+
+
+@dataclass(slots=True)
+class Redirection:
+    """An operator such as `>` or `<&`, and the word behind it. Here-documents and here-strings are none."""
+
+    operator: str
+    target: Word
+
+
+@dataclass(slots=True)
+class Found:
+    """A simple command as it was found.
+
+    Args:
+        start: Where its first word stands, behind assignments and redirections; -1 if it has no words.
+        source: It, as it is written.
+        folders: Where it runs.
+        is_certain: Whether it runs, in the shell that reads the text, before all that stands behind it.
+        loops: The variables of the loops that it stands in.
+        inputs: What it is given to read, as far as the text says so: here-documents, here-strings, what is printed into
+            the pipeline that it stands in. Each is a text of words with a blank between them.
+    """
+
+    start: int
+    source: str
+    words: list[Word]
+    assignments: list[Word]
+    redirections: list[Redirection]
+    folders: Folders
+    is_certain: bool = False
+    loops: frozenset[str] = frozenset()
+    inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+
+    @property
+    def outputs(self) -> list[Sequence[Word]]:
+        """What it may print, as far as its words and its input tell: what it reads may pass through it."""
+        return [self.words[1:]] if self.words and self.words[0].text in PRINTING else self.inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The head of a loop.
+
+    Args:
+        variable: Its name.
+        head: All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
+        folders: Where it runs.
+    """
+
+    variable: str
+    head: list[Word] | None
+    folders: Folders
+
+
+@dataclass(slots=True)
+class InnerText:
+    """A text within the text that is read by itself.
+
+    Args:
+        text: It, without the quoting of the outer text.
+        folders: Where its commands run.
+        base: Where it stands in the outer text; `None` if its places are not those of the outer text.
+        is_document: Whether it is the text of a here-document, in which only substitutions run.
+    """
+
+    text: str
+    folders: Folders
+    base: int | None = None
+    is_document: bool = False
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was found in a text.
+
+    Args:
+        commands: In the order in which they end.
+        inner: What is to be read further.
+        doubts: What was not understood, in the order in which it was met; the values mean nothing.
+        is_lost: Whether the text could not be followed, so that commands may have been missed.
+        loops: Heads of loops.
+        has_background: Whether anything runs beside what follows it, in a shell of its own.
+    """
+
+    commands: list[Found] = field(default_factory=list[Found])
+    inner: list[InnerText] = field(default_factory=list[InnerText])
+    doubts: dict[str, None] = field(default_factory=dict[str, None])
+    is_lost: bool = False
+    loops: list[Loop] = field(default_factory=list[Loop])
+    has_background: bool = False
+
+    def doubt(self, doubt: str) -> None:
+        """Note what is not understood."""
+        self.doubts[doubt] = None
+
+    def lose(self, doubt: str) -> None:
+        """Note that commands may have been missed, and why."""
+        self.doubts[doubt] = None
+        self.is_lost = True
+
+
+@dataclass(slots=True)
+class Frame:
+    """An open construct, and the command that is being read in it.
+
+    Args:
+        kind: `list`, `array`, `quoted`, `document` or `parameter`.
+        where: In which folder its next command runs.
+        is_group: Whether it is a subshell, not part of a word.
+        mode: What a list is in: a `command`, a `test` (`[[`), the head of a `for`, `case` or `function`, or a
+            `pattern` of a case.
+        open: How many loops, conditions and groups in braces are open.
+        cases: How many of them are cases.
+        word: Where the word that is being read begins, or -1.
+        begin: Where the command begins, or -1.
+        start: Where its first word begins, or -1.
+        operator: A redirection that waits for its word.
+        is_closed: Whether the last thing was a closed compound command.
+        is_piped: Whether the command stands in a pipeline, or behind `!`.
+        is_joined: Whether it stands behind `&&` or `||`.
+        loops: The variables of open loops; `None` for one to come, empty for a loop without one.
+        needs_more: Whether the last thing was an operator that wants a command behind it.
+        is_defining: Whether the last thing was the name of a function.
+        inputs: Texts that redirections of the current command hold.
+        piped: What is printed into the pipeline that the next command stands in.
+        piped_at: How many constructs were open where that pipeline began; what is opened in it reads the same.
+    """
+
+    kind: str
+    where: Whereabouts
+    is_group: bool = False
+    mode: str = "command"
+    open: int = 0
+    cases: int = 0
+    word: int = -1
+    begin: int = -1
+    start: int = -1
+    operator: str = ""
+    is_closed: bool = False
+    is_piped: bool = False
+    is_joined: bool = False
+    loops: list[str | None] = field(default_factory=list[str | None])
+    needs_more: bool = False
+    is_defining: bool = False
+    words: list[Word] = field(default_factory=list[Word])
+    assignments: list[Word] = field(default_factory=list[Word])
+    redirections: list[Redirection] = field(default_factory=list[Redirection])
+    inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+    piped: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+    piped_at: int = 0
+
+    @property
+    def is_at_command(self) -> bool:
+        """Whether a command may begin here."""
+        return self.mode == "command" and self.word < 0 and not (self.words or self.assignments or self.operator)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of a command has been read."""
+        return not (self.words or self.assignments or self.redirections or self.inputs)
+
+    def begin_body(self, mode: str = "command") -> None:
+        """Leave a head for what stands behind it."""
+        self.mode, self.is_closed = mode, False
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a new command."""
+        self.begin = self.start = -1
+        self.words, self.assignments, self.redirections, self.inputs = [], [], [], []
+
+    def end_pipeline(self) -> None:
+        """Forget what is printed into a pipeline that ends here."""
+        if self.open <= self.piped_at:
+            self.piped = []
+
+
+def new_frame(kind: str, folders: Folders = START) -> Frame:
+    """The frame of a whole text."""
+    return Frame(kind, Whereabouts(folders, folders))
+
+
+_BEFORE_COMMAND = names("if then elif else while until do { ! time coproc")
+_OPENING = names("if while until { for select case")
+_CLOSING = frozenset({"fi", "done", "esac", "}"})
+_LOOPS = names("for while until select")
+_HEADS = {"for": "for", "select": "for", "case": "case", "function": "function"}
+
+
+def take(frame: Frame, word: str, result: Reading) -> bool:
+    """Act on a word where a command may begin, if it is a reserved one.
+
+    Returns:
+        Whether it is one.
+    """
+    if word in _OPENING:
+        frame.open += 1
+    if word in _LOOPS:
+        frame.loops.append(None if word == "for" else "")
+    if word in _HEADS:
+        frame.mode = _HEADS[word]
+    elif word in _CLOSING:
+        _close(frame, word, result)
+    elif word in _BEFORE_COMMAND:
+        frame.is_closed, frame.needs_more = False, True
+        frame.is_piped = frame.is_piped or word == "!"
+        if word == "coproc":
+            result.doubt(COPROCESS)
+    else:
+        return False
+    return True
+
+
+def end_of_prefix(text: str, word: str, end: int) -> int:
+    """Where a command may begin behind `coproc` and a name, or `time` and its option.
+
+    Args:
+        text: The whole text.
+        word: The reserved word.
+        end: Where it ends.
+    """
+    further = {"coproc": lexis.COPROCESS_NAME, "time": lexis.TIME_OPTION}.get(word)
+    found = further.match(text, end) if further else None
+    return found.end() if found else end
+
+
+def add_to_head(frame: Frame, word: Word, result: Reading) -> None:
+    """Take a word of a head: the name and words of a loop, what a case looks at, a pattern, a function's name."""
+    frame.words.append(word)
+    match frame.mode, len(frame.words):
+        case "for", 1:
+            result.loops.append(Loop(word.text, None, frame.where.now))
+            if frame.loops and frame.loops[-1] is None:
+                frame.loops[-1] = word.text
+        case "for", 2 if word.source == "do":
+            frame.begin_body()
+        case "for", 2 if word.source == "in":
+            result.loops[-1] = Loop(frame.words[0].text, frame.words, frame.where.now)
+        case "case", 2:
+            if word.source != "in":
+                result.lose(UNEXPECTED)
+            frame.cases += 1
+            frame.begin_body("pattern")
+        case "function", 1:
+            define(frame, result)
+        case "pattern", 1 if word.source == "esac":
+            frame.begin_body()
+            _close(frame, "esac", result)
+        case _:
+            pass
+
+
+def define(frame: Frame, result: Reading) -> None:
+    """Begin the body of a function. It runs elsewhere, so from here on no folder is known."""
+    result.doubt(FUNCTION)
+    frame.where = Whereabouts(UNKNOWN, UNKNOWN)
+    frame.begin_body()
+    frame.needs_more = frame.is_defining = True
+
+
+def take_operator(frame: Frame, operator: str, result: Reading) -> None:
+    """Take an operator where no command is read: in a head, in a test, behind a redirection without a word."""
+    if frame.mode == "for" and operator == ";":
+        frame.begin_body()
+    elif (frame.mode, operator) not in (("test", "&&"), ("test", "||"), ("pattern", "|")):
+        result.lose(UNEXPECTED)
+        frame.operator = ""
+
+
+def _close(frame: Frame, word: str, result: Reading) -> None:
+    frame.open -= 1
+    frame.cases -= word == "esac"
+    if word == "done" and frame.loops:
+        frame.loops.pop()
+    if frame.open < 0 or frame.cases < 0:
+        result.lose(UNEXPECTED)
+        frame.open, frame.cases = max(0, frame.open), max(0, frame.cases)
+    frame.is_closed, frame.needs_more = True, False
+
+
+_QUOTE = re.compile(r'\\[$`\\\n]|\\?"')
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A here-document whose text is still to come.
+
+    Args:
+        delimiter: The line that ends it.
+        strips_tabs: Whether tabs before lines do not count (`<<-`).
+        is_quoted: Whether nothing in it is expanded.
+        depth: How many constructs were open where it was named.
+        words: Gets its text.
+    """
+
+    delimiter: str
+    strips_tabs: bool
+    is_quoted: bool
+    depth: int
+    words: list[Word]
+
+
+def take_target(frame: Frame, word: Word, depth: int, result: Reading) -> list[Document]:
+    """Take the word behind a redirection: a file, a text, or what ends a here-document.
+
+    Returns:
+        The here-document that it announces, if it does.
+    """
+    operator, frame.operator = frame.operator, ""
+    if operator not in ("<<", "<<-", "<<<"):
+        frame.redirections.append(Redirection(operator, word))
+        if word.source.startswith("<("):
+            frame.inputs.append([word])
+    elif operator == "<<<":
+        # It is not split, and stars in it mean nothing.
+        is_bare = not word.is_literal and not any(mark in word.source for mark in "\\'\"")
+        frame.inputs.append([read_word(f'"{word.source}"') if is_bare else word])
+    elif announced := _document(operator, word, depth):
+        frame.inputs.append(announced.words)
+        return [announced]
+    else:
+        result.lose(DOCUMENT)
+    return []
+
+
+def _document(operator: str, word: Word, depth: int) -> Document | None:
+    """`None` if it is not known what ends it."""
+    is_quoted = any(mark in word.source for mark in "\\'\"")
+    if is_quoted and not word.is_literal:
+        return None
+    delimiter = word.text if word.is_literal else word.source
+    return None if "\n" in delimiter else Document(delimiter, operator == "<<-", is_quoted, depth, [])
+
+
+def _escaped(quote: re.Match[str]) -> str:
+    """A quote, which means nothing in such a text, as it stands in double quotes."""
+    return quote[0].replace("\\", r"\\").replace('"', r"\"") if quote[0].endswith('"') else quote[0]
+
+
+def read_documents(text: str, position: int, documents: list[Document], result: Reading, folders: Folders) -> int:
+    """Pass over the texts of here-documents.
+
+    Args:
+        text: The whole text.
+        position: Where the first one begins.
+        documents: They, in order.
+        result: Gets the texts in which something may run.
+        folders: Where that runs.
+
+    Returns:
+        Where the text goes on.
+    """
+    for current in documents:
+        begin = position
+        while True:
+            if position >= len(text):
+                result.lose(DOCUMENT)
+                return position
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            line, last, position = text[position:end], position, end + 1
+            if (line.lstrip("\t") if current.strips_tabs else line) == current.delimiter:
+                break
+        body = text[begin:last]
+        current.words.append(literal(body) if current.is_quoted else read_word(f'"{_QUOTE.sub(_escaped, body)}"'))
+        if not current.is_quoted:
+            if "\\\n" in body:
+                result.lose(DOCUMENT)
+            if "$" in body or "`" in body:
+                result.inner.append(InnerText(body, folders, begin, is_document=True))
+    return min(position, len(text))
+
 
 MAX_DEPTH = 50
 """Constructs within constructs. Each level repeats the text of all levels below it."""

@@ -1,0 +1,118 @@
+"""The command `permissions explain`: what would be decided on a call, why, and what each answer would cover.
+
+Nothing is run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+
+from server.app import App
+from server.arguments import EXIT_FAILED
+from server.console.call import UsageError, read_arguments
+from server.serving import until_signal
+from server.settings import SettingsReport
+from tools.call.consent import Judgement
+from tools.contract.display import visible, visible_line, without_gaps
+from tools.contract.errors import ToolError
+from tools.contract.results import FunctionCall
+
+_RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
+
+_CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "Bash": ("run_shell_command", "command", {}),
+    "Shell": ("run_shell_command", "command", {}),
+    "Read": ("read_file", "file_path", {}),
+    "Edit": ("write_file", "file_path", {"content": ""}),
+    "Write": ("write_file", "file_path", {"content": ""}),
+    "WebFetch": ("web_fetch", "url", {"prompt": ""}),
+}
+"""Calls written like rules: the tool, the parameter that the parentheses hold, and the others."""
+
+
+def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
+    """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    like_rule = _RULE_LIKE.fullmatch(tool)
+    if like_rule is None:
+        return FunctionCall(tool, read_arguments(pairs, as_json))
+    if pairs or as_json is not None:
+        raise UsageError("give the arguments either in parentheses or as key=value, not both.")
+    known = _CALLS.get(like_rule[1])
+    if known is None:
+        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known are {', '.join(_CALLS)}, or TOOL key=value.")
+    name, parameter, others = known
+    return FunctionCall(name, {parameter: like_rule[2], **others})
+
+
+def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -> int:
+    """Print what would be decided. Exit code 1 where the call cannot be judged."""
+    return anyio.run(until_signal, partial(_explain, report, call, as_json))
+
+
+async def _explain(report: SettingsReport, call: FunctionCall, as_json: bool) -> int:
+    app = App(report, "stdio")
+    async with app.running():
+        owner = app.pool.owner_of(call.name)
+        if owner is not None:
+            app.start_upstreams()
+            # However long other servers take, they do not matter here.
+            await owner.known.wait()
+        try:
+            judged = await app.judge(call)
+        except ToolError as error:
+            # A tool of a server that is down is not unknown.
+            told = error if owner is None or owner.is_connected else owner.unavailable()
+            sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
+            return EXIT_FAILED
+    sys.stdout.write(json.dumps(_as_object(judged), indent=2) + "\n" if as_json else _as_text(judged))
+    return 0
+
+
+def _as_object(judged: Judgement) -> Mapping[str, Any]:
+    permission = judged.permission
+    return {
+        "verdict": permission.verdict.value,
+        "reason": permission.reason,
+        "parts": [
+            {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
+        ],
+        "answers": [
+            {"answer": choice.decision.value, "title": choice.title, "rules": list(choice.rules)}
+            for choice in judged.choices
+        ],
+    }
+
+
+def _as_text(judged: Judgement) -> str:
+    permission = judged.permission
+    lines = [f"{permission.verdict}: {visible(permission.reason)}"]
+    if permission.parts:
+        width = min(48, max(len(_part(part.source)) for part in permission.parts))
+        lines.append("")
+        lines += [
+            f"  {part.verdict:<5}  {_part(part.source):<{width}}  {visible_line(part.reason)}"
+            for part in permission.parts
+        ]
+    if judged.choices:
+        width = max(len(choice.decision) for choice in judged.choices)
+        lines += ["", "The answers offered, and the rules that they would add:"]
+        for choice in judged.choices:
+            lines.append(f"  {choice.decision:<{width}}  {visible_line(choice.title)}")
+            lines += [f"  {'':<{width}}    {visible_line(rule)}" for rule in choice.rules]
+    return "\n".join(lines) + "\n"
+
+
+def _part(source: str) -> str:
+    shown = visible_line(without_gaps(source)) or "(the whole command)"
+    return shown if len(shown) <= 48 else f"{shown[:45]}..."

@@ -1,0 +1,1 @@
+"""What clients ask for: tools, prompts, resources, completion."""

@@ -1,0 +1,219 @@
+"""`tools/list` and `tools/call`: of our own tools through the SDK, of those of upstreams past its models."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import CallNext
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+
+from server.clients import Client, RequestContext
+from server.consent.confirmers import QUESTION_KEY, AlreadyConsented, Confirmers
+from server.contexts import Contexts
+from server.core_server import is_open
+from server.custom_tools import CustomTools
+from server.exchange import exchange_of
+from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
+from server.json_rpc import ReadyList, as_mapping
+from server.upstreams.connection import Upstream
+from server.upstreams.delivery import Delivery
+from server.upstreams.pool import LIKE_SECONDS
+from server.upstreams.session.relay import LISTS, as_protocol_error, finished
+from server.upstreams.wire.chain import is_asked_by_its_like, list_meta, listed_for
+from tools.call.base_tool import BaseTool
+from tools.call.flow import Flow
+from tools.call.registry import ToolRegistry
+from tools.contract.confirmation import Question
+from tools.contract.errors import ToolError, ToolNotRegisteredError
+from tools.contract.limits import ApprovalMode
+from tools.contract.results import FunctionCall, ToolResult
+from tools.permissions.tool_names import DELEGATING
+
+EXIT_PLAN_MODE = "exit_plan_mode"
+"""Listed for clients in plan mode only."""
+
+ASK_USER_QUESTION = "ask_user_question"
+"""Listed for clients that can show a person a form."""
+
+NO_AGENTS = (
+    f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
+    "programs that take tasks with the setting agents."
+)
+"""Who knows the tool from elsewhere calls it."""
+
+
+_NO_ANSWER = types.InputResponseRequestParams()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequests:
+    """Answers requests about tools.
+
+    Args:
+        registry: Which tools there are.
+        flow: Where calls run.
+        contexts: What they act in.
+        confirmers: Ask for consent.
+        delivery: Brings calls to upstreams.
+        custom_tools: Those found by a command, which may still be looked for.
+        is_built_in: Whether the built-in tools are there, else their names are for others.
+        display: Where what people see of a result goes.
+        listed: Told that the tools are listed.
+        modes_changed: Tells sessions whose approval mode is another one now.
+    """
+
+    registry: ToolRegistry
+    flow: Flow
+    contexts: Contexts
+    confirmers: Confirmers
+    delivery: Delivery
+    custom_tools: CustomTools
+    is_built_in: bool
+    display: DisplayPlace
+    listed: Callable[[], None]
+    modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
+    _listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
+
+    def forget_listings(self) -> None:
+        """The tools, or the rules about them, are other ones now."""
+        self._listings.clear()
+
+    async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
+        del params
+        client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        await self.delivery.pool.wait_for_first_list(LIKE_SECONDS if is_asked_by_its_like(meta) else None)
+        await self.custom_tools.wait_for_first_list()
+        self.listed()
+        plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
+        if is_asked_by_its_like(meta):
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+            return {"tools": listed_for(meta, tools), **LISTS, **list_meta(meta)}
+        listing = self._listings.get((plans, shows_forms))
+        if listing is None:
+            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+            # It may change at any time, and depends on what the operator configured.
+            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **LISTS}
+        return listing
+
+    def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
+        """The tools that a client would see.
+
+        Args:
+            plans: Whether it is in plan mode.
+            shows_forms: Whether it can show a person a form.
+        """
+        of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
+        hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
+        tools = self.registry.get_all_tools()
+        if self.is_built_in:  # else these are names of others
+            tools = [tool for tool in tools if tool.name not in hidden]
+        return [tool for tool in tools if self.flow.policy.why_not_offered(tool) is None]
+
+    async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """A middleware: lists of tools, and calls of tools of upstreams, go out as they are.
+
+        The SDK's models would drop what they do not know.
+        """
+        params = ctx.params or {}
+        if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
+            return finished(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)
+        name, arguments = params.get("name"), params.get("arguments")
+        if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
+            owner = self.delivery.pool.owner_of(name)
+            if owner is not None:
+                call = FunctionCall(name, as_mapping(arguments))
+                result = await self._call_upstream(ctx, call, owner)
+                return finished(ctx.method, dict(result), ctx.protocol_version)
+        return await call_next(ctx)
+
+    async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
+        """A call of a tool of an upstream, which may be one round of several.
+
+        Raises:
+            MCPError: The upstream answered with an error, or nobody has this tool.
+        """
+        client = self.contexts.client(ctx)
+        exchange = self.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
+        owner = await self.delivery.pool.when_known(call.name, owner)
+        context = self.contexts.of_relayed(client, exchange)
+        confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
+        if exchange.is_resumed:
+            confirmer = AlreadyConsented()
+        try:
+            with client.at_work():
+                outcome = await self.flow.run(call, context, confirmer)
+        except ToolNotRegisteredError as error:
+            unused = self.delivery.pool.why_not_used(call.name)
+            if owner.is_connected and unused is None:
+                raise _unknown(error, error.message) from None
+            # A tool of an upstream that is down is not unknown, only not available.
+            if unused is None:
+                owner.retry_now()
+            outcome = ToolResult.failed(unused or owner.unavailable())
+        except ToolError as error:
+            outcome = ToolResult.failed(error)
+        if (said := context.protocol_error.error) is not None:
+            raise as_protocol_error(said)
+        return self._wire(ctx, call.name, outcome, client)
+
+    async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
+        """A call of a tool of ours."""
+        client = self.contexts.client(ctx)
+        try:
+            with client.at_work():
+                outcome = await self._outcome(ctx, params, client)
+        except ToolError as error:
+            outcome = ToolResult.failed(error)
+        return self._wire(ctx, params.name, outcome, client)
+
+    def _wire(
+        self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client
+    ) -> Mapping[str, Any]:
+        if isinstance(outcome, Question):
+            return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
+        return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+
+    async def _outcome(
+        self, ctx: RequestContext, params: types.CallToolRequestParams, client: Client
+    ) -> ToolResult | Question:
+        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
+        if not self.registry.knows(params.name):
+            await self.custom_tools.wait_until_known()
+        context = await self.contexts.of(ctx)
+        mode = client.state.approval_mode
+        call = FunctionCall(params.name, params.arguments or {})
+        confirmer = self.confirmers.of(ctx, params, client.state.key)
+        try:
+            outcome = await self.flow.run(call, context, confirmer)
+        except ToolNotRegisteredError as error:
+            if (unused := self.delivery.pool.why_not_used(params.name)) is not None:
+                raise unused from None
+            is_of_agents = params.name == DELEGATING and self.is_built_in
+            raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
+        if client.state.approval_mode is not mode:
+            await self.modes_changed(list(client.sessions.values()))
+        return outcome
+
+
+def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(error.nearest)})
+
+
+def _is_planning(client: Client) -> bool:
+    """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
+    return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
+
+
+def _answered(ctx: RequestContext) -> types.InputResponseRequestParams:
+    """The answer to a question of ours that a request carries, if there is one."""
+    params = ctx.params or {}
+    if "inputResponses" not in params:
+        return _NO_ANSWER
+    responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
+    given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
+    fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}
+    return types.InputResponseRequestParams.model_validate(fields, by_name=False)

@@ -1,0 +1,249 @@
+"""What runs commands and programs for all clients: put together from the settings, and taken apart in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import anyio
+
+from server.settings import Settings, SettingsReport
+from server.settings.files import Rank, real_path
+from server.settings.settings_writer import SavedRules
+from server.settings.tool_models import WebSettings
+from server.settings.trust import trust_file
+from tools.call.registry import ToolRegistry
+from tools.memory.memory_files import is_memory_name
+from tools.permissions.own_settings import GuardedPaths
+from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rules import RuleReader
+from tools.shell.jobs import JobTable
+
+if TYPE_CHECKING:
+    from tools.shell.brokered_starter import BrokeredStarter
+    from tools.shell.output_files import SpillStore
+    from tools.shell.runner import CommandRunner, ProgramRunner
+    from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
+    from tools.shell.turns import Turns
+    from tools.web.opener import UrlOpener
+    from tools.web.page_fetcher import PageFetcher
+
+
+class UrlAccess:
+    """The one opener of URLs and what stands on it.
+
+    Args:
+        settings: What may be opened.
+    """
+
+    def __init__(self, settings: WebSettings) -> None:
+        self._settings = settings
+
+    def fetcher(self) -> PageFetcher:
+        """What fetches pages, and remembers them for a while."""
+        return self._fetcher
+
+    def opener(self) -> UrlOpener:
+        """What opens URLs."""
+        return self._fetcher.opener
+
+    @cached_property
+    def _fetcher(self) -> PageFetcher:
+        from tools.web.opener import UrlOpener  # noqa: PLC0415 - as above
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - with the first page
+
+        return PageFetcher(UrlOpener(self._settings.for_tools()))
+
+
+_OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
+"""These are known by their names, and a changed one counts no more until a person has seen it."""
+
+
+def settings_files(report: SettingsReport) -> Iterator[str]:
+    """The files that say what the server does, or are read as soon as they are there; what is trusted; the audit."""
+    yield from (file.path for file in report.candidates if file.rank not in _OF_WORKSPACES)
+    if report.inputs is not None:
+        trusted = trust_file(report.inputs.environ)
+        yield from [trusted] if trusted is not None else []
+        yield from report.inputs.config_files
+        yield from report.inputs.links.values()
+    audit = audit_file(report)
+    if audit is not None:
+        yield audit
+
+
+def audit_file(report: SettingsReport) -> str | None:
+    """The file that every decision is appended to, or `None`."""
+    audit = report.settings.log.audit
+    return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
+
+
+def guarded_paths(report: SettingsReport) -> GuardedPaths:
+    """What nobody may write without a person's consent. Blocking: links are followed.
+
+    The user's own folder counts as a whole, but for the memory that tools are to write there.
+    """
+    own = report.own_folder
+    return GuardedPaths.of(settings_files(report), [own] if own is not None else [], _free_files(report))
+
+
+def _free_files(report: SettingsReport) -> Iterator[str]:
+    """The global memory, where it is a memory: no other file becomes free by its name, or by a link of its name."""
+    memory = report.settings.memory
+    folder = memory.global_folder or report.own_folder
+    if folder is None:
+        return
+    path = os.path.join(folder, memory.file_name[0])
+    try:
+        real = os.path.realpath(path)
+    except (OSError, ValueError):
+        return  # a link that cannot be followed, or no path at all
+    if is_memory_name(path) and is_memory_name(real):
+        yield path
+
+
+logger = logging.getLogger(__name__)
+
+
+def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
+    """The policy that the settings describe. What is wrong in a rule is told in the log."""
+    permissions, tools = report.settings.permissions, report.settings.tools
+    reader = RuleReader(registry.canonical, report.home)
+    rules = reader.read(
+        {
+            "permissions.allow": permissions.allow,
+            "permissions.ask": permissions.ask,
+            "permissions.deny": permissions.deny,
+            "tools.include": tools.include,
+            "tools.core": tools.core,
+            "tools.allowed": tools.allowed,
+            "tools.exclude": tools.exclude,
+            "tools.confirmationRequired": tools.confirmation_required,
+        }
+    )
+    for warning in reader.warnings:
+        logger.warning(warning)
+    return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
+
+
+def rule_keeper(report: SettingsReport) -> SavedRules | None:
+    """Where people's rules are saved: in the user's own settings file, if there is one."""
+    return SavedRules(report.user_file) if report.user_file is not None else None
+
+
+CLOSE_SECONDS = 5.0
+"""How long the end of the server waits for commands to end; the broker ends what is left."""
+
+
+class Commands:
+    """The runners of commands and of programs with all that they stand on. Nothing is started before the first.
+
+    Args:
+        report: The settings.
+    """
+
+    def __init__(self, report: SettingsReport) -> None:
+        self._report = report
+        self._shell = report.settings.shell
+        self._confinement: BubblewrapConfinement | None = None
+        self.consented: dict[str, float] = {}
+        """Real paths of files that programs obey and that tools have written with a person's consent, with the time."""
+
+    def change(self, settings: Settings) -> None:
+        """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
+        if settings.shell.env != self._shell.env:
+            self._shell = self._shell.model_copy(update={"env": settings.shell.env})
+            self.__dict__.pop("_runner", None)  # the next command has another one made
+
+    @cached_property
+    def _spills(self) -> SpillStore:
+        from tools.shell.output_files import SpillStore  # noqa: PLC0415 - with the first client
+
+        return SpillStore()
+
+    @cached_property
+    def _starter(self) -> BrokeredStarter:
+        from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first process
+
+        return BrokeredStarter()
+
+    @cached_property
+    def _turns(self) -> Turns:
+        from tools.shell.turns import Turns  # noqa: PLC0415 - with the first process
+
+        return Turns()
+
+    def runner(self) -> CommandRunner:
+        """What runs commands. Made for the first one, since many servers never run any."""
+        return self._runner
+
+    @cached_property
+    def _runner(self) -> CommandRunner:
+        from tools.shell.confinement import NetworkAccess  # noqa: PLC0415 - with the first command
+        from tools.shell.environment import command_environment  # noqa: PLC0415
+        from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
+        from tools.shell.sandbox.view import Site  # noqa: PLC0415
+
+        report, shell = self._report, self._shell
+        site = Site(
+            report.home,
+            hidden=_own_folders(report),
+            read_only=tuple(real_path(path) for path in report.files),
+            readable=shell.readable,
+            writable=shell.writable,
+        )
+        search_path = os.environ.get("PATH", os.defpath)
+        self._confinement = self._confinement or BubblewrapConfinement(
+            SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path, consented=self.consented
+        )
+        options = ShellOptions(
+            environment=command_environment(shell.env, os.environ),
+            timeout_seconds=shell.timeout / 1000,
+            silence_seconds=shell.silence_timeout / 1000,
+            max_concurrent=shell.max_concurrent,
+        )
+        return CommandRunner(self._starter, self._confinement, options, self._spills, self._turns)
+
+    def programs(self) -> ProgramRunner:
+        """What runs the programs that the operator has named, such as agents."""
+        return self._programs
+
+    @cached_property
+    def _programs(self) -> ProgramRunner:
+        from tools.shell.runner import ProgramRunner  # noqa: PLC0415 - with the first program
+
+        return ProgramRunner(self._starter, self._spills, turns=self._turns)
+
+    def spill_folder(self, client_key: str) -> tuple[str, ...]:
+        """The folder whose files a client may read beside its workspace: its own long outputs."""
+        folder = self._spills.folder_of(client_key)
+        return (folder,) if folder is not None else ()
+
+    async def forget(self, client_key: str, jobs: JobTable | None) -> None:
+        """End what belongs to a client that does not come back."""
+        if jobs is not None:
+            await jobs.aclose()
+        self._spills.forget(client_key)
+
+    async def aclose(self, tables: Iterable[JobTable]) -> None:
+        """End everything, in order and within a limit."""
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS):
+                async with anyio.create_task_group() as group:
+                    for jobs in tables:
+                        group.start_soon(jobs.aclose)
+            if "_starter" in self.__dict__:
+                await self._starter.aclose()
+            with anyio.move_on_after(CLOSE_SECONDS):
+                await self._spills.aclose()
+            if self._confinement is not None:
+                self._confinement.close()
+
+
+def _own_folders(report: SettingsReport) -> tuple[str, ...]:
+    """Where the user's settings are, and what is trusted: commands need not see them."""
+    return (report.own_folder,) if report.own_folder is not None else ()

@@ -1,0 +1,1 @@
+"""What upstreams offer, under the names that clients see."""

@@ -1,0 +1,273 @@
+"""Which name each tool, or prompt, of the upstreams is published under: worked out from what they list, and kept.
+
+Names are looked up in this map and never taken apart again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from tools.contract.display import visible_line
+from tools.permissions.tool_names import BETWEEN
+
+MAX_NAME = 128
+"""The longest tool name the specification allows (SEP-986)."""
+
+MARK_LENGTH = 9
+"""Characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits."""
+
+_OTHER = re.compile(r"[^A-Za-z0-9_.-]")
+_MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
+
+
+class Change(StrEnum):
+    """What was done to a name, as people are told."""
+
+    LENGTH = "shortened to proxy.nameBudget"
+    CHARACTERS = "changed, since clients take letters, digits and _ . - only"
+    MARK = "changed, since it ends like a shortened one"
+    RENAMED = "renamed"
+
+
+def full_name(alias: str, name: str) -> str:
+    """The name that always means this one, whatever it is published as."""
+    return f"{alias}{BETWEEN}{name}"
+
+
+def rule_name(alias: str, name: str) -> str:
+    """The full name where a rule can be written with it, else one that stands for it: rules know blanks and stars."""
+    full = full_name(alias, name)
+    return full if is_plain(name) else _marked(full, full, MAX_NAME)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name has only characters that every client takes, and at least one."""
+    return name != "" and _OTHER.search(name) is None
+
+
+def spelled(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
+    """A name as it is published, and why it is not the one that was wanted.
+
+    It depends on nothing but these arguments, so it stays the same whatever else is listed. What was changed ends with
+    a mark, and what ends like that by itself gets one too, so no name is taken for the shortened form of another.
+
+    Args:
+        wanted: How it should be called.
+        original: The full name of what it is.
+        budget: The most characters.
+    """
+    change = _change_of(wanted, budget)
+    return (wanted, None) if change is None else (_marked(wanted, original, budget), change)
+
+
+def _change_of(wanted: str, budget: int) -> Change | None:
+    if not is_plain(wanted):
+        return Change.CHARACTERS
+    if len(wanted) > budget:
+        return Change.LENGTH
+    return Change.MARK if _MARKED.search(wanted) else None
+
+
+def _marked(wanted: str, original: str, budget: int) -> str:
+    """The beginning of a name, and a short hash of the original.
+
+    The first digit is written as a letter from g to v, so that no date, number or commit at the end of a name looks
+    like a mark.
+    """
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
+    mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
+    return _OTHER.sub("-", wanted)[: budget - MARK_LENGTH] + mark
+
+
+class Origin(NamedTuple):
+    """Where something comes from: the alias of an upstream, and what that calls it."""
+
+    alias: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """The name that always means this one."""
+        return full_name(self.alias, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What one upstream lists, and how it is to be called.
+
+    Args:
+        alias: The upstream.
+        names: Its own names; one that stands there twice counts once.
+        has_prefix: Whether it is published as `alias__name`, or under its own names.
+        renamed: Other names, by its own ones.
+    """
+
+    alias: str
+    names: Sequence[str] = ()
+    has_prefix: bool = True
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Something that is not listed, because its name is somebody else's.
+
+    Args:
+        origin: What is hidden.
+        name: The name that it would have.
+        holder: Whose name that is, in words.
+        way_out: The name that reaches it all the same; empty if none does.
+    """
+
+    origin: Origin
+    name: str
+    holder: str
+    way_out: str
+
+    def __str__(self) -> str:
+        """Tell of it in one sentence, which names both."""
+        way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
+        return visible_line(
+            f"'{self.origin.name}' of the server {self.origin.alias} is not listed, since the name '{self.name}' "
+            f"belongs to {self.holder}. {way_out}; rename can give it another name."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Something that is not published under the name that it would have by itself.
+
+    Args:
+        origin: What it is.
+        name: What it is published as.
+        change: Why.
+    """
+
+    origin: Origin
+    name: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """Every name and what it means.
+
+    Args:
+        published: Each published name, in the order of listing.
+        full: Each full name, also of what is hidden.
+        hidden: What is not listed.
+        changed: What is listed under a name other than expected.
+    """
+
+    published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    hidden: tuple[Hidden, ...] = ()
+    changed: tuple[Changed, ...] = ()
+
+    def find(self, name: str) -> Origin | None:
+        """What a call by this name means: a published name counts before a full one."""
+        return self.published.get(name) or self.full.get(name)
+
+
+def name_map(upstreams: Sequence[Listed], taken: Collection[str], budget: int) -> NameMap:
+    """Give everything its name.
+
+    A name with a prefix depends on nothing but the upstream's alias, the own name and what was renamed. Where two want
+    one name, what is taken already wins, then what has a prefix, then the order of the configuration.
+
+    Args:
+        upstreams: In the order of the configuration, also those that list nothing yet: names that begin with the alias
+            of one are for no other.
+        taken: Names that are not to be had.
+        budget: The most characters of a published name.
+    """
+    aliases = {listed.alias for listed in upstreams}
+    wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget)]
+    winners: dict[str, Origin] = {}
+    for wish in sorted(wishes, key=lambda wish: wish.rank):
+        if not _owner(wish, aliases, taken):
+            winners.setdefault(wish.name, wish.origin)
+    listed = [wish for wish in wishes if winners.get(wish.name) == wish.origin]
+    published = {wish.name: wish.origin for wish in listed}
+
+    def hidden(wish: _Wish) -> Hidden:
+        whose = _owner(wish, aliases, taken) or _words(winners[wish.name])
+        full = wish.origin.full_name
+        return Hidden(wish.origin, wish.name, whose, "" if full in published or full in taken else full)
+
+    return NameMap(
+        published,
+        {wish.origin.full_name: wish.origin for wish in wishes},
+        tuple(hidden(wish) for wish in wishes if winners.get(wish.name) != wish.origin),
+        tuple(Changed(wish.origin, wish.name, wish.change) for wish in listed if wish.change is not None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """One thing, and the name that it would have."""
+
+    origin: Origin
+    name: str
+    change: Change | None
+    rank: tuple[bool, int, str]
+    """Who comes first where two want one name; not by the order of an upstream's list, which may change."""
+    renamed_from: str | None
+    """What else of the same upstream was given this name by the operator."""
+
+
+def _wishes(listed: Listed, rank: int, budget: int) -> Iterator[_Wish]:
+    given = {new: old for old, new in listed.renamed.items()}
+    for name in dict.fromkeys(listed.names):
+        origin = Origin(listed.alias, name)
+        called = listed.renamed.get(name, name)
+        wanted = full_name(listed.alias, called) if listed.has_prefix else called
+        # What was renamed has the hash of its new name: that is what the operator wants to be kept.
+        published, change = spelled(wanted, full_name(listed.alias, called), budget)
+        if change is None and called != name:
+            change = Change.RENAMED
+        renamed_from = given.get(name) if name not in listed.renamed else None
+        yield _Wish(origin, published, change, (not listed.has_prefix, rank, name), renamed_from)
+
+
+def _owner(wish: _Wish, aliases: Collection[str], taken: Collection[str]) -> str:
+    """Who has a name whatever else is listed, in words; empty where nobody has."""
+    if wish.name in taken:
+        return "this server itself"
+    alias, between, _ = wish.name.partition(BETWEEN)
+    if between and alias in aliases and alias != wish.origin.alias:
+        return f"the server {alias}, whose names begin like that"
+    if wish.renamed_from is not None:
+        return f"'{wish.renamed_from}' of the same server, which was renamed"
+    return ""
+
+
+def _words(origin: Origin) -> str:
+    return f"'{origin.name}' of the server {origin.alias}"
+
+
+def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
+    """Apply `includeTools` and `excludeTools`; exclusion wins.
+
+    As in Qwen Code and Gemini CLI an entry is the tool's own name, or that with something in parentheses behind it.
+
+    Args:
+        name: The tool's own name.
+        include: The only tools taken, or `None` for all.
+        exclude: Tools not taken.
+        others: What else it is called by us.
+    """
+    names = (name, *others)
+    if any(_is_about(entry, names) for entry in exclude):
+        return False
+    return include is None or any(_is_about(entry, names) for entry in include)
+
+
+def _is_about(entry: str, names: Iterable[str]) -> bool:
+    written = entry.strip()
+    return any(written == name.strip() or written.startswith(f"{name.strip()}(") for name in names)

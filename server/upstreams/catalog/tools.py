@@ -1,0 +1,529 @@
+"""The tools of all upstreams in the registry, each under its name: what they list comes in here, anew at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mcp.shared.inbound import x_mcp_header_map
+
+from server.json_rpc import as_mapping
+from server.settings import UpstreamSettings
+from server.upstreams.catalog.names import Listed, NameMap, Origin, full_name, is_included, name_map, rule_name
+from server.upstreams.session.origin import with_origin
+from server.upstreams.session.visible_texts import with_visible_texts
+from server.upstreams.wire.peer import Pieces
+from tools.call.base_tool import BaseTool, Behaviour
+from tools.call.context import ToolContext
+from tools.call.registry import ToolRegistry
+from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.display import visible, visible_line
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind
+from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
+
+logger = logging.getLogger(__name__)
+
+MOST_TOLD = 20
+"""Changed tools that one change of a list tells of in the log (ours)."""
+
+MOST_REMEMBERED = 10_000
+"""Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
+
+_FORGOTTEN = "forgotten"
+"""In place of a digest, and like none."""
+
+_WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")
+"""What models are told of a tool."""
+
+_SERIALS = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Known:
+    """A tool in this run. What it is, or was, is told by digests of its definitions.
+
+    Args:
+        first: What it was when it was first listed; empty where that is not known any more.
+        now: What it is now; empty once its entry is not used any more.
+        serial: Tells it from a tool of the same name whose server is reached in another way.
+    """
+
+    first: str
+    now: str
+    serial: int = field(default_factory=_SERIALS.__next__)
+    _agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def is_new_to(self, client_key: str, digest: str) -> bool:
+        """Whether this is not what it was at first, and this client has not agreed to it."""
+        return digest != self.first and (client_key, digest) not in self._agreed
+
+    def agree(self, client_key: str, digest: str) -> None:
+        """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
+        if client_key and digest != self.first:
+            self._agreed.add((client_key, digest))
+
+
+class Definitions:
+    """Every tool of every upstream as it was and is.
+
+    An upstream may list other names each time. So those that it has not listed for longest are forgotten, and from then
+    on nobody can tell a name that is new from one that comes back as something else.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Known]] = {}
+        """By alias and name; what was listed last is last."""
+        self._forgetful: set[str] = set()
+        """Of which something is forgotten."""
+
+    def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
+        """Take in what an upstream lists now; changes are told in the log.
+
+        Args:
+            alias: The upstream.
+            digests: Of each tool its name, and the digest of what it is.
+        """
+        changed: list[str] = []
+        earlier = self._known.get(alias, {})
+        listed: dict[str, Known] = {}
+        for name, now in digests:
+            known = earlier.get(name)
+            if known is None:
+                known = Known("" if alias in self._forgetful else now, now)
+            elif known.now != now:
+                known.now = now
+                changed.append(name)
+            listed[name] = known
+        unlisted = {name: known for name, known in earlier.items() if name not in listed}
+        self._forget_oldest(alias, unlisted, len(listed))
+        self._known[alias] = unlisted | listed
+        for name in changed[:MOST_TOLD]:
+            said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
+            logger.warning("%s", visible_line(said))
+        if len(changed) > MOST_TOLD:
+            logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
+
+    def _forget_oldest(self, alias: str, unlisted: dict[str, Known], listed: int) -> None:
+        """Forget what is too much of what an upstream lists no more."""
+        surplus = min(len(unlisted), len(unlisted) + listed - MOST_REMEMBERED)
+        if surplus <= 0:
+            return
+        for name in list(itertools.islice(unlisted, surplus)):
+            unlisted.pop(name).now = _FORGOTTEN  # an answer that still comes is not for what has the name then
+        if alias not in self._forgetful:
+            self._forgetful.add(alias)
+            message = (
+                "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
+                "whoever calls one that is new from now on is asked for consent"
+            )
+            logger.warning(message, alias, MOST_REMEMBERED)
+
+    def of(self, alias: str, name: str) -> Known:
+        """What is known of a tool that was listed."""
+        return self._known[alias][name]
+
+    def forget(self, alias: str) -> None:
+        """The operator has changed the entry: it may be another server now."""
+        for known in self._known.pop(alias, {}).values():
+            known.now = ""
+        self._forgetful.discard(alias)
+
+
+def digest_of(definition: Mapping[str, Any]) -> str:
+    """What tells whether models would be told the same of a tool."""
+    told = {key: definition[key] for key in _WATCHED if key in definition}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A tool as it is listed.
+
+    Args:
+        definition: As it came.
+        digest: Of what models are told of it.
+        shown: The definition with texts that hide nothing.
+    """
+
+    definition: Mapping[str, Any]
+    digest: str
+    shown: dict[str, Any]
+
+
+class PreparedTools:
+    """The tools of all upstreams."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Prepared]] = {}
+
+    async def prepare(self, alias: str, definitions: Iterable[Mapping[str, Any]]) -> None:
+        """Work out what is not known yet of what an upstream lists now, in place of what it listed before."""
+        made: dict[str, Prepared] = {}
+        pieces = Pieces()
+        for definition in definitions:
+            made[definition["name"]] = self.of(alias, definition)
+            await pieces.rest()
+        self._of[alias] = made
+
+    def of(self, alias: str, definition: Mapping[str, Any]) -> Prepared:
+        """What is known of a tool; worked out now where nobody did before."""
+        known = self._of.get(alias, {}).get(definition["name"])
+        if known is not None and known.definition is definition:
+            return known
+        return Prepared(definition, digest_of(definition), with_visible_texts(definition))
+
+    def forget(self, alias: str) -> None:
+        """An upstream is not used any more."""
+        self._of.pop(alias, None)
+
+
+CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
+"""Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+"""A token (RFC 9110, 5.6.2); the limit is ours."""
+
+Arguments = Mapping[str, Any]
+
+
+class DiscoveredMCPTool(BaseTool[Arguments]):
+    """Calls one tool of one upstream. The arguments are the upstream's to validate.
+
+    Args:
+        alias: The upstream's name in our configuration.
+        exposed_name: The name we publish.
+        definition: The tool as the upstream lists it, in wire shape.
+        trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
+        call: Sends the call.
+        known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
+            what it is now, and stays that when the upstream changes it.
+        shown: The definition with texts that hide nothing, where that is known.
+    """
+
+    kind = Kind.OTHER
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        definition: Mapping[str, Any],
+        *,
+        trusted: bool,
+        call: UpstreamCall,
+        known: Known | None = None,
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.alias = alias
+        self.upstream_name: str = definition["name"]
+        self.name = exposed_name
+        full = full_name(alias, self.upstream_name)
+        self.aliases = () if full == exposed_name else (full,)
+        self._shown = with_visible_texts(definition) if shown is None else shown
+        self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
+        self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        self.definition = definition
+        self._known = known
+        self._digest = known.now if known is not None else ""
+        self.version = f"{known.serial}-{known.now}" if known is not None else ""
+        self._trusted = trusted
+        self._call = call
+        claimed: Mapping[str, Any] = definition.get("annotations") or {}
+        self.behaviour = (
+            _claimed_behaviour(claimed)
+            if trusted
+            else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when a client would see and get the same."""
+        return (
+            isinstance(other, DiscoveredMCPTool)
+            and (self.name, self._trusted) == (other.name, other._trusted)
+            and self.definition == other.definition
+        )
+
+    def __hash__(self) -> int:
+        """By name; definitions are not hashable."""
+        return hash(self.name)
+
+    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: Known, *, trusted: bool) -> bool:
+        """Whether one that is made of all this would be the same."""
+        is_same = self.definition is definition and self._call is call and self._trusted == trusted
+        return is_same and self._known is known and self._digest == known.now
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The full name, what it is published as with the alias before it, and how the CLIs call both."""
+        names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
+        prefix = f"{self.alias}{BETWEEN}"
+        if self.name.startswith(prefix):
+            names += names_of_upstream_tool(self.alias, self.name.removeprefix(prefix))
+        return tuple(dict.fromkeys((*names, *names_of_server(self.alias))))
+
+    @property
+    def loose_rule_names(self) -> tuple[str, ...]:
+        """What it is published as without the alias: whose name that is changes with what is listed."""
+        return () if self.name in self.rule_names else (self.name,)
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """The upstream's own schema; only texts for people may have marks for what is not seen."""
+        return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
+
+    @cached_property
+    def repeated(self) -> Mapping[tuple[str, ...], str]:
+        """Arguments that it wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for at the first call."""
+        wanted = x_mcp_header_map(as_mapping(self.definition.get("inputSchema")))
+        fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
+        if len(fit) < len(wanted):
+            logger.warning(
+                "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+                visible(self.upstream_name),
+            )
+        return fit
+
+    def published(self) -> dict[str, Any]:
+        """The tool in wire shape: the upstream's definition under our name."""
+        wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
+        wire["name"] = self.name
+        wire["inputSchema"] = dict(self.parameter_schema)
+        if not self._trusted:
+            claimed = dict(wire.get("annotations") or {})
+            if claimed:
+                wire["_meta"][CLAIMED_KEY] = claimed
+            wire["annotations"] = {
+                **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
+                "readOnlyHint": False,
+                "destructiveHint": True,
+                "idempotentHint": False,
+                "openWorldHint": True,
+            }
+        return wire
+
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:
+        """Leave the arguments as they are: the upstream validates them."""
+        return arguments
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        """Name the server, the tool and the arguments' names."""
+        del context
+        names = ", ".join(params) or "no arguments"
+        return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
+
+    def why_asked_anew(self, client_key: str) -> str:
+        """Asked once more after the upstream has changed what models are told of it."""
+        if self._known is None or not self._known.is_new_to(client_key, self._digest):
+            return ""
+        return (
+            f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
+        )
+
+    def consented(self, client_key: str) -> None:
+        """This counts as known, whatever the upstream has made of it since."""
+        if self._known is not None:
+            self._known.agree(client_key, self._digest)
+
+    def why_outdated(self) -> str:
+        """Outdated once its upstream has changed it, or is another one."""
+        if self._known is None or self._known.now == self._digest:
+            return ""
+        if not self._known.now:
+            return f"the operator has changed the entry of the server {self.alias} since"
+        return f"the server {self.alias} has changed this tool since (its description or its schema)"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        """Ask unless the operator trusts the server, and it is as it was."""
+        if self._trusted and not self.why_asked_anew(context.client.key):
+            return None
+        return McpConfirmation(
+            title=f"Confirm a call of the MCP server {self.alias}",
+            server_name=self.alias,
+            tool_name=self.upstream_name,
+            arguments=params,
+        )
+
+    async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
+        """Send the call to the upstream."""
+        return await self._call(self, params, context)
+
+
+UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
+"""Sends a call: the tool, the arguments, and what the call acts in."""
+
+
+def _claimed_behaviour(claimed: Mapping[str, Any]) -> Behaviour:
+    read_only = claimed.get("readOnlyHint") is True
+    return Behaviour(
+        read_only=read_only,
+        destructive=not read_only and claimed.get("destructiveHint") is not False,
+        idempotent=claimed.get("idempotentHint") is True,
+        open_world=claimed.get("openWorldHint") is not False,
+    )
+
+
+"""Hidden tools that one change of a list tells of in the log (ours)."""
+
+Definition = Mapping[str, Any]
+"""A tool as its upstream lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What an upstream lists, by its own names, and what sends it a call."""
+
+    definitions: Mapping[str, Definition]
+    call: UpstreamCall
+
+
+class ToolCatalog:
+    """Publishes the tools of upstreams.
+
+    Args:
+        registry: Where they are published.
+        budget: The most characters of a published name.
+    """
+
+    def __init__(self, registry: ToolRegistry, budget: int) -> None:
+        self.names = NameMap()
+        """What every name means now."""
+        self._registry = registry
+        self._budget = budget
+        self._entries: Mapping[str, UpstreamSettings] = {}
+        self._offers: dict[str, _Offer] = {}
+        self._known = Definitions()
+        self._prepared = PreparedTools()
+        self._made: dict[Origin, DiscoveredMCPTool] = {}
+        self._named: tuple[list[Listed], set[str]] | None = None
+        """What the names of now were made of."""
+        self._is_publishing = False
+        registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
+
+    def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
+        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was.
+
+        Args:
+            entries: Alias to entry, in the order of the configuration.
+        """
+        gone = [
+            alias
+            for alias, entry in self._entries.items()
+            if (now := entries.get(alias)) is None or not entry.is_reached_like(now)
+        ]
+        self._entries = dict(entries)
+        for alias in gone:
+            self._offers.pop(alias, None)
+            self._known.forget(alias)
+            self._prepared.forget(alias)
+        for alias in gone:
+            self._registry.replace_source(alias, ())
+        self._publish()
+
+    async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
+        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile.
+
+        Args:
+            alias: The upstream.
+            definitions: All its tools.
+        """
+        await self._prepared.prepare(alias, definitions)
+
+    def set_listed(self, alias: str, definitions: Iterable[Definition], call: UpstreamCall) -> None:
+        """Publish what an upstream lists now, in place of what it listed before.
+
+        Args:
+            alias: The upstream.
+            definitions: All its tools; one that stands there twice counts once.
+            call: Sends it a call.
+        """
+        entry = self._entries[alias]
+        kept: dict[str, Definition] = {}
+        for definition in definitions:
+            name = definition["name"]
+            others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
+            if is_included(name, entry.include_tools, entry.exclude_tools, others):
+                kept.setdefault(name, definition)
+        self._known.note(alias, ((name, self._prepared.of(alias, each).digest) for name, each in kept.items()))
+        self._offers[alias] = _Offer(kept, call)
+        self._publish()
+
+    def owner_of(self, name: str) -> str | None:
+        """The alias of the upstream that a name belongs to, whether or not it lists anything now."""
+        origin = self.names.find(name)
+        if origin is not None:
+            return origin.alias
+        alias, between, _ = name.partition(BETWEEN)
+        return alias if between and alias in self._entries else None
+
+    def lists_anything(self, alias: str) -> bool:
+        """Whether it is known what tools an upstream has."""
+        return alias in self._offers
+
+    def _publish(self) -> None:
+        if self._is_publishing:
+            return
+        self._is_publishing = True
+        try:
+            self._name_all()
+            made: dict[Origin, DiscoveredMCPTool] = {}
+            for alias, offer in self._offers.items():
+                self._registry.replace_source(alias, *self._tools(alias, offer, made))
+            self._made = made
+        finally:
+            self._is_publishing = False
+
+    def _name_all(self) -> None:
+        listed = [
+            Listed(alias, tuple(self._listed(alias)), entry.prefix == "alias", entry.rename)
+            for alias, entry in self._entries.items()
+        ]
+        taken = self._registry.names_beside(self._entries)
+        if self._named == (listed, taken):
+            return
+        self._named = (listed, taken)
+        before, self.names = self.names, name_map(listed, taken, self._budget)
+        told = set(before.hidden)
+        fresh = [hidden for hidden in self.names.hidden if hidden not in told]
+        for hidden in fresh[:MOST_TOLD]:
+            logger.warning("%s", hidden)
+        if len(fresh) > MOST_TOLD:
+            logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MOST_TOLD)
+
+    def _listed(self, alias: str) -> Iterable[str]:
+        offer = self._offers.get(alias)
+        return offer.definitions if offer is not None else ()
+
+    def _tools(
+        self, alias: str, offer: _Offer, made: dict[Origin, DiscoveredMCPTool]
+    ) -> tuple[Sequence[DiscoveredMCPTool], Sequence[DiscoveredMCPTool]]:
+        """The tools of one upstream that are listed, and those that are hidden; a tool that is the same stays.
+
+        Args:
+            alias: The upstream.
+            offer: What it lists.
+            made: Takes all of them.
+        """
+        trusted = self._entries[alias].trust
+        published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
+        listed: list[DiscoveredMCPTool] = []
+        unlisted: list[DiscoveredMCPTool] = []
+        for name, definition in offer.definitions.items():
+            origin = Origin(alias, name)
+            exposed = published.get(origin)
+            called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
+            tool = self._made.get(origin)
+            if tool is None or tool.name != called or not tool.is_of(definition, offer.call, known, trusted=trusted):
+                shown = self._prepared.of(alias, definition).shown
+                tool = DiscoveredMCPTool(
+                    alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
+                )
+            made[origin] = tool
+            (unlisted if exposed is None else listed).append(tool)
+        return listed, unlisted

@@ -1,0 +1,1 @@
+"""The ways to an upstream: standard input and output, Streamable HTTP, SSE."""

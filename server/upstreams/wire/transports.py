@@ -1,0 +1,98 @@
+"""How an upstream is reached: over stdio by the broker, else by the SDK's client transports with our headers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from server.settings import UpstreamSettings
+from server.settings.resolution import ABOVE_VARIABLE, servers_above
+from server.upstreams.wire.http import streamable_streams
+from server.upstreams.wire.peer import Reading, Writing
+from server.upstreams.wire.sse import sse_streams
+
+if TYPE_CHECKING:
+    from tools.shell.process import ProcessStarter
+
+
+INHERITED = (
+    "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+"""What a child gets of our environment, beside XDG_* and what its entry names."""
+
+Streams = tuple[Reading, Writing]
+OnDoubt = Callable[[], None]
+"""Called when the connection seems to be gone."""
+
+Reach = Callable[[OnDoubt], AbstractAsyncContextManager[Streams]]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to an upstream.
+
+    Args:
+        name: `stdio`, `http` or `sse`.
+        reach: Opens the streams.
+    """
+
+    name: str
+    reach: Reach
+
+
+def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Way]:
+    """The ways to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+
+    Args:
+        alias: The upstream's name in our configuration.
+        entry: How to reach it.
+        starter: Starts its program, where it has one.
+    """
+    url, headers = entry.endpoint or "", entry.headers
+    http = Way("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
+    sse = Way("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
+    match entry.transport:
+        case "http":
+            return [http]
+        case "sse":
+            return [sse]
+        case "detect":
+            return [http, sse]
+        case _:
+            return [Way("stdio", lambda _: _child(alias, entry, starter))]
+
+
+def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> AbstractAsyncContextManager[Any]:
+    environment = _environment(entry)
+    if sys.platform == "win32":
+        # There is no broker.
+        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
+
+        from server.upstreams.wire.sdk_streams import sdk_streams  # noqa: PLC0415
+
+        parameters = StdioServerParameters(
+            command=entry.command or "",
+            args=list(entry.args),
+            env=environment,
+            cwd=entry.cwd,
+            encoding_error_handler="replace",
+        )
+        return sdk_streams(stdio_client(parameters, errlog=sys.stderr))
+    from server.upstreams.wire.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
+
+    program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)
+    return stdio_streams(alias, program, starter)
+
+
+def _environment(entry: UpstreamSettings) -> dict[str, str]:
+    """All that a child gets of ours, and what its entry sets."""
+    environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
+    return environment | dict(entry.env)

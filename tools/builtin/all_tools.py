@@ -1,0 +1,102 @@
+"""The one table of built-in tools; the only module that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tools.builtin.ask_user_question import AskUserQuestionTool
+from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
+from tools.builtin.edit import EditTool
+from tools.builtin.exit_plan_mode import ExitPlanModeTool
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.builtin.list_directory import LSTool
+from tools.builtin.read_file import ReadFileTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.run_shell_command import ShellTool
+from tools.builtin.save_memory import MemoryTool
+from tools.builtin.todo_write import TodoWriteTool
+from tools.builtin.web_fetch import WebFetchTool
+from tools.builtin.web_search import WebSearchTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.base_tool import BaseTool
+from tools.memory.memory_files import MemoryFiles
+from tools.planning.todo_lists import TodoLists
+from tools.web.search_settings import SearchSettings
+
+if TYPE_CHECKING:
+    from tools.planning.agent_command import AgentCommand
+    from tools.shell.runner import ProgramRunner
+    from tools.web.opener import UrlOpener
+    from tools.web.page_fetcher import PageFetcher
+
+
+def builtin_tools(
+    *,
+    fetcher: Callable[[], PageFetcher] | None = None,
+    search: SearchSettings | None = None,
+    opener: Callable[[], UrlOpener] | None = None,
+    memory: MemoryFiles | None = None,
+    todos: TodoLists | None = None,
+    agents: Sequence[AgentCommand] = (),
+    programs: Callable[[], ProgramRunner] | None = None,
+) -> list[BaseTool[Any]]:
+    """A fresh instance of every built-in tool, in the order of listing.
+
+    Args:
+        fetcher: Gives what fetches pages, the same one each time; by default only public addresses are fetched.
+        search: Who is asked to search the web; by default nobody.
+        opener: Gives what opens the addresses of those who search; by default only public ones.
+        memory: Which files hold memories; by default the project's alone.
+        todos: Where todo lists are kept; by default nobody else sees them.
+        agents: Who takes tasks; without any, there is no `task`.
+        programs: Gives what runs agents.
+    """
+    return [
+        LSTool(),
+        ReadFileTool(),
+        WriteFileTool(),
+        EditTool(),
+        GlobTool(),
+        GrepTool(),
+        ReadManyFilesTool(),
+        ShellTool(),
+        ListJobsTool(),
+        ReadOutputTool(),
+        StopJobTool(),
+        WebFetchTool(fetcher or _public_pages()),
+        WebSearchTool(search or SearchSettings(), opener or _public_opener),
+        MemoryTool(memory),
+        TodoWriteTool(todos),
+        *_task_tools(agents, programs),
+        AskUserQuestionTool(),
+        ExitPlanModeTool(),
+    ]
+
+
+def _public_pages() -> Callable[[], PageFetcher]:
+    """Gives one fetcher of public pages, made with the first of them."""
+
+    @cache
+    def fetcher() -> PageFetcher:
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - starting up does not need it
+
+        return PageFetcher(_public_opener())
+
+    return fetcher
+
+
+def _public_opener() -> UrlOpener:
+    from tools.web.opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
+
+    return UrlOpener()
+
+
+def _task_tools(agents: Sequence[AgentCommand], programs: Callable[[], ProgramRunner] | None) -> list[BaseTool[Any]]:
+    if not agents or programs is None:
+        return []
+    from tools.builtin.task import TaskTool  # noqa: PLC0415 - few have agents
+
+    return [TaskTool(agents, programs)]

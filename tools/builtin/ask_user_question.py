@@ -1,0 +1,246 @@
+"""`ask_user_question`: the model asks the user, who answers in a form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+from pydantic import Field
+
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import (
+    Answer,
+    AskUserConfirmation,
+    Channel,
+    Option,
+    UserQuestion,
+)
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.parameters import ToolParams, coerce
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind
+
+MAX_QUESTIONS = 4
+"""Both seeds' number, of options too."""
+
+MAX_HEADER_CHARS = 16
+"""Gemini CLI's number; models are told Qwen Code's, 12."""
+
+MAX_LABEL_CHARS = 80
+MAX_DESCRIPTION_CHARS = 300
+MAX_QUESTION_CHARS = 1_000
+"""With all of them at their limits a question is still shown whole."""
+
+YES_OR_NO = (Option("Yes"), Option("No"))
+
+Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
+
+_OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
+    Channel.DECLINED: (
+        "declined",
+        "The user declined to answer. Go on as you think best and say what you assume, or stop if you cannot.",
+    ),
+    Channel.CANCELLED: (
+        "dismissed",
+        "The user dismissed the questions without an answer. Do not ask them again; ask in your reply how to go on.",
+    ),
+    Channel.TIMED_OUT: (
+        "timed_out",
+        "Nobody answered in time. Go on as you think best and say what you assume, or ask in your reply.",
+    ),
+}
+"""What is told where no answer came, which is no failure of the call."""
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "outcome": {"type": "string", "enum": list(get_args(Outcome))},
+        "answers": {
+            "type": "object",
+            "description": "For each question, by its header, what was chosen and written; empty where it was left "
+            "out. Without questions if nobody answered.",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+    "required": ["outcome", "answers"],
+    "additionalProperties": False,
+}
+
+
+class AskedOption(ToolParams):
+    """One answer that is proposed."""
+
+    label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
+    description: str = Field(
+        default="", max_length=MAX_DESCRIPTION_CHARS, description="What choosing it means, or what follows from it."
+    )
+
+
+class AskedQuestion(ToolParams):
+    """One question."""
+
+    question: str = Field(
+        min_length=1, max_length=MAX_QUESTION_CHARS, description="The whole question, clear by itself."
+    )
+    header: str = Field(
+        min_length=1,
+        max_length=MAX_HEADER_CHARS,
+        description="What it is about, in at most 12 characters, such as 'Library'. Each question needs its own.",
+    )
+    type: Literal["choice", "text", "yesno"] = Field(
+        default="choice",
+        description="choice: among options; text: in the user's own words; yesno: yes or no. By default choice, or "
+        "text where there are no options.",
+    )
+    options: list[AskedOption] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=MAX_QUESTIONS,
+        description="For a choice: 2 to 4 answers that differ. The user can always answer in other words, so do not "
+        "add 'Other'. If you recommend one, put it first.",
+    )
+    multi_select: bool = Field(
+        default=False, alias="multiSelect", description="For a choice: whether several options may be chosen."
+    )
+    placeholder: str = Field(
+        default="", max_length=MAX_LABEL_CHARS, description="For words of the user's own: an example."
+    )
+
+    def for_user(self) -> UserQuestion:
+        """The question as it is asked."""
+        options = {"choice": self.options or [], "text": [], "yesno": YES_OR_NO}[self.type]
+        return UserQuestion(
+            header=self.header,
+            question=self.question,
+            options=tuple(Option(option.label, option.description) for option in options),
+            is_multiple=self.multi_select and self.type == "choice",
+            takes_text=self.type != "yesno",
+            placeholder=self.placeholder,
+        )
+
+
+class AskUserQuestionParams(ToolParams):
+    """The questions."""
+
+    questions: list[AskedQuestion] = Field(
+        min_length=1, max_length=MAX_QUESTIONS, description="1 to 4 questions, asked together in one form."
+    )
+
+
+class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
+    """Asks the user. The flow brings the answer, as it does for consent; to be offered where forms can be shown."""
+
+    name = "ask_user_question"
+    display_name = "AskUserQuestion"
+    aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
+    description = (
+        "Ask the user 1 to 4 questions in a form, when you need a decision, a preference or a fact that only the user "
+        "knows before you go on: which of several ways, what is meant, what is wanted. Not for consent to a tool "
+        "call, which is asked for by itself, and never for passwords, keys or other secrets. The user may decline."
+    )
+    kind = Kind.COMMUNICATE
+    behaviour = READS
+    params_model = AskUserQuestionParams
+    output_schema = OUTPUT_SCHEMA
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take a single question that stands alone, another spelling of multiSelect, and a text without its type."""
+        questions = coerce(arguments.get("questions"), {"type": "array"})
+        listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
+        if "questions" in arguments and len(listed) <= MAX_QUESTIONS:
+            arguments["questions"] = [_named(question) for question in listed]
+        return arguments
+
+    def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
+        """Each question says something, and can be told from the others, as can its options."""
+        del spelled
+        headers: set[str] = set()
+        for number, asked in enumerate(params.questions, start=1):
+            if not asked.question.strip() or not asked.header.strip():
+                raise InvalidToolParamsError(self.name, f"question {number} or its header is blank; say what is asked.")
+            if asked.type == "choice" and not asked.options:
+                raise InvalidToolParamsError(
+                    self.name, f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
+                )
+            if _plain(asked.header) in headers:
+                raise InvalidToolParamsError(
+                    self.name,
+                    f"the header '{one_line(asked.header)}' is given more than once; each question needs its own.",
+                )
+            headers.add(_plain(asked.header))
+            labels = [_plain(option.label) for option in asked.options or ()]
+            if "" in labels or len(set(labels)) < len(labels):
+                raise InvalidToolParamsError(
+                    self.name, f"the options of question {number} cannot be told apart; give each a label of its own."
+                )
+
+    def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
+        """For example `Ask the user: Library, Tests`."""
+        del context
+        return f"Ask the user: {', '.join(brief(asked.header) for asked in params.questions)}"
+
+    async def should_confirm_execute(self, params: AskUserQuestionParams, context: ToolContext) -> AskUserConfirmation:
+        """The questions."""
+        del context
+        return AskUserConfirmation(
+            title="The model asks you. Do not answer with passwords or other secrets.",
+            questions=tuple(asked.for_user() for asked in params.questions),
+        )
+
+    async def execute(self, params: AskUserQuestionParams, context: ToolContext) -> ToolResult:
+        """Tell what the user has answered.
+
+        Raises:
+            ToolError: Nobody could be asked, or what came back is no answer.
+        """
+        context.signal.raise_if_aborted()
+        answer = context.answer
+        if answer is None:
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                "The user was not asked, because no form can be shown here: this client has announced none, or the "
+                "operator has set confirmation.style to simple. Ask the questions in your reply instead.",
+            )
+        if answer.channel is Channel.MALFORMED:
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                "The form came back without an answer to any question, or with one that was not offered. Ask once "
+                "more with type text, or ask in your reply instead.",
+            )
+        if answer.channel is not Channel.FORM:
+            outcome, sentence = _OUTCOMES[answer.channel]
+            return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
+        return _answered(params.questions, answer)
+
+
+def _answered(questions: Sequence[AskedQuestion], answer: Answer) -> ToolResult:
+    given = [(asked.header, answers) for asked, answers in zip(questions, answer.answers, strict=True)]
+    lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in given]
+    return ToolResult(
+        llm_content="\n".join(["The user answered:", *lines]),
+        return_display="\n".join(lines),
+        structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in given}},
+    )
+
+
+def _named(question: Any) -> Any:
+    """A question under our names."""
+    if not isinstance(question, dict):
+        return question
+    given = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
+    if "multi_select" in given:
+        given.setdefault("multiSelect", given.pop("multi_select"))
+    if given.get("options") == []:
+        del given["options"]
+    if "options" not in given:
+        given.setdefault("type", "text")
+    return given
+
+
+def _plain(text: str) -> str:
+    """What a person sees of a label: the form tells labels apart by it."""
+    from tools.contract.display import in_one_line  # noqa: PLC0415 - with the first call
+
+    return in_one_line(text)

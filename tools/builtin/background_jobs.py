@@ -1,0 +1,296 @@
+"""`stop_background_job`: ends a job with all that it started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tools.call.base_tool import READS, Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names_on_one_line import shown_whole_path
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind
+from tools.shell.jobs import Job, JobStatus, JobTable
+from tools.shell.status_text import (
+    JOB_PROPERTIES,
+    command_line,
+    job_facts,
+    sandbox_notes,
+    size,
+    status_text,
+    structured_job,
+)
+from tools.shell.time_limit import MAX_TIMEOUT
+
+if TYPE_CHECKING:
+    from tools.shell.output import Window
+
+
+JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
+"""Other spellings of the parameter that names a job."""
+
+
+class JobParams(ToolParams):
+    """Which job."""
+
+    job_id: str = Field(
+        max_length=100, description="The job's id, such as bg_1a2b3c4d, as run_shell_command or the list gave it."
+    )
+
+
+def jobs_of(context: ToolContext) -> JobTable:
+    """The jobs of the calling client.
+
+    Raises:
+        ToolError: The client cannot be told from others, so it has none (`shell_execute_error`).
+    """
+    if context.client.jobs is None:
+        raise ToolError(
+            ToolErrorType.SHELL_EXECUTE_ERROR,
+            "There are no background jobs for this client: it has no session, so nobody could say later whose they "
+            f"are. Run the command in the foreground; timeout may be up to {MAX_TIMEOUT} milliseconds.",
+        )
+    return context.client.jobs
+
+
+MAX_TEXT_BYTES = 8_000
+"""The text beside structured content stays below this; the jobs that started last come first, so they are in it."""
+
+LISTED_COMMAND_CHARS = 100
+STRUCTURED_COMMAND_CHARS = 500
+
+
+_LISTED_PROPERTIES: Mapping[str, Any] = {
+    **JOB_PROPERTIES,
+    "pid": {"type": "integer"},
+    "command": {"type": "string"},
+    "description": {"type": "string"},
+    "directory": {"type": "string"},
+    "duration_ms": {"type": "integer"},
+    "output_bytes": {"type": "integer"},
+}
+
+
+class ListJobsParams(ToolParams):
+    """Nothing to choose."""
+
+
+class ListJobsTool(BuiltinTool[ListJobsParams]):
+    """Lists background jobs."""
+
+    name = "list_background_jobs"
+    display_name = "ListBackgroundJobs"
+    aliases = ("ListJobsTool", "ListBackgroundJobs", "list_background_processes")
+    description = (
+        "List the background jobs of this session (started with is_background, or left running by a command): id, "
+        "status, process id, running time, bytes printed and command, the newest first."
+    )
+    kind = Kind.READ
+    behaviour = READS
+    params_model = ListJobsParams
+    output_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": {
+            "jobs": {
+                "type": "array",
+                "items": {"type": "object", "properties": _LISTED_PROPERTIES, "required": list(_LISTED_PROPERTIES)},
+            }
+        },
+        "required": ["jobs"],
+    }
+
+    def get_description(self, params: ListJobsParams, context: ToolContext) -> str:
+        """Always the same."""
+        del params, context
+        return "List background jobs"
+
+    async def execute(self, params: ListJobsParams, context: ToolContext) -> ToolResult:
+        """Look at the table."""
+        del params
+        context.signal.raise_if_aborted()
+        jobs = list(reversed(jobs_of(context).all()))
+        running = sum(job.status is JobStatus.RUNNING for job in jobs)
+        return ToolResult(
+            llm_content=_jobs_text(jobs, running),
+            return_display=f"{running} of {len(jobs)} background jobs running",
+            structured={"jobs": [_structured(job) for job in jobs]},
+        )
+
+
+def _jobs_text(jobs: Sequence[Job], running: int) -> str:
+    if not jobs:
+        return "There are no background jobs."
+    lines = [f"{running} of {len(jobs)} background jobs are running:"]
+    room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
+    for number, job in enumerate(jobs):
+        line = _line(job)
+        room -= len(line.encode("utf-8", "replace")) + 1
+        if room < 0:
+            lines.append(f"... and {len(jobs) - number} older ones.")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _line(job: Job) -> str:
+    request = job.running.request
+    command = command_line(request.command, LISTED_COMMAND_CHARS)
+    return (
+        f"{job.id}: {status_text(job)}; PID {job.running.process.pid}, {job.seconds:.0f} s, "
+        f"{size(job.running.output.total)} printed: {command} [in {shown_whole_path(request.folder)}]"
+    )
+
+
+def _structured(job: Job) -> dict[str, Any]:
+    request = job.running.request
+    return {
+        **structured_job(job),
+        "pid": job.running.process.pid,
+        "command": command_line(request.command, STRUCTURED_COMMAND_CHARS),
+        "description": command_line(request.description, STRUCTURED_COMMAND_CHARS),
+        "directory": request.folder,
+        "duration_ms": round(job.seconds * 1000),
+        "output_bytes": job.running.output.total,
+    }
+
+
+MAX_LINES = 10_000
+
+
+class ReadOutputParams(JobParams):
+    """Which part of which job's output."""
+
+    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="How many lines to show at most; 100 by default.")
+    offset: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Where to read on, in bytes: the next offset that the call before told, so that only what is new is shown. "
+            "0 is the beginning. Without it the last lines are shown."
+        ),
+    )
+
+
+class ReadOutputTool(BuiltinTool[ReadOutputParams]):
+    """Shows what a background job prints."""
+
+    name = "read_background_output"
+    display_name = "ReadBackgroundOutput"
+    aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
+    description = (
+        "Show what a background job has printed (logs of a server, watcher or long task) and how it stands: the last "
+        "lines, or with offset the lines from there on. Each answer tells the next offset, which reads only what is "
+        "new since then. Works for jobs that have ended, too."
+    )
+    kind = Kind.READ
+    behaviour = READS
+    params_model = ReadOutputParams
+    parameter_aliases = JOB_ALIASES
+
+    def get_description(self, params: ReadOutputParams, context: ToolContext) -> str:
+        """The job, and the place."""
+        del context
+        place = f"from byte {params.offset}" if params.offset is not None else f"last {params.lines} lines"
+        return f"Read output of background job {command_line(params.job_id, len(params.job_id))} ({place})"
+
+    async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
+        """Read from memory, or from the file."""
+        from tools.shell.output import last_lines, lines_from  # noqa: PLC0415 - with the first job
+
+        context.signal.raise_if_aborted()
+        job = jobs_of(context).get(params.job_id)
+        output = job.running.output
+        if params.offset is not None and params.offset > output.total:
+            raise InvalidToolParamsError(
+                self.name,
+                f"'offset' {params.offset} lies past the end: {output.total} bytes have been printed so far. Give at "
+                "most that, or leave it out to see the last lines.",
+            )
+        facts = job_facts(job)
+        if output.is_binary:
+            return ToolResult(llm_content=_binary(job), return_display=_binary(job), facts=facts)
+        is_over = job.status is not JobStatus.RUNNING
+        if params.offset is None:
+            window = await last_lines(output, params.lines, is_over=is_over)
+        else:
+            window = await lines_from(output, params.offset, params.lines, is_over=is_over)
+        return ToolResult(
+            llm_content=_output_text(job, window),
+            return_display=f"{job.id} is {job.status.value}; {size(window.end - window.start)} shown",
+            facts={**facts, "start": window.start, "nextOffset": window.end},
+        )
+
+
+def _output_text(job: Job, window: Window) -> str:
+    lines = [f"Status: {status_text(job)}", *sandbox_notes(job.running.changes)]
+    if window.lost:
+        lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
+    if window.end > window.start:
+        lines.append(
+            f"Bytes {window.start}-{window.end} of {window.total}; offset {window.end} reads on.",
+        )
+        lines.append(f"Output:\n{window.text}")
+    else:
+        lines.append(f"Nothing new: {window.total} bytes were printed; offset {window.end} reads on.")
+        lines.append("Output: (empty)")
+    return "\n".join(lines)
+
+
+def _binary(job: Job) -> str:
+    output = job.running.output
+    where = f", kept in {shown_whole_path(output.spill.path)}" if output.spill is not None else ""
+    return f"Status: {status_text(job)}\nOutput: (binary, {size(output.total)}{where})"
+
+
+COMMAND_CHARS = 500
+
+_STOPPED_PROPERTIES: Mapping[str, Any] = {**JOB_PROPERTIES, "was_running": {"type": "boolean"}}
+
+
+class StopJobParams(JobParams):
+    """Which job to end."""
+
+
+class StopJobTool(BuiltinTool[StopJobParams]):
+    """Ends a background job."""
+
+    name = "stop_background_job"
+    display_name = "StopBackgroundJob"
+    aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")
+    description = (
+        "End (kill, terminate) a background job together with all processes it started. They may finish within two "
+        "seconds (SIGTERM), then they are killed. Its output can still be read. Ending a job that has ended already "
+        "changes nothing."
+    )
+    kind = Kind.EXECUTE
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
+    params_model = StopJobParams
+    parameter_aliases = JOB_ALIASES
+    output_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": _STOPPED_PROPERTIES,
+        "required": list(_STOPPED_PROPERTIES),
+    }
+
+    def get_description(self, params: StopJobParams, context: ToolContext) -> str:
+        """The job, and nothing about it that may change."""
+        del context
+        return f"Stop background job {command_line(params.job_id, len(params.job_id))}"
+
+    async def execute(self, params: StopJobParams, context: ToolContext) -> ToolResult:
+        """End it, and wait until nothing of it runs. Nobody is asked: whoever may run a command may end it."""
+        context.signal.raise_if_aborted()
+        jobs = jobs_of(context)
+        job = jobs.get(params.job_id)
+        was_running = job.status is JobStatus.RUNNING
+        await jobs.stop(job)
+        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had ended before"
+        return ToolResult(
+            llm_content=f"{said} ({status_text(job)}): {command_line(job.running.request.command, COMMAND_CHARS)}",
+            return_display=f"{said} ({status_text(job)})",
+            structured={**structured_job(job), "was_running": was_running},
+        )

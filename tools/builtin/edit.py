@@ -1,0 +1,144 @@
+"""`edit`: one text in a file replaced by another, every other byte untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from tools.builtin.file_changes import (
+    COMMON_OUTPUT,
+    SHA256_PATTERN,
+    ChangingTool,
+    first_new_omission,
+    output_schema,
+)
+from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
+from tools.call.base_tool import Behaviour
+from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names_on_one_line import one_line
+from tools.contract.parameters import ToolParams, coerce
+
+if TYPE_CHECKING:
+    from tools.files.change.changer import Changer
+
+
+MAX_DESCRIBED_CHARS = 30
+"""Characters of each text in the description of an edit (as both seeds do)."""
+
+
+class EditParams(ToolParams):
+    """What to replace by what."""
+
+    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
+    old_string: str = Field(
+        description="The exact text to replace, with enough lines around it to be unique. Empty creates a new file."
+    )
+    new_string: str = Field(
+        description="The text to put in its place. Empty deletes; where old_string is whole lines, they go entirely."
+    )
+    replace_all: bool = Field(default=False, description="Replace every occurrence instead of exactly one.")
+    expected_sha256: str | None = Field(
+        default=None,
+        pattern=SHA256_PATTERN,
+        description="Edit only if the file's present content has this SHA-256 digest.",
+    )
+    encoding: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Encoding of a file that is not UTF-8 and has no mark, such as 'windows-1252' or 'shift_jis'; "
+        "needed to replace or insert other than ASCII text in it.",
+    )
+    expected_replacements: SkipJsonSchema[int | None] = Field(default=None, ge=1)
+
+
+class EditTool(ChangingTool[EditParams]):
+    """Replaces text in a file."""
+
+    name = "edit"
+    display_name = "Edit"
+    aliases = ("replace", "EditTool", "Edit")
+    description = (
+        "Edit a file: replace old_string by new_string (search and replace, change, modify, insert or delete lines). "
+        "old_string must be unique in the file unless replace_all is set; copy it from the file, white space "
+        "included, without line numbers. Only the matched text changes: encoding, line endings and everything else "
+        "stay as they are. If nothing matches, the answer shows the most similar lines and the likely cause. With an "
+        "empty old_string a new file is created."
+    )
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
+    params_model = EditParams
+    unused_parameters = frozenset({"instruction"})
+    parameter_aliases = {**FILE_ALIASES, "allow_multiple": "replace_all"}  # noqa: RUF012 - declared as a Mapping
+    output_schema = output_schema(
+        {
+            **COMMON_OUTPUT,
+            "replacements": {"type": "integer", "description": "How many places were changed; 0 for a new file."},
+            "strategy": {
+                "type": ["string", "null"],
+                "description": "How old_string was matched: exact, or what had to be forgiven; null for a new file.",
+            },
+            "lines": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "description": "Line numbers, before the edit, where the replaced texts began; at most 100.",
+            },
+            "regions": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "first": {"type": "integer"},
+                        "last": {"type": "integer"},
+                        "text": {"type": "string"},
+                    },
+                    "required": ["first", "last", "text"],
+                    "additionalProperties": False,
+                },
+                "description": "The changed places with the lines around them, as the file is now.",
+            },
+        }
+    )
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take the older count of expected replacements as an assertion; more than one means all."""
+        expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
+        if isinstance(expected, int) and not isinstance(expected, bool):
+            arguments["expected_replacements"] = expected
+            if expected > 1:
+                arguments.setdefault("replace_all", True)
+        return arguments
+
+    def check(self, params: EditParams, spelled: Mapping[str, str]) -> None:
+        """The path keeps what its spelling promises, and nothing is replaced by a placeholder."""
+        check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
+        omission = first_new_omission(params.new_string, params.old_string)
+        if omission is not None:
+            raise InvalidToolParamsError(
+                self.name,
+                f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
+                "that text. Give the complete replacement, or a smaller 'old_string'.",
+            )
+
+    def get_description(self, params: EditParams, context: ToolContext) -> str:
+        """For example `Edit src/app.py: a = 1 => a = 2`."""
+        path = shown(params.file_path, context.workspace)
+        if not params.old_string:
+            return f"Create {path}"
+        if params.old_string == params.new_string:
+            return f"No file changes to {path}"
+        return f"Edit {path}: {_brief(params.old_string)} => {_brief(params.new_string)}"
+
+    def make_changer(self) -> Changer[EditParams, Any]:
+        """What finds and replaces the text."""
+        from tools.files.change.editor import Editor  # noqa: PLC0415 - with the first call
+
+        return Editor()
+
+
+def _brief(text: str) -> str:
+    line = text.strip().partition("\n")[0].rstrip()
+    short = line[:MAX_DESCRIBED_CHARS]
+    return one_line(short if short == text else f"{short}...")

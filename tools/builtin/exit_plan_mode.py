@@ -1,0 +1,102 @@
+"""`exit_plan_mode`: a person approves the plan, and plan mode ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import Decision, PlanConfirmation
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.limits import ApprovalMode
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind
+
+MAX_PLAN_CHARS = 30_000
+"""A person has to read it; a question shows about as much."""
+
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "approval_mode": {"type": "string", "description": "The mode from now on: default or auto-edit."},
+    },
+    "required": ["approved", "approval_mode"],
+    "additionalProperties": False,
+}
+
+
+class ExitPlanModeParams(ToolParams):
+    """The plan."""
+
+    plan: str = Field(
+        max_length=MAX_PLAN_CHARS,
+        description="The plan that you want to carry out, as Markdown: concise, complete, and naming the files that "
+        "will change.",
+    )
+
+
+class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
+    """Presents a plan; what a person decides becomes the client's approval mode."""
+
+    name = "exit_plan_mode"
+    display_name = "ExitPlanMode"
+    aliases = ("ExitPlanModeTool", "ExitPlanMode")
+    description = (
+        "Present your finished plan to the user and leave plan mode. Use it only when you are in plan mode and ready "
+        "to change things: the user approves the plan, or says what to plan differently. Not for questions that need "
+        "no change."
+    )
+    kind = Kind.THINK
+    behaviour = Behaviour(read_only=False)
+    params_model = ExitPlanModeParams
+    output_schema = OUTPUT_SCHEMA
+
+    def check(self, params: ExitPlanModeParams, spelled: Mapping[str, str]) -> None:
+        """There has to be a plan."""
+        del spelled
+        if not params.plan.strip():
+            raise InvalidToolParamsError(self.name, "'plan' is empty; give the whole plan as Markdown.")
+
+    def get_description(self, params: ExitPlanModeParams, context: ToolContext) -> str:
+        """The same for each plan, which may be long."""
+        del params, context
+        return "Present a plan and leave plan mode"
+
+    async def should_confirm_execute(self, params: ExitPlanModeParams, context: ToolContext) -> PlanConfirmation:
+        """The plan is always shown."""
+        _refuse_outside(context)
+        return PlanConfirmation(title="Approve the plan and leave plan mode", plan=params.plan)
+
+    async def execute(self, params: ExitPlanModeParams, context: ToolContext) -> ToolResult:
+        """Set the mode that was chosen."""
+        context.signal.raise_if_aborted()
+        _refuse_outside(context)
+        chosen = context.answer.decision if context.answer is not None else Decision.ONCE
+        mode = ApprovalMode.AUTO_EDIT if chosen is Decision.ALWAYS else ApprovalMode.DEFAULT
+        context.client.approval_mode = mode
+        how = (
+            "Files are edited without asking from now on."
+            if mode is ApprovalMode.AUTO_EDIT
+            else "The user is asked before each change."
+        )
+        return ToolResult(
+            llm_content=f"The user approved the plan and plan mode is off. {how} Start carrying it out.",
+            return_display=params.plan,
+            structured={"approved": True, "approval_mode": mode.value},
+        )
+
+
+def _refuse_outside(context: ToolContext) -> None:
+    """Plan mode belongs to a client that can be told from others; elsewhere there is nothing to leave."""
+    if context.client.approval_mode is not ApprovalMode.PLAN:
+        raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave: go on.")
+    if context.client.is_anonymous:
+        raise ToolError(
+            ToolErrorType.EXECUTION_DENIED,
+            "Plan mode cannot be left here: this client sends no session or token, so no mode can be kept for it. "
+            "The operator starts the server with another approval mode.",
+        )

@@ -1,0 +1,137 @@
+"""One file as a resource: its text within the limits of a read, or its bytes.
+
+It is not published. The server runs it for a client that reads the URI of a file, through the same flow and under the
+rules for `read_file`. Unlike that tool it gives every kind of file as what it is, media and binary files as bytes
+whatever the setting for media says, since the client asked for this very file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import path_subject, shown
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names_on_one_line import sendable_name
+from tools.contract.parameters import ToolParams
+from tools.contract.results import InlineDataPart, ToolResult
+from tools.contract.subjects import Access, Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.ignore_files import refuse_hidden
+from tools.files.opener import OpenedFile
+from tools.files.read.media import FileKind, FileType, detect
+from tools.files.read.reader import read
+from tools.files.text import SNIFFED_BYTES
+from tools.files.workspace import Location, explain
+
+MAX_BLOB_BYTES = 10_000_000
+"""Bytes of a file that is no text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
+
+_TEXT_TYPES = {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".ipynb": "text/markdown",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".css": "text/css",
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".py": "text/x-python",
+    ".json": "application/json",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".toml": "application/toml",
+}
+"""Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells."""
+
+
+class FileResourceParams(ToolParams):
+    """Which file."""
+
+    absolute_path: str = Field(description="Its absolute path.")
+
+
+class FileResourceTool(BuiltinTool[FileResourceParams]):
+    """Reads one file for a client; the fact `mime_type` of its result tells what a text is."""
+
+    name = "read_file"
+    display_name = "ReadFileResource"
+    description = "The content of one file, as a resource."
+    kind = Kind.READ
+    behaviour = READS
+    params_model = FileResourceParams
+
+    def get_description(self, params: FileResourceParams, context: ToolContext) -> str:
+        """For example `Read src/app.py`."""
+        return f"Read {shown(params.absolute_path, context.workspace)}"
+
+    def subjects(self, params: FileResourceParams, context: ToolContext) -> Sequence[Subject]:
+        """The file."""
+        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
+
+    async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
+        """Read in one thread hop. The model may never see it, so it does not count as read before an edit."""
+        return await run_blocking(context.signal, lambda: _read(params, context))
+
+
+def _read(params: FileResourceParams, context: ToolContext) -> ToolResult:
+    workspace = context.workspace
+    location = workspace.locate_exactly(params.absolute_path)
+    refuse_hidden(workspace, location, "read")
+    with workspace.open_file(location) as opened:
+        try:
+            file_type = detect(opened.head(SNIFFED_BYTES), location.path)
+            if not file_type.kind.is_text:
+                return _bytes(opened, location, file_type, context)
+        except OSError as error:
+            raise explain(error, location.shown) from None
+        return _text(opened, location, file_type, context)
+
+
+def _bytes(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
+    size = opened.info.st_size
+    if size > MAX_BLOB_BYTES:
+        raise ToolError(
+            ToolErrorType.FILE_TOO_LARGE,
+            f"'{location.shown}' has {size:,} bytes and is no text; as a resource at most {MAX_BLOB_BYTES:,} bytes "
+            "are sent. Open it by its path.",
+        )
+    data = opened.whole(context.signal)
+    part = InlineDataPart(file_type.mime_type, data, "")
+    return ToolResult(llm_content=part, facts={"path": sendable_name(location.path), "kind": file_type.kind.value})
+
+
+def _text(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
+    reading = read(
+        opened,
+        location,
+        offset=0,
+        limit=None,
+        limits=context.limits,
+        media=context.media,
+        signal=context.signal,
+    )
+    facts = {
+        "path": sendable_name(location.path),
+        "kind": reading.kind.value,
+        "mime_type": _text_type(location.path, file_type),
+        "truncated": reading.truncated or reading.shortened,
+        "total": reading.total,
+        "next_offset": reading.next_offset,
+    }
+    return ToolResult(
+        llm_content=list(reading.parts), facts={name: value for name, value in facts.items() if value is not None}
+    )
+
+
+def _text_type(path: str, file_type: FileType) -> str:
+    if file_type.kind is FileKind.SVG:
+        return file_type.mime_type
+    return _TEXT_TYPES.get(os.path.splitext(path)[1].lower(), "text/plain")

@@ -1,0 +1,111 @@
+"""`glob`: files found by a pattern of their path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.names_on_one_line import brief
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.deadline import SEARCH_SECONDS
+from tools.files.find.file_filtering import OPTIONS, gather_options
+
+if TYPE_CHECKING:
+    from tools.files.find.file_finder import FileFinder
+
+
+class GlobParams(ToolParams):
+    """Which files to find."""
+
+    pattern: str = Field(
+        description="Glob pattern, relative to the folder searched: '**/*.py', 'src/**/*.{ts,tsx}', 'docs/*.md'. "
+        "** stands for any folders; * ? [...] for characters; {a,b} for alternatives. A path that exists as written "
+        "is taken literally."
+    )
+    path: str | None = Field(
+        default=None, description="The folder to search, absolute or relative. Default: the whole workspace."
+    )
+    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+    respect_git_ignore: bool | None = Field(
+        default=None, description="False also finds what .gitignore hides. Default: the server's setting, usually true."
+    )
+    respect_agent_ignore: bool | None = Field(
+        default=None,
+        description="False also finds what .coretoolsignore, .qwenignore and .geminiignore hide. "
+        "Default: the server's setting, usually true.",
+    )
+    limit: int | None = Field(default=None, ge=1, description="Most files to return; 100 by default.")
+    offset: int = Field(default=0, ge=0, description="Files to skip, to continue a list that was cut.")
+
+
+class GlobTool(BuiltinTool[GlobParams]):
+    """Finds files by name."""
+
+    seconds = SEARCH_SECONDS
+    """How long one search may take before it returns what it has."""
+
+    name = "glob"
+    display_name = "FindFiles"
+    aliases = ("GlobTool", "FindFiles", "Glob")
+    description = (
+        "Find files by name or path with a glob pattern (like find, fd or ls **): returns absolute paths, files "
+        "changed in the last 24 hours first (newest first), then by path. Fast in large trees: what .gitignore and "
+        "agent-ignore files hide, node_modules and version control folders are not searched unless asked for. "
+        "Dotfiles are included. To search file contents use grep_search; for one folder list_directory."
+    )
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = GlobParams
+    parameter_aliases = FOLDER_ALIASES
+    output_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": {
+            "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
+            "total": {"type": "integer", "description": "Files that fit the pattern."},
+            "ignored": {"type": "integer", "description": "Fitting files, and folders, that ignore files left out."},
+            "partial": {"type": "boolean", "description": "The time limit ended the search early."},
+            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the list."},
+        },
+        "required": ["files", "total", "ignored", "partial", "next_offset"],
+    }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take the filter options of the other tools as well."""
+        gathered = gather_options(arguments)
+        options = gathered.pop(OPTIONS, None)
+        return {**options, **gathered} if isinstance(options, dict) else gathered
+
+    def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
+        """The pattern must mean something."""
+        del spelled
+        if not os.path.isabs(params.pattern):
+            self._finder.check(params)
+
+    def get_description(self, params: GlobParams, context: ToolContext) -> str:
+        """The pattern, and where."""
+        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
+        return f"Find '{brief(params.pattern)}'{where}"
+
+    def subjects(self, params: GlobParams, context: ToolContext) -> Sequence[Subject]:
+        """Where the search begins."""
+        return start_subjects(context.workspace, params.path)
+
+    async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
+        """Search in one thread hop."""
+        return await run_blocking(context.signal, lambda: self._finder.find(params, context, self.seconds))
+
+    @cached_property
+    def _finder(self) -> FileFinder:
+        from tools.files.find.file_finder import FileFinder  # noqa: PLC0415 - with the first call
+
+        return FileFinder(self.name)

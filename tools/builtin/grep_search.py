@@ -1,0 +1,115 @@
+"""`grep_search`: lines found by a pattern of their text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.names_on_one_line import brief
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.deadline import SEARCH_SECONDS
+from tools.files.find.file_filtering import OPTIONS, gather_options
+
+if TYPE_CHECKING:
+    from tools.files.search.text_search import TextSearch
+
+
+class GrepParams(ToolParams):
+    """What to search for."""
+
+    pattern: str = Field(
+        description="Regular expression in ripgrep's (Rust) syntax, matched within single lines: 'function\\s+\\w+', "
+        "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or "
+        "set fixed_strings."
+    )
+    path: str | None = Field(
+        default=None, description="Folder or file to search, absolute or relative. Default: the whole workspace."
+    )
+    glob: str | None = Field(
+        default=None,
+        description="Only files that fit this glob: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
+    )
+    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+    fixed_strings: bool = Field(default=False, description="Take the pattern as literal text.")
+    context: int | None = Field(default=None, ge=0, description="Lines to show before and after each match.")
+    before: int | None = Field(default=None, ge=0, description="Lines to show before each match.")
+    after: int | None = Field(default=None, ge=0, description="Lines to show after each match.")
+    names_only: bool = Field(default=False, description="Return only the paths of the files with matches.")
+    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches to return of one file.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Most matches (with names_only: files) to return in all; 100 by default."
+    )
+    exclude_pattern: str | None = Field(
+        default=None, description="Regular expression; lines that match it as well are left out."
+    )
+    no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
+
+
+class GrepTool(BuiltinTool[GrepParams]):
+    """Searches the content of files."""
+
+    seconds = SEARCH_SECONDS
+    """How long one search may take before it returns what it has."""
+
+    name = "grep_search"
+    display_name = "SearchText"
+    aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
+    description = (
+        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, full text code search): "
+        "find where a function, class, variable, import, string or error message occurs. Returns matching lines "
+        "grouped by file, with line numbers, paths relative to the folder searched. Case-insensitive by default. "
+        "Dot-folders are searched; what .gitignore and agent-ignore files hide, node_modules, version control folders, "
+        "binary files and files over 100 MB are not. To find files by name use glob."
+    )
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = GrepParams
+    parameter_aliases: Mapping[str, str] = {
+        **FOLDER_ALIASES,
+        "include": "glob",
+        "include_pattern": "glob",
+        "total_max_matches": "limit",
+        "maxResults": "limit",
+        "max_results": "limit",
+    }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Read the option of the other tools that says the same as `no_ignore`."""
+        gathered = gather_options(arguments)
+        options = gathered.pop(OPTIONS, None)
+        if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):
+            gathered.setdefault("no_ignore", True)
+        return gathered
+
+    def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
+        """Both patterns and the file filter must be understood."""
+        self._search.check(params, spelled)
+
+    def get_description(self, params: GrepParams, context: ToolContext) -> str:
+        """The pattern, and where."""
+        files = f" in {brief(params.glob)}" if params.glob else ""
+        where = f" within {shown(params.path, context.workspace)}" if params.path else ""
+        return f"Search '{brief(params.pattern)}'{files}{where}"
+
+    def subjects(self, params: GrepParams, context: ToolContext) -> Sequence[Subject]:
+        """Where the search begins."""
+        return start_subjects(context.workspace, params.path)
+
+    async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
+        """Search in one thread hop."""
+        return await run_blocking(context.signal, lambda: self._search.run(params, context, self.seconds))
+
+    @cached_property
+    def _search(self) -> TextSearch:
+        from tools.files.search.text_search import TextSearch  # noqa: PLC0415 - with the first call
+
+        return TextSearch(self.name)

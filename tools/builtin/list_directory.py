@@ -1,0 +1,102 @@
+"""`list_directory`: what is in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import FOLDER_ALIASES, path_subject, shown
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Access, Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options
+
+
+class LSParams(ToolParams):
+    """Which folder to list."""
+
+    path: str = Field(description="The folder to list: an absolute path, or one relative to the workspace ('.' is it).")
+    ignore: list[ShortPattern] | None = Field(
+        default=None,
+        max_length=MAX_PATTERNS,
+        description="Names to leave out; * stands for any characters, ? for one: ['*.log', 'tmp?'].",
+    )
+    offset: int = Field(default=0, ge=0, description="Entries to skip, to continue a listing that was cut.")
+    limit: int | None = Field(default=None, ge=1, description="Most entries to return; 100 by default.")
+    file_filtering_options: FileFilteringOptions | None = Field(
+        default=None, description="Whether ignore files hide entries."
+    )
+
+
+class LSTool(BuiltinTool[LSParams]):
+    """Lists a folder."""
+
+    name = "list_directory"
+    display_name = "ReadFolder"
+    aliases = ("LSTool", "ReadFolder", "ListFiles")
+    description = (
+        "List a directory (folder), like ls: the names of the files and subdirectories directly in it, directories "
+        "first, with file sizes in bytes and link targets. Hidden dotfiles are included; entries that .gitignore or "
+        "agent-ignore files hide are left out and counted. Not recursive: use glob to find files by name in a whole "
+        "tree. A long listing is cut and tells the offset that continues it."
+    )
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = LSParams
+    parameter_aliases = FOLDER_ALIASES
+    output_schema: Mapping[str, Any] | None = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Absolute path of the folder."},
+            "entries": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string"},
+                        "type": {"enum": ["directory", "file", "link", "other"]},
+                        "size": {"type": ["integer", "null"], "description": "Bytes, for files."},
+                        "target": {"type": ["string", "null"], "description": "Where a link points."},
+                    },
+                    "required": ["name", "type", "size", "target"],
+                },
+            },
+            "total": {"type": "integer", "description": "Entries in the folder that are not hidden."},
+            "hidden": {
+                "type": "object",
+                "properties": {"git": {"type": "integer"}, "agent": {"type": "integer"}},
+                "required": ["git", "agent"],
+            },
+            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the listing."},
+        },
+        "required": ["path", "entries", "total", "hidden", "next_offset"],
+    }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Gather the filter options, however they were given."""
+        return gather_options(arguments)
+
+    def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:
+        """The path must not be blank."""
+        if not params.path.strip():
+            raise InvalidToolParamsError(self.name, f"'{spelled['path']}' is empty; give a folder, '.' for the first.")
+
+    def get_description(self, params: LSParams, context: ToolContext) -> str:
+        """The folder, as short as it can be said."""
+        return f"List {shown(params.path, context.workspace)}"
+
+    def subjects(self, params: LSParams, context: ToolContext) -> Sequence[Subject]:
+        """The folder."""
+        return (path_subject(context.workspace, params.path, Access.READ),)
+
+    async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
+        """List in one thread hop."""
+        from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call
+
+        return await run_blocking(context.signal, lambda: list_folder(params, context))

@@ -1,0 +1,95 @@
+"""Paths as they are spelled in calls: what a spelling demands, and how it is shown to people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from tools.contract.errors import InvalidToolParamsError, ToolError
+from tools.contract.names_on_one_line import MAX_BRIEF_CHARS, one_line, shown_path
+from tools.contract.subjects import Access, PathSubject
+from tools.files.workspace import MAX_PATH_CHARS, Workspace, contains
+
+FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
+"""Other spellings of the parameter that names a folder."""
+
+FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
+"""Other spellings of the parameter that names a file to change."""
+
+
+def check_spelling(tool: str, path: str, spelled: str) -> None:
+    """Hold a path to what the name of its parameter promises.
+
+    Args:
+        tool: The tool's name, for the message.
+        path: As given.
+        spelled: The parameter's name as given; `absolute_path` demands an absolute one.
+
+    Raises:
+        InvalidToolParamsError: It is blank, ends like a folder, or is relative where it must not be.
+    """
+    stripped = path.strip()
+    if not stripped:
+        raise InvalidToolParamsError(tool, f"'{spelled}' is empty; give the path of a file.")
+    if stripped.endswith(("/", os.sep)):
+        raise InvalidToolParamsError(tool, f"'{spelled}' must name a file, got the folder '{shown_path(path)}'.")
+    if spelled == "absolute_path" and not os.path.isabs(stripped):
+        raise InvalidToolParamsError(
+            tool,
+            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Start it at the file system's root; "
+            "a path relative to the workspace may be given as 'file_path'.",
+        )
+
+
+def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
+    """What a path is to permission rules.
+
+    Raises:
+        ToolError: It leads to nowhere in the workspace.
+    """
+    path = workspace.locate(spelled).path
+    return PathSubject(access, path, os.path.normpath(os.path.join(workspace.first_root, spelled)))
+
+
+def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:
+    """The same for paths and globs: those that lead to something; what a glob finds, rules hide."""
+    found: list[PathSubject] = []
+    for entry in entries:
+        with suppress(ToolError):
+            found.append(path_subject(workspace, entry, access))
+    return found
+
+
+def shown(path: str, workspace: Workspace) -> str:
+    """A path for people, on one line: below a root without the root, long ones shortened in the middle."""
+    if len(path) > MAX_PATH_CHARS:
+        # No path is that long. Its ends are enough, and megabytes cost nothing.
+        return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
+    short = path.strip()
+    for root in workspace.roots:
+        if short != root and contains(root, short):
+            short = os.path.relpath(short, root)
+            break
+    short = one_line(short)
+    return short if len(short) <= MAX_BRIEF_CHARS else _shortened(short, short)
+
+
+def _shortened(start: str, end: str) -> str:
+    half = (MAX_BRIEF_CHARS - 3) // 2
+    return f"{start[:half]}...{end[-half:]}"
+
+
+def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
+    """What a search is to permission rules: where it begins. What it finds there, rules hide.
+
+    Args:
+        workspace: Whose roots count.
+        path: The folder or file that was named; `None` or blank for all roots.
+
+    Raises:
+        ToolError: The path leads to nowhere in the workspace.
+    """
+    if path is None or not path.strip():
+        return path_subjects(workspace, workspace.roots, Access.READ)
+    return (path_subject(workspace, path, Access.READ),)

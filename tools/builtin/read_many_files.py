@@ -1,0 +1,108 @@
+"""`read_many_files`: the content of several files in one result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import path_subjects
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names_on_one_line import brief
+from tools.contract.parameters import ToolParams, coerce
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Access, Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.deadline import SEARCH_SECONDS
+from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options
+
+MAX_PATHS = 1_000
+"""Paths and globs of one call."""
+
+
+class ReadManyFilesParams(ToolParams):
+    """Which files to read."""
+
+    paths: list[ShortPattern] = Field(
+        min_length=1,
+        max_length=MAX_PATHS,
+        description="Files, folders (read with all that is in them) and globs, absolute or relative to the workspace: "
+        "['README.md', 'src/**/*.py', 'docs'].",
+    )
+    exclude: list[ShortPattern] | None = Field(
+        default=None,
+        max_length=MAX_PATTERNS,
+        description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts'].",
+    )
+    useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire, in both seeds
+        default=True,
+        description="Leave out node_modules, .git, dist, build, coverage, binary files, .env and the like.",
+    )
+    file_filtering_options: FileFilteringOptions | None = Field(
+        default=None, description="Whether ignore files hide what folders and globs find."
+    )
+
+
+class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
+    """Reads several files at once."""
+
+    seconds = SEARCH_SECONDS
+    """How long finding the files may take, and then reading them."""
+
+    name = "read_many_files"
+    display_name = "ReadManyFiles"
+    aliases = ("ReadManyFilesTool", "ReadManyFiles")
+    description = (
+        "Read the content of several files at once, by path, folder or glob (like cat of many files): to get an "
+        "overview of a codebase, review related files or collect context. Each text is preceded by a line "
+        "'--- path ---'. Images, audio, video and PDF are included only if named or asked for by extension. What does "
+        "not fit is listed with its size. For one file, or parts of a large one, use read_file."
+    )
+    kind = Kind.READ
+    behaviour = READS
+    params_model = ReadManyFilesParams
+    parameter_aliases: Mapping[str, str] = {"use_default_excludes": "useDefaultExcludes"}
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Merge `include` into `paths`, take a single string for a list, gather the filter options."""
+        gathered = gather_options(arguments)
+        for name in ("paths", "include", "exclude"):
+            if name in gathered:
+                gathered[name] = _as_list(gathered[name])
+        include = gathered.pop("include", None)
+        if include is not None:
+            paths = gathered.get("paths", [])
+            both_lists = isinstance(paths, list) and isinstance(include, list)
+            gathered["paths"] = [*cast("list[Any]", paths), *cast("list[Any]", include)] if both_lists else include
+        return gathered
+
+    def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
+        """No entry may be blank."""
+        del spelled
+        for entry in (*params.paths, *(params.exclude or ())):
+            if not entry.strip():
+                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; leave it out.")
+
+    def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
+        """The first entries."""
+        del context
+        named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
+        return f"Read files: {named}"
+
+    def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
+        """The files and folders that are named."""
+        return path_subjects(context.workspace, params.paths, Access.READ)
+
+    async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
+        """Find and read in one thread hop."""
+        from tools.files.read.several_files import read_several  # noqa: PLC0415 - with the first call
+
+        return await run_blocking(context.signal, lambda: read_several(params, context, self.seconds))
+
+
+def _as_list(value: Any) -> Any:
+    parsed = coerce(value, {"type": "array"})
+    return [parsed] if isinstance(parsed, str) else parsed

@@ -1,0 +1,168 @@
+"""`run_shell_command`: one command line, waited for or in the background."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names_on_one_line import one_line, shown_whole_path
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import CommandSubject, Kind, Subject
+from tools.contract.threads import run_blocking
+from tools.files.opener import PathKind
+from tools.files.workspace import Workspace, missing
+from tools.shell.status_text import command_line
+from tools.shell.time_limit import MAX_TIMEOUT
+
+MAX_COMMAND_CHARS = 100_000
+"""No command line of this length was meant; Linux takes 128 kB."""
+
+DESCRIBED_CHARS = 200
+"""Characters of the command, and of what it is for, in the line that describes a call."""
+
+_ALIASES = {"dir_path": "directory", "cwd": "directory", "workdir": "directory"}
+
+_TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
+"""The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen."""
+
+
+class ShellParams(ToolParams):
+    """What to run."""
+
+    command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run as bash -c <command>.")
+    description: str | None = Field(
+        default=None, description="What the command is for, in one short line for the user who is asked for consent."
+    )
+    directory: str | None = Field(
+        default=None,
+        description="The folder to run in, absolute or relative to the workspace; by default the workspace's first.",
+    )
+    timeout: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TIMEOUT,
+        description=(
+            f"How long the command may take, in milliseconds, at most {MAX_TIMEOUT} (10 minutes); if it is left out, "
+            "the server's own limit holds. Without effect in the background."
+        ),
+    )
+    is_background: bool = Field(
+        default=False,
+        description=(
+            "Whether the command goes on after this call: for servers, watchers and everything that does not end by "
+            "itself or takes longer than 10 minutes. Do not add '&' to the command."
+        ),
+    )
+
+    @property
+    def script(self) -> str:
+        """What the shell is given."""
+        return _TO_BACKGROUND.sub("", self.command) if self.is_background else self.command
+
+
+class ShellTool(BuiltinTool[ShellParams]):
+    """Runs commands."""
+
+    name = "run_shell_command"
+    display_name = "Shell"
+    aliases = ("ShellTool", "Shell", "Bash")
+    description = (
+        "Run a shell command (bash -c) in a folder of the workspace: build, test, git, scripts, package managers. "
+        "Standard output and standard error come together in the order they were printed; a non-zero exit code is "
+        "told. There is no terminal and no input, so use options that ask nothing (-y, --no-pager, --batch). A long "
+        "output is shown by its beginning and its end, with a file that read_file can page through. What the command "
+        "leaves running (&) becomes a background job. Commands may run confined: they change nothing outside the "
+        "workspace but their own /tmp, which lasts as long as this session. For files prefer read_file, edit, glob and "
+        "grep_search."
+    )
+    kind = Kind.EXECUTE
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+    params_model = ShellParams
+    parameter_aliases = _ALIASES
+
+    def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
+        """The command can be handed to a shell, and the folder is named."""
+        if not params.script.strip():
+            raise InvalidToolParamsError(self.name, "'command' is empty; give a command line such as 'git status'.")
+        if "\0" in params.command:
+            raise InvalidToolParamsError(
+                self.name,
+                "'command' holds a NUL character, which no command line can have; write it as an escape, as in "
+                "printf '\\x00'.",
+            )
+        if params.directory is not None and not params.directory.strip():
+            raise InvalidToolParamsError(
+                self.name, f"'{spelled['directory']}' is empty; leave it out to run in the workspace's first folder."
+            )
+
+    def get_description(self, params: ShellParams, context: ToolContext) -> str:
+        """The command, where, how, and what it is for."""
+        del context
+        parts = [command_line(params.script, DESCRIBED_CHARS)]
+        if params.directory is not None:
+            parts.append(f"[in {shown_whole_path(params.directory[:DESCRIBED_CHARS])}]")
+        if params.is_background:
+            parts.append("[background]")
+        elif params.timeout is not None:
+            parts.append(f"[timeout: {params.timeout}ms]")
+        if params.description:
+            about = " ".join(params.description[:DESCRIBED_CHARS].split())
+            parts.append(f"({one_line(about)})")
+        return " ".join(parts)
+
+    def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
+        """The command."""
+        return (CommandSubject(params.script, _folder(params, context.workspace)),)
+
+    async def should_confirm_execute(self, params: ShellParams, context: ToolContext) -> ConfirmationDetails | None:
+        """The whole command, and the folder that it really runs in."""
+        folder = await _real_folder(params, context)
+        return ExecConfirmation(
+            title="Run a shell command in the background" if params.is_background else "Run a shell command",
+            command=params.script,
+            directory=folder,
+            description=params.description or "",
+            is_background=params.is_background,
+        )
+
+    async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
+        """Run it."""
+        from tools.builtin.shell_call import run_command  # noqa: PLC0415 - with the first call
+
+        context.signal.raise_if_aborted()
+        return await run_command(params, await _real_folder(params, context), context)
+
+
+async def _real_folder(params: ShellParams, context: ToolContext) -> str:
+    """The folder to run in, looked at in a thread if it is named."""
+    if params.directory is None:
+        return context.workspace.first_root
+    return await run_blocking(context.signal, lambda: _folder(params, context.workspace))
+
+
+def _folder(params: ShellParams, workspace: Workspace) -> str:
+    """The real path of the folder to run in.
+
+    Raises:
+        ToolError: It is no folder, or there is no workspace.
+        PathNotInWorkspaceError: It lies outside every root.
+    """
+    if params.directory is None:
+        return workspace.first_root
+    location = workspace.locate(params.directory)
+    kind = workspace.kind_of(location)
+    if kind is None:
+        raise missing(location.shown)
+    if kind is not PathKind.FOLDER:
+        raise ToolError(
+            ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
+            f"'{location.shown}' is not a folder, so no command can run in it. Give the folder that it is in.",
+        )
+    return location.path

@@ -1,0 +1,125 @@
+"""`save_memory`: a fact is kept for later conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import EditConfirmation
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names_on_one_line import brief
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import Access, Kind, PathSubject, Subject
+from tools.contract.threads import run_blocking
+from tools.memory.memory_files import MemoryFiles, MemoryScope
+
+MAX_FACT_CHARS = 1_500
+"""A fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are."""
+
+HELD_ALREADY = "memory_held_already"
+"""Under this key a call's memo tells that there was nothing to ask, because the file held the fact."""
+
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
+        "path": {"type": "string", "description": "Real path of the memory file."},
+        "fact": {"type": "string", "description": "The fact as it stands in the file."},
+        "saved": {"type": "boolean", "description": "False if the file held the fact already."},
+        "created": {"type": "boolean", "description": "The file did not exist before."},
+        "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
+        "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
+    },
+    "required": ["scope", "path", "fact", "saved", "created", "user_modified", "notes"],
+    "additionalProperties": False,
+}
+
+
+class SaveMemoryParams(ToolParams):
+    """What to remember, and for whom.
+
+    Qwen Code and Gemini CLI let their own dialogs fill in `modified_by_user` and `modified_content`, the whole text of
+    the file. Here a person changes the fact in the question, so both are taken and mean nothing.
+    """
+
+    fact: str = Field(
+        max_length=MAX_FACT_CHARS,
+        description="One fact to remember, as a short sentence that can be understood by itself.",
+    )
+    scope: MemoryScope | None = Field(
+        default=None,
+        description="'project' keeps it with the workspace (the default where there is one), 'global' for all "
+        "projects of the user.",
+    )
+    modified_by_user: SkipJsonSchema[bool | None] = None
+    modified_content: SkipJsonSchema[str | None] = None
+
+
+class MemoryTool(BuiltinTool[SaveMemoryParams]):
+    """Adds one fact to a memory file.
+
+    Args:
+        files: Which files hold memories.
+    """
+
+    name = "save_memory"
+    display_name = "SaveMemory"
+    aliases = ("MemoryTool", "SaveMemory")
+    description = (
+        "Remember a fact in later conversations: a preference, a convention or a detail that the user states or asks "
+        "to remember, in a memory file that clients load as context. One short fact a call; not for what only this "
+        "conversation needs, for long texts or for secrets. A fact that is there already is not added again."
+    )
+    kind = Kind.EDIT
+    behaviour = Behaviour(read_only=False, idempotent=True)
+    params_model = SaveMemoryParams
+    output_schema = OUTPUT_SCHEMA
+
+    def __init__(self, files: MemoryFiles | None = None) -> None:
+        self._files = files or MemoryFiles()
+
+    def check(self, params: SaveMemoryParams, spelled: Mapping[str, str]) -> None:
+        """There has to be a fact."""
+        from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - starting up does not need it
+
+        del spelled
+        if not entry_of(params.fact):
+            raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
+
+    def get_description(self, params: SaveMemoryParams, context: ToolContext) -> str:
+        """For example `Remember for this project: Tests run with make test`."""
+        scope = self._scope(params, context)
+        whom = "this project" if scope == "project" else "all projects"
+        return f"Remember for {whom}: {brief(params.fact.strip())}"
+
+    def subjects(self, params: SaveMemoryParams, context: ToolContext) -> Sequence[Subject]:
+        """The file."""
+        location = self._files.file(self._scope(params, context), context.workspace).location
+        return (PathSubject(Access.WRITE, location.path, location.spelled),)
+
+    async def should_confirm_execute(self, params: SaveMemoryParams, context: ToolContext) -> EditConfirmation | None:
+        """The new line as a diff; nothing is asked where the fact is remembered already."""
+        from tools.memory.memory_entries import question_of  # noqa: PLC0415 - starting up does not need it
+
+        scope = self._scope(params, context)
+        question = await run_blocking(context.signal, lambda: question_of(self._files, scope, params.fact, context))
+        if question is None:
+            context.memo[HELD_ALREADY] = params
+        return question
+
+    async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
+        """Add the fact, whoever else adds one at the same time."""
+        from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
+
+        scope = self._scope(params, context)
+        adds = context.memo.pop(HELD_ALREADY, None) is not params
+        return await run_blocking(context.signal, lambda: remember(self._files, scope, params.fact, context, adds=adds))
+
+    def _scope(self, params: SaveMemoryParams, context: ToolContext) -> MemoryScope:
+        return self._files.settled_scope(params.scope, context.workspace)

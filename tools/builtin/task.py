@@ -1,0 +1,164 @@
+"""`task`: a piece of work for another agent, a program that the operator has configured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import ExecConfirmation
+from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError
+from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.parameters import ToolParams, published_schema
+from tools.contract.results import ToolResult
+from tools.contract.subjects import AgentSubject, Kind, Subject
+from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
+
+if TYPE_CHECKING:
+    from tools.shell.runner import ProgramRunner
+
+
+MAX_PROMPT_CHARS = 24_000
+"""A person has to be shown all of it."""
+
+MAX_DESCRIPTION_CHARS = 200
+
+
+class TaskParams(ToolParams):
+    """Who is to do what."""
+
+    prompt: str = Field(
+        max_length=MAX_PROMPT_CHARS,
+        description="The whole task. The agent sees nothing of this conversation: say what is to be done, what it has "
+        "to know, and what it shall answer.",
+    )
+    subagent_type: str = Field(default="", description="The agent that does it, by its name.")
+    description: str = Field(
+        default="", max_length=MAX_DESCRIPTION_CHARS, description="The task in three to five words, for the user."
+    )
+
+
+class TaskTool(BuiltinTool[TaskParams]):
+    """Hands a task to an agent and waits for its answer. To be offered where there are agents.
+
+    An agent runs outside the sandbox of commands: it needs the network and its own configuration. So each call is asked
+    about, with the whole task and the command line.
+
+    Args:
+        agents: At least one, each with a name of its own.
+        runner: Gives what runs them, when it is first needed.
+        environment: The server's own environment.
+    """
+
+    name = "task"
+    display_name = "Task"
+    aliases = ("agent", "TaskTool", "Task", "AgentTool", "Agent", "invoke_agent")
+    kind = Kind.EXECUTE
+    behaviour = Behaviour(read_only=False, destructive=True, open_world=True)
+    params_model = TaskParams
+    parameter_aliases: Mapping[str, str] = {"agent_name": "subagent_type"}
+
+    def __init__(
+        self,
+        agents: Sequence[AgentCommand],
+        runner: Callable[[], ProgramRunner],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        self._runner = runner
+        self._environment = os.environ if environment is None else environment
+        self.description = _description(agents)
+        self._schema = _schema(tuple(self._agents))
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """With the names of the agents; one alone need not be named."""
+        return self._schema
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Find an agent whatever case its name is written in."""
+        named = arguments.get("subagent_type")
+        if named is None and len(self._agents) == 1:
+            arguments["subagent_type"] = next(iter(self._agents))
+        elif isinstance(named, str) and named not in self._agents:
+            alike = [name for name in self._agents if name.casefold() == named.strip().casefold()]
+            arguments["subagent_type"] = alike[0] if len(alike) == 1 else named
+        return arguments
+
+    def check(self, params: TaskParams, spelled: Mapping[str, str]) -> None:
+        """The agent is known, and there is something to do."""
+        del spelled
+        if params.subagent_type not in self._agents:
+            names = ", ".join(map(one_line, self._agents))
+            raise InvalidToolParamsError(
+                self.name, f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' is one of: {names}."
+            )
+        if not params.prompt.strip() or "\0" in params.prompt:
+            raise InvalidToolParamsError(self.name, "'prompt' is empty or holds NUL; say what is to be done, as text.")
+
+    def get_description(self, params: TaskParams, context: ToolContext) -> str:
+        """For example `Task for reviewer: Look for races`."""
+        del context
+        return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
+
+    def subjects(self, params: TaskParams, context: ToolContext) -> Sequence[Subject]:
+        """The agent."""
+        del context
+        return (AgentSubject(params.subagent_type),)
+
+    async def should_confirm_execute(self, params: TaskParams, context: ToolContext) -> ExecConfirmation:
+        """The agent, its command line, and the whole task."""
+        self._refuse_nested()
+        agent = self._agents[params.subagent_type]
+        return ExecConfirmation(
+            title=f"Hand a task to the agent {agent.name}, which runs outside the sandbox",
+            command=f"{agent.shown}\n\n{params.prompt}",
+            directory=context.workspace.first_root,
+            description=params.description,
+            state=agent.shown,
+        )
+
+    async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:
+        """Run the agent, and tell its answer."""
+        from tools.planning.agents import run_agent  # noqa: PLC0415 - with the first call
+
+        context.signal.raise_if_aborted()
+        self._refuse_nested()
+        agent = self._agents[params.subagent_type]
+        return await run_agent(agent, params.prompt, context, self._runner(), self._environment)
+
+    def _refuse_nested(self) -> None:
+        if depth_in(self._environment) >= MAX_DEPTH:
+            raise ExecutionDeniedError(
+                "This server was itself started by an agent, and agents hand no tasks to others, so nothing was done. "
+                "Do the task yourself."
+            )
+
+
+def _description(agents: Sequence[AgentCommand]) -> str:
+    lines = [f"- {one_line(agent.name)}{_about(agent)}" for agent in agents]
+    purpose = (
+        "Hand a task to another agent and wait for its answer: work of many steps that stands by itself, such as "
+        "a search through much code, a review, or a second opinion. It works in the first workspace folder, knows "
+        "nothing of this conversation, and gives one answer, which the user does not see unless you tell it. "
+        "Agents:"
+    )
+    return "\n".join([purpose, *lines])
+
+
+def _about(agent: AgentCommand) -> str:
+    return f": {one_line(agent.description)}" if agent.description else ""
+
+
+def _schema(names: tuple[str, ...]) -> dict[str, Any]:
+    schema = published_schema(TaskParams)
+    named = schema["properties"]["subagent_type"]
+    named["enum"] = list(names)
+    named.pop("default", None)
+    if len(names) > 1:
+        schema["required"] = [*schema["required"], "subagent_type"]
+    return schema

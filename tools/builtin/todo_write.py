@@ -1,0 +1,201 @@
+"""`todo_write`: a model's list of what is to be done, replaced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
+
+from pydantic import Field
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names_on_one_line import one_line
+from tools.contract.parameters import MAX_INTEGER, ToolParams, coerce
+from tools.contract.results import TodoListDisplay, ToolResult
+from tools.contract.subjects import Kind
+from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
+
+MAX_TODOS = 100
+"""A longer list is no plan that anybody follows."""
+
+MAX_TODO_CHARS = 1_000
+
+MAX_ID_CHARS = 100
+
+MAX_TEXT_CHARS = 2_000
+"""What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it."""
+
+_TODO_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "content": {"type": "string"},
+        "status": {"type": "string", "enum": list(get_args(TodoStatus))},
+    },
+    "required": ["id", "content", "status"],
+    "additionalProperties": False,
+}
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
+        "kept": {
+            "type": "boolean",
+            "description": "False for a client that cannot be told from others: only this result holds the list.",
+        },
+        "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
+    },
+    "required": ["todos", "kept", "notes"],
+    "additionalProperties": False,
+}
+
+
+class TodoItem(ToolParams):
+    """One thing to do."""
+
+    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique in the list; keep it in later calls.")
+    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS, description="What is to be done.")
+    status: TodoStatus = Field(description="How it stands.")
+
+
+class TodoWriteParams(ToolParams):
+    """The whole list."""
+
+    todos: list[TodoItem] = Field(
+        max_length=MAX_TODOS, description="The whole list, in order; it replaces the former one. Empty clears it."
+    )
+
+
+class TodoWriteTool(BuiltinTool[TodoWriteParams]):
+    """Replaces a client's list of todos for its workspace folder.
+
+    Args:
+        lists: Where lists are kept.
+    """
+
+    name = "todo_write"
+    display_name = "TodoWrite"
+    aliases = ("write_todos", "TodoWriteTool", "TodoWrite", "WriteTodosTool", "WriteTodos")
+    description = (
+        "Write the todo list of the current work (plan, task list, checklist): give the whole list each time, it "
+        "replaces the former one. Use it for work of several steps: mark a todo in_progress when you begin it, one at "
+        "a time, and completed as soon as it is done. Not needed for a single simple step."
+    )
+    kind = Kind.THINK
+    behaviour = Behaviour(read_only=False, idempotent=True)
+    params_model = TodoWriteParams
+    output_schema = OUTPUT_SCHEMA
+
+    def __init__(self, lists: TodoLists | None = None) -> None:
+        self._lists = lists if lists is not None else TodoLists()
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take todos as Gemini CLI writes them, and give an id to each that has none."""
+        todos = coerce(arguments.get("todos"), {"type": "array"})
+        if isinstance(todos, list) and len(cast("list[Any]", todos)) <= MAX_TODOS:
+            arguments["todos"] = _with_ids([self._named(todo) for todo in cast("list[Any]", todos)])
+        return arguments
+
+    def _named(self, todo: Any) -> Any:
+        """A todo under our names: `description` is Gemini CLI's word for the content."""
+        if not isinstance(todo, dict):
+            return todo
+        given = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}
+        described = given.pop("description", None)
+        if described is not None and given.setdefault("content", described) != described:
+            raise InvalidToolParamsError(
+                self.name, "'content' and 'description' of a todo mean the same and have different values; give one."
+            )
+        return given
+
+    def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
+        """Each todo says something, and its id names it alone."""
+        del spelled
+        seen: set[str] = set()
+        for number, todo in enumerate(params.todos, start=1):
+            if not todo.content.strip():
+                raise InvalidToolParamsError(self.name, f"todo {number} has no content; say what is to be done.")
+            if not todo.id.strip():
+                raise InvalidToolParamsError(
+                    self.name, f"the id of todo {number} is blank; give another, or leave it out."
+                )
+            if todo.id in seen:
+                raise InvalidToolParamsError(
+                    self.name, f"the id '{one_line(todo.id)}' is given more than once; each todo needs its own."
+                )
+            seen.add(todo.id)
+
+    def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:
+        """For example `Write 3 todos`."""
+        del context
+        count = len(params.todos)
+        return "Clear the todo list" if not count else f"Write {count} {'todo' if count == 1 else 'todos'}"
+
+    async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
+        """Replace the list. Nobody is asked: only what this tool itself has kept is changed."""
+        context.signal.raise_if_aborted()
+        todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
+        is_kept = self._lists.replace(context, todos)
+        notes = _notes(todos, is_kept=is_kept)
+        shown: list[Mapping[str, str]] = [
+            {"id": todo.id, "content": todo.content, "status": todo.status} for todo in todos
+        ]
+        return ToolResult(
+            llm_content="\n".join([_sentence(todos), *_numbered(todos), *notes]),
+            return_display=TodoListDisplay(tuple(shown)),
+            structured={
+                "todos": shown,
+                "kept": is_kept,
+                "notes": notes,
+            },
+        )
+
+
+def _with_ids(todos: list[Any]) -> list[Any]:
+    """Numbers as ids are texts, and a todo without an id gets its place in the list, or the next free number."""
+    given = [cast("dict[str, Any]", todo) for todo in todos if isinstance(todo, dict)]
+    for todo in given:
+        number = todo.get("id")
+        if isinstance(number, int) and not isinstance(number, bool) and abs(number) <= MAX_INTEGER:
+            todo["id"] = str(number)
+    taken = {todo["id"] for todo in given if isinstance(todo.get("id"), str)}
+    for number, todo in enumerate(todos, start=1):
+        if isinstance(todo, dict) and "id" not in todo:
+            free = next(str(other) for other in range(number, number + 2 * MAX_TODOS) if str(other) not in taken)
+            todo["id"] = free
+            taken.add(free)
+    return todos
+
+
+def _sentence(todos: Sequence[Todo]) -> str:
+    if not todos:
+        return "The todo list is empty now."
+    count = len(todos)
+    done = sum(todo.status == "completed" for todo in todos)
+    return f"The todo list has {count} {'todo' if count == 1 else 'todos'} now, {done} completed:"
+
+
+def _numbered(todos: Sequence[Todo]) -> list[str]:
+    """The list for the model, cut where it is very long."""
+    lines: list[str] = []
+    room = MAX_TEXT_CHARS
+    for number, todo in enumerate(todos, start=1):
+        line = f"{number}. [{todo.status}] {one_line(todo.content)}"
+        room -= len(line)
+        if room < 0:
+            lines.append(f"[{len(todos) - number + 1} more, not repeated here]")
+            break
+        lines.append(line)
+    return lines
+
+
+def _notes(todos: Sequence[Todo], *, is_kept: bool) -> list[str]:
+    notes: list[str] = []
+    under_way = sum(todo.status == "in_progress" for todo in todos)
+    if under_way > 1:
+        notes.append(f"{under_way} todos are in progress; keep one at a time.")
+    if not is_kept:
+        notes.append("The list is not kept here, since this client sends no session or token: keep it yourself.")
+    return notes

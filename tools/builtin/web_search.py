@@ -1,0 +1,171 @@
+"""`web_search`: asks a provider of web search that the operator has set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from tools.call.base_tool import Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import InfoConfirmation
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names_on_one_line import brief
+from tools.contract.parameters import ToolParams
+from tools.contract.results import ToolResult
+from tools.contract.subjects import HostSubject, Kind, Subject
+from tools.web.search_settings import SETUP, SearchSettings
+
+if TYPE_CHECKING:
+    from tools.web.opener import UrlOpener
+    from tools.web.search_providers import SearchProvider
+
+
+MAX_QUERY_CHARS = 400
+"""What Tavily and Brave take."""
+
+DEFAULT_LIMIT = 5
+"""Results of one search (Qwen Code's number)."""
+
+MAX_LIMIT = 20
+"""What Tavily and Brave give at a time."""
+
+*_FIRST, _LAST = SETUP
+
+_ALIASES = {
+    "q": "query",
+    "search_query": "query",
+    "max_results": "limit",
+    "num_results": "limit",
+    "count": "limit",
+}
+
+
+class WebSearchParams(ToolParams):
+    """What to search for, and where."""
+
+    query: str = Field(
+        max_length=MAX_QUERY_CHARS,
+        description="What to search for: a few words or a short question, with a year where it has to be recent.",
+    )
+    provider: str | None = Field(
+        default=None,
+        description=f"Which provider to ask ({', '.join(_FIRST)} or {_LAST}), if it is set up; leave it out for the "
+        "default.",
+    )
+    limit: int = Field(
+        default=DEFAULT_LIMIT,
+        ge=1,
+        le=MAX_LIMIT,
+        description="The most results to give, at most 20; 5 by default. A provider may give fewer.",
+    )
+
+
+class WebSearchTool(BuiltinTool[WebSearchParams]):
+    """Searches the web.
+
+    Args:
+        settings: Who can be asked.
+        opener: Gives the opener of URLs, the same one each time.
+    """
+
+    name = "web_search"
+    display_name = "WebSearch"
+    aliases = ("google_web_search", "GoogleSearch", "WebSearchTool", "WebSearch")
+    description = (
+        "Search the web and get titles, addresses and excerpts of the pages found, with a short answer where the "
+        "provider gives one. For what is newer than you know, for documentation, versions, error messages and facts "
+        "to be checked. Read a page that looks right with web_fetch, and name your sources to the user."
+    )
+    kind = Kind.SEARCH
+    # Nothing is changed by it; but the query leaves this machine, so a client must not run it unasked.
+    behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
+    params_model = WebSearchParams
+    parameter_aliases = _ALIASES
+
+    def __init__(self, settings: SearchSettings, opener: Callable[[], UrlOpener]) -> None:
+        self._settings = settings
+        self._opener = opener
+
+    def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
+        """There is something to search for, and the provider that is named is set up."""
+        if not params.query.strip():
+            raise InvalidToolParamsError(self.name, f"'{spelled['query']}' is empty; give a few words to search for.")
+        if params.provider is None:
+            return
+        names = self._settings.names
+        if not params.provider.strip():
+            raise InvalidToolParamsError(self.name, "'provider' is empty; leave it out to ask the default.")
+        if names and _named(params) not in names:
+            raise InvalidToolParamsError(
+                self.name, f"the provider '{brief(params.provider)}' is not set up; these are: {', '.join(names)}."
+            )
+
+    def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
+        """For example `Search the web for "python 3.14 release"`."""
+        del context
+        whom = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
+        return f'Search the web for "{brief(params.query.strip())}"{whom}'
+
+    def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
+        """The provider's host."""
+        del context
+        return (HostSubject(self._provider(params).target.host),)
+
+    async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
+        """What is sent to whom."""
+        from tools.contract.display import visible_line  # noqa: PLC0415 - with the first question
+
+        del context
+        provider = self._provider(params)
+        authority = provider.target.authority
+        return InfoConfirmation(
+            title="Search the web",
+            prompt=f"Query: {visible_line(params.query.strip())}\nSent to: {provider.title} ({authority})",
+        )
+
+    async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
+        """Ask the provider."""
+        from tools.web.search_providers import report  # noqa: PLC0415 - with the first call
+
+        context.signal.raise_if_aborted()
+        provider = self._provider(params)
+        query = params.query.strip()
+        try:
+            found = await provider.search(query, params.limit, self._opener())
+        except ToolError as error:
+            raise ToolError(error.code, f"{error.message}{self._others(provider)}") from None
+        title = provider.title
+        count = len(found.results)
+        return ToolResult(
+            llm_content=report(query, title, found),
+            return_display=f'{title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
+            facts={"provider": provider.name, "results": count},
+        )
+
+    def _provider(self, params: WebSearchParams) -> SearchProvider:
+        """Who is asked.
+
+        Raises:
+            ToolError: `no_search_provider`: nobody is set up.
+        """
+        from tools.web.search_providers import provider_of  # noqa: PLC0415 - starting up does not need it
+
+        settings = self._settings.named(_named(params))
+        if settings is None:
+            ways = "; ".join(SETUP.values())
+            raise ToolError(
+                ToolErrorType.NO_SEARCH_PROVIDER,
+                "The web cannot be searched here: no provider of web search is set up. The operator sets one of: "
+                f"{ways}. Do not try again; if you know an address, use web_fetch, else tell the user.",
+            )
+        return provider_of(settings)
+
+    def _others(self, asked: SearchProvider) -> str:
+        others = [name for name in self._settings.names if name != asked.name]
+        return f" You can also name another provider: {', '.join(others)}." if others else ""
+
+
+def _named(params: WebSearchParams) -> str | None:
+    return params.provider.strip().lower() if params.provider is not None else None

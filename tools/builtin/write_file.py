@@ -1,0 +1,73 @@
+"""`write_file`: the whole content of one file, new or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangingTool, output_schema
+from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
+from tools.call.base_tool import Behaviour
+from tools.call.context import ToolContext
+from tools.contract.parameters import ToolParams
+
+if TYPE_CHECKING:
+    from tools.files.change.changer import Changer
+
+
+class WriteFileParams(ToolParams):
+    """What to write where."""
+
+    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
+    content: str = Field(description="The complete new content of the file, byte for byte as it shall be written.")
+    expected_sha256: str | None = Field(
+        default=None,
+        pattern=SHA256_PATTERN,
+        description="Write only if the file's present content has this SHA-256 digest.",
+    )
+    encoding: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Encoding to write in, such as 'windows-1252'; by default that of the present file where it is "
+        "certain, else UTF-8.",
+    )
+
+
+class WriteFileTool(ChangingTool[WriteFileParams]):
+    """Creates a file, or replaces all of its content."""
+
+    name = "write_file"
+    display_name = "WriteFile"
+    aliases = ("WriteFileTool", "WriteFile")
+    description = (
+        "Write a file: create a new file or overwrite (replace, save) an existing one with the complete content "
+        "given. Missing folders are created. An existing file keeps its encoding, byte order mark and line endings. "
+        "To change only a part of a file use edit. The content is written literally: no escapes are interpreted, and "
+        "placeholders such as '// rest of code ...' are refused."
+    )
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
+    params_model = WriteFileParams
+    parameter_aliases = FILE_ALIASES
+    output_schema = output_schema(
+        {
+            **COMMON_OUTPUT,
+            "changed": {"type": "boolean", "description": "False if the file held exactly this content already."},
+            "lines": {"type": "integer", "description": "Lines in the file now."},
+        }
+    )
+
+    def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
+        """The path keeps what its spelling promises."""
+        check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
+
+    def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
+        """For example `Write src/app.py`."""
+        return f"Write {shown(params.file_path, context.workspace)}"
+
+    def make_changer(self) -> Changer[WriteFileParams, Any]:
+        """What writes the content."""
+        from tools.files.change.whole_file import WholeWriter  # noqa: PLC0415 - with the first call
+
+        return WholeWriter()

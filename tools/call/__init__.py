@@ -1,0 +1,1 @@
+"""What every call passes through: the tool's contract, the registry, consent, the flow, the audit."""

@@ -1,0 +1,216 @@
+"""A tool whose parameters are a pydantic model: the base of all built-in tools."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tools.contract.parameters import ToolParams, about_ignored, about_ignored_within, bind, published_schema, rename
+from tools.contract.results import FunctionDeclaration
+
+if TYPE_CHECKING:
+    from tools.call.context import ToolContext
+    from tools.contract.confirmation import ConfirmationDetails
+    from tools.contract.results import ToolResult
+    from tools.contract.subjects import Kind, Subject
+
+
+ParamsT = TypeVar("ParamsT")
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The facts that clients decide by; published as MCP tool annotations and proved by tests.
+
+    Args:
+        read_only: The tool changes nothing.
+        destructive: What it changes may be lost.
+        idempotent: Calling it again with the same arguments changes nothing more.
+        open_world: It reaches beyond this machine.
+    """
+
+    read_only: bool
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+
+
+READS = Behaviour(read_only=True, idempotent=True)
+"""Looks at local files and changes nothing."""
+
+
+class BaseTool(ABC, Generic[ParamsT]):
+    """A tool: validate, describe, confirm, execute.
+
+    Subclasses set the attributes and implement the methods. `should_confirm_execute` has no side effect
+    and may be called any number of times; `execute` runs at most once for each confirmed call.
+    """
+
+    name: str
+    """The unique name used in calls."""
+
+    display_name: str
+    """The name for people."""
+
+    description: str
+    """What it does, told to the model."""
+
+    kind: Kind
+    """What permission rules and approval modes group tools by."""
+
+    behaviour: Behaviour
+
+    aliases: tuple[str, ...] = ()
+    """Older wire names, class names and display names that calls may use; never listed."""
+
+    version: str = ""
+    """What it is made from, where that may change while it is in use; an answer to a question is bound to it."""
+
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of `ToolResult.structured`, where the tool always fills it."""
+
+    @property
+    @abstractmethod
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the parameters, as published."""
+
+    @abstractmethod
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> ParamsT:
+        """Turn arguments as they came into parameters.
+
+        Raises:
+            InvalidToolParamsError: They do not fit; the sentence says why.
+        """
+
+    def about_ignored(self, arguments: Mapping[str, Any]) -> str:
+        """What to tell the model of arguments that are valid and were not used; empty if there is nothing."""
+        del arguments
+        return ""
+
+    @abstractmethod
+    def get_description(self, params: ParamsT, context: ToolContext) -> str:
+        """What this call will do, in one line for people. Pure, and cheap."""
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The names that permission rules may call it by, beside those for groups of built-in tools.
+
+        The first one is nobody else's, now and later: what a person allows for good is written with it.
+        """
+        return (self.name,)
+
+    @property
+    def loose_rule_names(self) -> tuple[str, ...]:
+        """Names that may be another tool's tomorrow: only rules that ask or refuse count them."""
+        return ()
+
+    def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
+        """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.
+
+        Raises:
+            ToolError: The call cannot succeed.
+        """
+        del params, context
+        return ()
+
+    def why_asked_anew(self, client_key: str) -> str:
+        """Why the person behind a client has to be asked whatever rules and modes allow; empty if there is nothing."""
+        del client_key
+        return ""
+
+    def consented(self, client_key: str) -> None:
+        """The person behind a client has agreed to a call of this very tool."""
+        del client_key
+
+    def why_outdated(self) -> str:
+        """Why this is not the tool any more that its name stands for, after a person was asked about it; else empty."""
+        return ""
+
+    async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
+        """What a person has to be asked before this call, or `None`. Pure; may be repeated.
+
+        Raises:
+            ToolError: The call cannot succeed, so there is nothing to ask.
+        """
+        del params, context
+        return None
+
+    @abstractmethod
+    async def execute(self, params: ParamsT, context: ToolContext) -> ToolResult:
+        """Perform the action.
+
+        Raises:
+            ToolError: It failed in a way the model can act on.
+        """
+
+    def declaration(self) -> FunctionDeclaration:
+        """The tool as the model is told of it."""
+        return FunctionDeclaration(self.name, self.description, self.parameter_schema)
+
+
+_OF_PROGRAMS = frozenset({"wait_for_previous"})
+"""What programs give to every tool, for themselves (Gemini CLI)."""
+
+BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
+
+
+class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
+    """Validation by a model: other spellings first, then the model, then the tool's own checks.
+
+    Subclasses set `params_model` and, where older names exist, `parameter_aliases`.
+    """
+
+    params_model: type[BuiltinParamsT]
+    parameter_aliases: Mapping[str, str] = {}
+    """Accepted spelling -> published name."""
+    unused_parameters: frozenset[str] = frozenset()
+    """What the tools of other programs have besides, and what has nothing to say here."""
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the parameters, as published."""
+        return self._published
+
+    @cached_property
+    def _published(self) -> Mapping[str, Any]:
+        return published_schema(self.params_model)
+
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
+        """Map spellings, bind the model, run the tool's own checks."""
+        named, spelled = rename(self.name, arguments, self.parameter_aliases)
+        params = bind(self.name, self.params_model, self.parameter_schema, self.normalise(named))
+        self.check(params, spelled)
+        return params
+
+    def about_ignored(self, arguments: Mapping[str, Any]) -> str:
+        """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
+        known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
+        given = {name for name, value in arguments.items() if value is not None}
+        told = [] if given <= known else [self._about_ignored(arguments, known)]
+        told += about_ignored_within(self.name, arguments, self.parameter_schema)
+        return " ".join(filter(None, told))
+
+    def _about_ignored(self, arguments: Mapping[str, Any], known: Set[str]) -> str:
+        named, _ = rename(self.name, arguments, self.parameter_aliases)
+        left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
+        spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
+        return about_ignored(self.name, [name for name in named if name in left], spellings, set(named))
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Rewrite older forms that are more than another name. Called before validation."""
+        return arguments
+
+    def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:
+        """What the schema cannot say.
+
+        Args:
+            params: The validated parameters.
+            spelled: For each parameter given, the spelling that was used.
+
+        Raises:
+            InvalidToolParamsError: The values do not fit together.
+        """
+        del params, spelled

@@ -1,0 +1,94 @@
+"""What a tool is given when it runs: the workspace, the limits, the client's state. Never the application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
+from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.files.read_ledger import ReadLedger
+
+if TYPE_CHECKING:
+    from tools.contract.confirmation import Answer, ConfirmationDetails
+    from tools.files.workspace import Workspace
+    from tools.shell.jobs import JobTable
+    from tools.shell.runner import CommandRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services that tools are given: for each, what makes it when it is first called and then gives the same one.
+
+    Args:
+        commands: Runs shell commands; `None` where none can be run.
+        consented: Real paths of files that programs obey and that tools have written with a person's consent, each with
+            the monotonic time of the last consent.
+    """
+
+    commands: Callable[[], CommandRunner] | None = None
+    consented: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(slots=True)
+class ClientState:
+    """What belongs to one client between its calls.
+
+    Args:
+        key: Whose state this is: the process over stdio, a token's name, a session's id. Empty for a client that cannot
+            be told from others, so that nothing is kept for it: `reads`, `jobs` and `grants` are `None` then.
+        approval_mode: How much may happen without a question.
+        reads: What this client has read.
+        jobs: What this client runs in the background, `None` where there is no background.
+        grants: What a person has allowed it from now on, as permission rules.
+    """
+
+    key: str
+    approval_mode: ApprovalMode = ApprovalMode.DEFAULT
+    reads: ReadLedger | None = field(default_factory=ReadLedger)
+    jobs: JobTable | None = None
+    grants: list[str] | None = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        if self.is_anonymous:
+            self.reads = self.jobs = self.grants = None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether this client cannot be told from others."""
+        return not self.key
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What `should_confirm_execute` and `execute` are given.
+
+    Args:
+        workspace: The folders that tools may touch, and the one way to open anything in them.
+        limits: How much one call may return.
+        client: What belongs to the calling client.
+        services: What outlives a call and is shared by all clients.
+        answer: What a person answered to this call's question, or `None`.
+        confirmed: The details that were answered; the tool acts only while their `state` still holds.
+        media: What becomes of images, sounds and other media.
+        memo: What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice.
+        progress: Tells the client how far the work is (done, total or `None`, message).
+        signal: Set when the client has cancelled.
+        waiver: What of the sandbox's protection a command is let off.
+        clock: Seconds since the epoch.
+    """
+
+    workspace: Workspace
+    limits: Limits
+    client: ClientState
+    services: Services = field(default_factory=Services)
+    answer: Answer | None = None
+    confirmed: ConfirmationDetails | None = None
+    media: MediaHandling = MediaHandling.INLINE
+    memo: dict[str, object] = field(default_factory=dict[str, object])
+    progress: Progress = no_progress
+    signal: AbortSignal = field(default_factory=AbortSignal)
+    waiver: Waiver = NO_WAIVER
+    clock: Callable[[], float] = time.time

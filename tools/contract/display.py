@@ -1,0 +1,283 @@
+"""The one renderer of text for people: questions, displays, and characters that would otherwise not be seen.
+
+What a person decides by must look like what it is: control characters, text that changes its direction and
+characters without a shape are replaced by visible marks before anything is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tools.contract.confirmation import (
+    AskUserConfirmation,
+    EditConfirmation,
+    ExecConfirmation,
+    InfoConfirmation,
+    McpConfirmation,
+    PlanConfirmation,
+    Question,
+)
+from tools.contract.names_on_one_line import UNSEEN
+from tools.contract.results import FileDiff, ReturnDisplay, TodoListDisplay
+
+MAX_QUESTION_BYTES = 32_000
+"""A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all."""
+
+MAX_BLOCK_BYTES = 4_096
+"""A display shown beside the result for the model stays this small: most clients give every block to the model."""
+
+ROOM_FOR_TOTALS = 80
+"""Bytes kept free in the block for the line that tells the totals."""
+
+MAX_DROPPED_CHARS = 200
+"""Of the last line that does not fit whole; of a longer one the beginning is shown."""
+
+_BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+
+_LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
+"""Blanks of every width and lines of nothing else, which push what follows them out of sight."""
+
+MAX_HOST_CHARS = 253
+"""Of a host, and of what stands before it (RFC 1035: no name is longer)."""
+
+MAX_HOSTS_TOLD = 5
+
+_URL = re.compile(
+    r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
+)
+"""What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds."""
+
+_ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
+"""As browsers read it, to whom a backslash is a slash, and as others do."""
+
+_HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
+"""In quotes too: a shell takes them away."""
+
+_LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
+"""No name of a user has these; `ssh://git@host` leads where it seems to."""
+
+_CONTROL_PICTURES = 0x2400
+_LAST_C0 = 0x1F
+
+
+def visible(text: str) -> str:
+    """Replace every character that a person would not see, or would see wrongly, by a mark."""
+    return UNSEEN.sub(_mark, text)
+
+
+def without_gaps(text: str) -> str:
+    """Replace long runs of blanks by their number, so that nothing hides behind them."""
+    return _LONG_GAP.sub(_counted, text)
+
+
+def _counted(match: re.Match[str]) -> str:
+    gap = match.group()
+    lines = gap.count("\n")
+    if lines:
+        return f" <{lines} empty lines> "
+    what = "blanks" if gap.strip("\t") else "tabs"
+    return f" <{len(gap)} {what}> "
+
+
+def visible_line(text: str) -> str:
+    """The same for what has to stay on one line: a path, a title, a name."""
+    return visible(text).replace("\n", "␊")
+
+
+def in_one_line(text: str) -> str:
+    """The same for words that mean no more on several lines: each run of white space is one blank."""
+    return visible(" ".join(text.split()))
+
+
+def true_hosts(text: str) -> list[str]:
+    """Lines for a person about the URLs in a text that lead to another host than they seem to.
+
+    What stands before an `@` is a name and a password, and letters of other scripts look like Latin ones.
+    """
+    told: dict[str, None] = {}
+    readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
+    for found in _URL.finditer(text):
+        is_web = (found["usual"] or "")[:4].lower() == "http"
+        known: set[str] = set()
+        for number, reading in enumerate(readings):
+            before, host = reading.at(found.end())
+            if not host or host in known:
+                continue
+            known.add(host)
+            if before and (is_web or _LIKE_A_HOST.search(before)):
+                whom = "some programs " if number else ""
+                shown = visible_line(before[:MAX_HOST_CHARS])
+                told[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
+            elif not host.isascii() and (found["usual"] or found["scheme"]):
+                told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+        if len(told) >= MAX_HOSTS_TOLD:
+            break
+    return list(told)[:MAX_HOSTS_TOLD]
+
+
+class _Authorities:
+    """What stands between the beginning of each URL of a text and its path: read once, however many there are.
+
+    Args:
+        text: The text.
+        end: What ends it.
+    """
+
+    def __init__(self, text: str, end: re.Pattern[str]) -> None:
+        self._text = text
+        self._end = end
+        self._last_end = self._last_at = -1
+
+    def at(self, start: int) -> tuple[str, str]:
+        """A name with what belongs to it, and a host, each empty if there is none. Asked from left to right."""
+        if start > self._last_end:
+            found = self._end.search(self._text, start)
+            self._last_end = found.start() if found else len(self._text)
+            self._last_at = self._text.rfind("@", start, self._last_end)
+        name_end = self._last_at if self._last_at >= start else -1
+        host = _HOST.match(self._text, name_end + 1 if name_end >= 0 else start, self._last_end)
+        before = self._text[start : min(name_end, start + MAX_HOST_CHARS)] if name_end >= 0 else ""
+        return before, host[1] if host else ""
+
+
+def _plain(host: str) -> str:
+    """A host in the letters of ASCII, in which none looks like another."""
+    try:
+        return visible_line(
+            (host if host.isascii() else host[:MAX_HOST_CHARS].encode("idna").decode())[:MAX_HOST_CHARS]
+        )
+    except UnicodeError:
+        return "not a valid name"
+
+
+def _mark(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
+
+
+def render_question(question: Question) -> str:
+    """The whole action as text, for the message of an elicitation form or a terminal."""
+    details = question.details
+    lines = [visible_line(question.description), "", visible_line(details.title)]
+    match details:
+        case EditConfirmation():
+            lines.append(f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)")
+            lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
+        case ExecConfirmation():
+            lines += _of_command(details)
+        case PlanConfirmation():
+            lines.append(_shown(details.plan, "markdown"))
+        case McpConfirmation():
+            lines.append(f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}")
+            arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
+            lines.append(_shown(without_gaps(arguments), "json"))
+        case InfoConfirmation():
+            lines.append(_shown(without_gaps(details.prompt), "text"))
+        case AskUserConfirmation():
+            lines += _of_questions(details)
+    if question.reason:
+        lines.append(f"Asked because: {visible_line(question.reason)}")
+    return "\n".join([*lines, *true_hosts("\n".join(lines))])
+
+
+def _of_command(details: ExecConfirmation) -> list[str]:
+    lines = [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
+    if details.is_background:
+        lines.append("It goes on in the background after the call.")
+    if details.description:
+        lines.append(f"The model says: {visible_line(details.description)}")
+    return lines
+
+
+def _of_questions(details: AskUserConfirmation) -> list[str]:
+    """Whole, since a tool takes only short ones."""
+    lines: list[str] = []
+    for number, question in enumerate(details.questions, start=1):
+        several = " (several may be chosen)" if question.is_multiple else ""
+        lines.append(f"{number}. {in_one_line(question.header)}: {in_one_line(question.question)}{several}")
+        for option in question.options:
+            about = f": {in_one_line(option.description)}" if option.description else ""
+            lines.append(f"   - {in_one_line(option.label)}{about}")
+    return lines
+
+
+def can_be_shown(command: str) -> bool:
+    """Whether a question shows a command whole; of one that it would cut, a person cannot know what it does."""
+    return len(visible(without_gaps(command)).encode("utf-8", "replace")) <= MAX_QUESTION_BYTES
+
+
+def fenced(text: str, language: str) -> str:
+    """The text between marks of Markdown that it cannot close by itself."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def cut_at_line(text: str, size: int) -> tuple[str, bool]:
+    """Keep as many whole lines as fit into `size` bytes of UTF-8.
+
+    Returns:
+        The text, and whether something was cut off. A line that is too long is cut within, and its length is told.
+    """
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size:
+        return text, False
+    head = data[:size].decode("utf-8", "ignore")
+    whole, _, part = head.rpartition("\n")
+    if whole and len(part) <= MAX_DROPPED_CHARS:
+        return whole, True
+    start = len(head) - len(part)
+    end = text.find("\n", start)
+    told = f"... [a line of {(len(text) if end < 0 else end) - start:,} characters]"
+    return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
+
+
+def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
+    shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
+    block = fenced(shown, language)
+    return f"{block}\nThis is not all of it: it is too long to be shown whole." if is_cut or is_cut_here else block
+
+
+_BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
+"""How a person sees the status of a todo; an empty box is what is still to be done."""
+
+
+def render_display(display: ReturnDisplay) -> str:
+    """A return display as text."""
+    if isinstance(display, FileDiff):
+        return visible(display.file_diff)
+    if isinstance(display, TodoListDisplay):
+        lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
+        return "\n".join(lines)
+    return visible(display)
+
+
+def display_block(display: ReturnDisplay) -> str | None:
+    """The display as a small block beside the result, where it says more than the text for the model does."""
+    if isinstance(display, TodoListDisplay):
+        text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+        return f"{text}\n[the list goes on: {len(display.todos)} todos in all]" if is_cut else text or None
+    if not isinstance(display, FileDiff) or not display.file_diff:
+        return None
+    text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+    if not is_cut and not display.truncated:
+        return text
+    return f"{text}\n[the diff goes on: +{display.added} -{display.removed} lines in all]"
+
+
+def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
+    """The display for programs, as it travels under `_meta`: never a whole file, `None` where there is nothing."""
+    if isinstance(display, TodoListDisplay):
+        return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
+    if not isinstance(display, FileDiff):
+        return display or None
+    return {
+        "type": "file_diff",
+        "fileName": display.file_name,
+        "fileDiff": display.file_diff,
+        "truncated": display.truncated,
+        "added": display.added,
+        "removed": display.removed,
+        "isNewFile": display.is_new_file,
+    }

@@ -1,0 +1,84 @@
+"""What bounds a call: the approval mode, the limits of results, what becomes of media, and the signal that ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tools.contract.errors import ToolError, ToolErrorType
+
+
+class ApprovalMode(StrEnum):
+    """How much may happen without a question, from least to most."""
+
+    PLAN = "plan"
+    DEFAULT = "default"
+    AUTO_EDIT = "auto-edit"
+    YOLO = "yolo"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one call may return. Every cut is announced in the result.
+
+    Args:
+        read_lines: Lines of one read without an explicit limit (Gemini CLI's 2,000).
+        read_chars: Characters of one read (Qwen Code's 25,000).
+        line_chars: Characters of one line before it is cut (Gemini CLI's 2,000).
+        list_entries: Entries of one listing, and files of one glob (Qwen Code's 100).
+        grep_matches: Matching lines of one search (Gemini CLI's 100).
+        read_many_files: Files of one `read_many_files`.
+        read_many_chars: Characters of one `read_many_files`.
+    """
+
+    read_lines: int = 2_000
+    read_chars: int = 25_000
+    line_chars: int = 2_000
+    list_entries: int = 100
+    grep_matches: int = 100
+    read_many_files: int = 100
+    read_many_chars: int = 100_000
+
+
+class MediaHandling(StrEnum):
+    """What becomes of images, sounds and other media in results."""
+
+    INLINE = "inline"
+    RESOURCE_LINK = "resource_link"
+    NOTICE = "notice"
+
+
+class AbortSignal:
+    """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
+
+    __slots__ = ("_is_aborted",)
+
+    def __init__(self) -> None:
+        self._is_aborted = False
+
+    def abort(self) -> None:
+        """Ask the work to stop."""
+        self._is_aborted = True
+
+    @property
+    def aborted(self) -> bool:
+        """Whether somebody asked the work to stop."""
+        return self._is_aborted
+
+    def raise_if_aborted(self) -> None:
+        """Stop here if asked to.
+
+        Raises:
+            ToolError: With the code `cancelled`.
+        """
+        if self._is_aborted:
+            raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
+
+
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+"""Tells how far something is: done, total or `None`, message."""
+
+
+async def no_progress(done: float, total: float | None, message: str) -> None:
+    """Tell nobody: no progress was asked for."""

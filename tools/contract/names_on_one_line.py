@@ -1,0 +1,143 @@
+r"""File names in texts: on one line, nothing in them that acts on a screen, no two alike, and readable again.
+
+A plain name stands as it is. One with a line feed, a control or an invisible character, or bytes that are no text is
+written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). What
+a model copies from such a text is understood where it names a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_TABLE = (
+    # C0 and C1 but tab and line feed; separators of lines and paragraphs; half characters.
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+    # Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), but the emoji selector.
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    # Without a shape of their own all the same: marks of format, blank letters and signs.
+    "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
+    # For private use, where each font shows something else; what is no character; planes of tags or nothing.
+    "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
+)
+_SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+"""Where the symbols are that have a form as emoji (emoji-variation-sequences.txt of Unicode)."""
+
+UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
+"""What nobody sees, or everybody sees differently. The emoji selector is seen where it makes an emoji of a symbol."""
+
+_UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
+"""The emoji selector everywhere: two names with and without it look the same to many."""
+
+
+def is_seen_in_name(name: str) -> bool:
+    """Whether every character of a name is printable, and seen, so that no other name looks the same for it."""
+    return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
+
+
+MAX_SHOWN_PATH = 200
+"""Characters of a path that an error repeats."""
+
+MAX_BRIEF_CHARS = 80
+"""Characters of a pattern or a path in the one line that describes a call (Qwen Code's and Gemini CLI's number)."""
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
+_MEANT = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
+_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+"""Bytes of a name that are no text, as Python spells them."""
+_BYTE_BASE = 0xDC00
+_ASCII_END = 0x80
+_BMP_END = 0x10000
+_LAST_CHARACTER = 0x10FFFF
+
+
+def shown_name(name: str) -> str:
+    """A base name as it stands in a text."""
+    if is_seen_in_name(name) and not name.startswith('"') and name == name.strip():
+        return name
+    return f'"{"".join(_escaped(character) for character in name)}"'
+
+
+def shown_whole_path(path: str) -> str:
+    """A path as it stands in a text; only the names in it that need it are quoted."""
+    if is_seen_in_name(path) and '"' not in path and path == path.strip():
+        return path
+    return os.sep.join(shown_name(name) for name in path.split(os.sep))
+
+
+def shown_path(path: str) -> str:
+    """A path as an error repeats it: a very long one is cut in the middle."""
+    if len(path) <= MAX_SHOWN_PATH:
+        return shown_whole_path(path)
+    half = MAX_SHOWN_PATH // 2
+    return shown_whole_path(f"{path[:half]}...{path[-half:]}")
+
+
+def one_line(text: str) -> str:
+    """Any other text on one line, with what would not be seen escaped: a pattern, a reason, a description."""
+    if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
+        return text
+    return "".join(_seen(character) for character in text)
+
+
+def _seen(character: str) -> str:
+    if character.isprintable() and not UNSEEN.match(character):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def brief(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = one_line(text[: MAX_BRIEF_CHARS + 1])
+    return line if len(text) <= MAX_BRIEF_CHARS else f"{line[:MAX_BRIEF_CHARS]}..."
+
+
+def sendable_name(name: str) -> str:
+    """A name or path for programs: as it is, unless no JSON text can hold it, or it looks like one that none can."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return shown_whole_path(name)
+    return name if meant_path(name) is None else shown_whole_path(name)
+
+
+def meant_path(text: str) -> str | None:
+    """The path that a text with quoted names means, or `None` if no name in it is quoted."""
+    names = text.split(os.sep) if '"' in text else []
+    meant = [_unquoted(name) for name in names]
+    if all(name is None for name in meant):
+        return _unquoted(text) if names else None
+    return os.sep.join(name if given is None else given for name, given in zip(names, meant, strict=True))
+
+
+def _unquoted(name: str) -> str | None:
+    found = _QUOTED.fullmatch(name)
+    if found is None:
+        return None
+    return _ESCAPE.sub(_character, found[1])
+
+
+def _character(found: re.Match[str]) -> str:
+    byte, short, long, plain = found.groups()
+    if plain is not None:
+        return _MEANT.get(plain, plain)
+    code = int(byte or short or long, 16)
+    if byte is not None and code >= _ASCII_END:
+        return chr(_BYTE_BASE + code)
+    return chr(code) if code <= _LAST_CHARACTER else found[0]
+
+
+def _escaped(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    if is_seen_in_name(character):
+        return character
+    code = ord(character)
+    if _FIRST_BYTE <= code <= _LAST_BYTE:
+        return f"\\x{code - _BYTE_BASE:02x}"
+    if code < _ASCII_END:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < _BMP_END else f"\\U{code:08x}"

@@ -1,0 +1,92 @@
+"""What permission rules can be about: the kind of a tool, and the paths, commands, hosts and agents a call touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a tool does to the world, in the words of Qwen Code and Gemini CLI.
+
+    `COMMUNICATE` speaks with the user: no rule and no approval mode answers in a person's place.
+    """
+
+    READ = "read"
+    EDIT = "edit"
+    SEARCH = "search"
+    EXECUTE = "execute"
+    THINK = "think"
+    FETCH = "fetch"
+    COMMUNICATE = "communicate"
+    OTHER = "other"
+
+
+class Access(StrEnum):
+    """What something is touched for."""
+
+    READ = "read"
+    WRITE = "write"
+    FETCH = "fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class PathSubject:
+    """A file or folder.
+
+    Args:
+        access: What it is touched for.
+        path: Its real path, every link resolved.
+        named: The absolute path as it was named, links not resolved; a rule about either one holds.
+    """
+
+    access: Access
+    path: str
+    named: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSubject:
+    """A shell command.
+
+    Args:
+        command: The whole text.
+        directory: The real path of the folder it starts in.
+    """
+
+    command: str
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostSubject:
+    """A host that is fetched from."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSubject:
+    """An agent that is given a task."""
+
+    name: str
+
+
+Subject = PathSubject | CommandSubject | HostSubject | AgentSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """What of a sandbox's protection a command is let off, because its words say so and it may run.
+
+    Args:
+        auto_run_files: Files and folders that programs outside the sandbox obey and that it writes; those that are
+            relative are meant in every folder of the workspace.
+        is_git: Whether nothing but git changes anything: git is trusted to do what its words say.
+    """
+
+    auto_run_files: tuple[str, ...] = ()
+    is_git: bool = False
+
+
+NO_WAIVER = Waiver()

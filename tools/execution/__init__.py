@@ -1,1 +1,0 @@
-"""Running commands: the one runner, what it runs them by, and the tools around it."""

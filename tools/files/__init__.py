@@ -1,0 +1,1 @@
+"""Files of the workspace: the way to them, reading, changing, finding, searching."""

@@ -1,0 +1,1 @@
+"""Changing files: matching, writing whole, telling the difference."""

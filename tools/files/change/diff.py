@@ -1,0 +1,348 @@
+"""What changed between two texts, as a unified diff for people.
+
+White space is exact. The time is bounded for every input: what both texts begin and end with is cut off first, and
+what is left is compared by `difflib`, or shown as replaced whole if it has too many lines for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, zip_longest
+
+from tools.contract.names_on_one_line import shown_name
+from tools.files.text import count_lines
+
+CONTEXT_LINES = 3
+"""Unchanged lines around each change (the usual unified diff)."""
+
+MAX_DIFF_CHARS = 64_000
+"""Where a diff is cut for display."""
+
+MAX_COMPARED_LINES = 4_000
+"""Of either side, between the first and the last difference. `difflib` takes half a second for as many of which every
+other one is changed, and the square of that for more."""
+
+MAX_LINE_CHARS = 2_000
+"""Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end."""
+
+MAX_CHANGED_CHARS = 12_000
+"""Of these differences; each has the same share, and of a longer one its beginning and its end are shown."""
+
+MAX_PARTS = 40
+"""Differences of a line that are shown."""
+
+MAX_COMPARED_CHARS = 100_000
+"""Of a line in which differences are looked for; what differs in a longer one counts as one difference."""
+
+_SYNC_WORDS = 50
+"""So far is looked for a place where two lines agree again."""
+
+_MAX_SYNC_WORK = 1_000_000
+"""Comparisons of words for that; afterwards the rest of the line counts as one difference."""
+
+_HEAD, _AROUND, _TAIL = 300, 200, 100
+"""Characters of the other parts: the beginning, what stands around a difference, the end."""
+
+_NEAR = 20
+"""Characters between two differences that count as one."""
+
+_WORD = re.compile(r"\w+|\W")
+
+_IN_PART = " characters, shown in part]"
+"""Ends such a line."""
+
+_RULE = "=" * 67
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A change of one text.
+
+    Args:
+        hunks: The unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed.
+        added: Lines added.
+        removed: Lines removed.
+        truncated: Whether the hunks were cut, or a line in them.
+    """
+
+    hunks: str
+    added: int
+    removed: int
+    truncated: bool = False
+
+    def text(self, name: str, labels: tuple[str, str]) -> str:
+        """The whole diff.
+
+        Args:
+            name: The file's base name.
+            labels: What the two sides are called, for example `("Current", "Proposed")`.
+        """
+        if not self.hunks:
+            return ""
+        name = shown_name(name)
+        return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
+
+
+_NO_ENDING = "\n\\ No newline at end of file"
+"""Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it."""
+
+
+_Change = tuple[int, int, int, int]
+"""Where the changed lines begin and end in the old text, and where in the new one."""
+
+
+def unified_diff(old: str | None, new: str) -> Diff:
+    """Compare two texts.
+
+    Args:
+        old: The text before, or `None` if there was no file.
+        new: The text after.
+    """
+    before = old or ""
+    if before == new:
+        return Diff("", 0, 0)
+    separator = _separator(before, new)
+    start, old_stop, new_stop = _frame(before, new, separator)
+    regions = before[start:old_stop], new[start:new_stop]
+    removed, added = (count_lines(region, separator) for region in regions)
+    if max(removed, added) > MAX_COMPARED_LINES:
+        return _replaced_whole(regions, (removed, added), before.count(separator, 0, start), separator)
+    old_lines, new_lines = (_lines(region, separator) for region in regions)
+    first = _lines_back(before, start, CONTEXT_LINES, separator)
+    lead = _lines(before[first:start], separator)
+    tail = _lines(before[old_stop : _lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
+    changes = _changes(old_lines, new_lines, len(lead))
+    added = sum(new_end - new_start for _, _, new_start, new_end in changes)
+    removed = sum(old_end - old_start for old_start, old_end, _, _ in changes)
+    base = before.count(separator, 0, first)
+    hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base, separator)
+    return _cut(hunks, added, removed)
+
+
+def _separator(old: str, new: str) -> str:
+    """LF, or CR where both texts know nothing else."""
+    return "\r" if "\n" not in old and "\n" not in new and ("\r" in old or "\r" in new) else "\n"
+
+
+def _frame(old: str, new: str, separator: str) -> tuple[int, int, int]:
+    """The whole lines that hold everything that differs: where they begin in both, where they end in each."""
+    same = _common_prefix(old, new)
+    tail = _common_suffix(old, new, min(len(old), len(new)) - same)
+    start = old.rfind(separator, 0, same) + 1
+    old_stop, new_stop = len(old) - tail, len(new) - tail
+    if tail and not (_is_line_start(old, old_stop, separator) and _is_line_start(new, new_stop, separator)):
+        found = old.find(separator, old_stop)
+        step = (len(old) if found < 0 else found + 1) - old_stop
+        old_stop, new_stop = old_stop + step, new_stop + step
+    return start, old_stop, new_stop
+
+
+def _is_line_start(text: str, position: int, separator: str) -> bool:
+    return position == 0 or text[position - 1] == separator
+
+
+def _common_prefix(old: str, new: str) -> int:
+    """How many characters both begin with; each step compares half as much as the one before."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old.startswith(new[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_suffix(old: str, new: str, limit: int) -> int:
+    """How many characters, up to a limit, both end with."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old.endswith(new[len(new) - middle : len(new) - low], 0, len(old) - low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
+    for _ in range(lines):
+        if line_start == 0:
+            break
+        line_start = text.rfind(separator, 0, line_start - 1) + 1
+    return line_start
+
+
+def _lines_on(text: str, line_start: int, lines: int, separator: str) -> int:
+    for _ in range(lines):
+        found = text.find(separator, line_start)
+        if found < 0:
+            return len(text)
+        line_start = found + 1
+    return line_start
+
+
+def _lines(text: str, separator: str) -> list[str]:
+    """Lines without their endings; a last line that has none says so."""
+    lines = text.split(separator)
+    if lines[-1]:
+        lines[-1] += _NO_ENDING
+    else:
+        lines.pop()
+    return lines
+
+
+def _changes(old: list[str], new: list[str], lead: int) -> list[_Change]:
+    """The changed runs in order, where both texts begin with so many equal lines more."""
+    import difflib  # noqa: PLC0415 - the start of the server does not need it
+
+    opcodes = difflib.SequenceMatcher(None, old, new).get_opcodes()
+    return [(a + lead, b + lead, c + lead, d + lead) for tag, a, b, c, d in opcodes if tag != "equal"]
+
+
+def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
+    group: list[_Change] = []
+    for change in changes:
+        if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
+            yield from _hunk(group, old, new, base, separator)
+            group = []
+        group.append(change)
+    yield from _hunk(group, old, new, base, separator)
+
+
+def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
+    (old_first, _, new_first, _), (_, old_last, _, new_last) = group[0], group[-1]
+    before = min(CONTEXT_LINES, old_first)
+    after = min(CONTEXT_LINES, len(old) - old_last)
+    old_range = _range(old_first - before + base, old_last + after + base)
+    yield f"@@ -{old_range} +{_range(new_first - before + base, new_last + after + base)} @@\n"
+    position = old_first - before
+    for old_start, old_end, new_start, new_end in group:
+        removed, added = old[old_start:old_end], new[new_start:new_end]
+        yield from _marked(" ", old[position:old_start], separator, None)
+        yield from _marked("-", removed, separator, added)
+        yield from _marked("+", added, separator, removed)
+        position = old_end
+    yield from _marked(" ", old[position : position + after], separator, None)
+
+
+def _range(start: int, stop: int) -> str:
+    """Line numbers as a hunk's header has them: from 1, and the line before an empty range."""
+    count = stop - start
+    first = start + 1 if count else start
+    return f"{first}" if count == 1 else f"{first},{count}"
+
+
+def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None) -> Iterator[str]:
+    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it.
+
+    Args:
+        mark: What they begin with.
+        lines: The lines.
+        separator: Ends a line of the text.
+        others: The lines on the other side; `None` for lines that are on both.
+    """
+    ending = "\n" if separator == "\n" else f"{separator}\n"
+    for line, other in zip_longest(lines, (others or [])[: len(lines)]):
+        shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
+        yield f"{mark}{shown}\n" if shown.endswith(_NO_ENDING) else f"{mark}{shown}{ending}"
+
+
+def _shortened(line: str, other: str) -> str:
+    """The parts of a long line that tell what it is and what became of it."""
+    text = line.removesuffix(_NO_ENDING)
+    parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
+    changes = _changes_within(text, other.removesuffix(_NO_ENDING))
+    changes = changes if len(changes) <= MAX_PARTS else [*changes[: MAX_PARTS - 1], changes[-1]]
+    for first, last in changes:
+        share = MAX_CHANGED_CHARS // len(changes) // 2
+        around = min(_AROUND, share)
+        parts += [(first - around, min(last + around, first + share)), (max(first, last - share), last + around)]
+    shown: list[str] = []
+    done = 0
+    for first, last in sorted(parts):
+        if first > done:
+            shown.append(f"[... {first - done:,} characters ...]")
+            done = first
+        shown.append(text[done : max(done, last)])
+        done = max(done, min(last, len(text)))
+    told = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
+    return f"{''.join(shown)}{told}{line[len(text) :]}"
+
+
+def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
+    """Where a line differs from another one, as far as it is looked for: from and to which character."""
+    if line == other:
+        return []
+    start = _common_prefix(line, other)
+    same = _common_suffix(line, other, min(len(line), len(other)) - start)
+    end, other_end = len(line) - same, len(other) - same
+    if max(end, other_end) - start > MAX_COMPARED_CHARS:
+        return [(start, end)]
+    words, others = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
+    if max(map(len, (*words, *others)), default=0) > _AROUND:
+        words, others = list(line[start:end]), list(other[start:other_end])
+    places = [*accumulate(map(len, words), initial=start)]
+    parts: list[tuple[int, int]] = []
+    for changed_from, changed_to in _changed_words(others, words):
+        first, last = places[changed_from], places[changed_to]
+        if parts and first - parts[-1][1] <= _NEAR:
+            first = parts.pop()[0]
+        parts.append((first, last))
+    return parts
+
+
+def _changed_words(old: list[str], new: list[str]) -> Iterator[tuple[int, int]]:
+    """Where the new words differ, found by walking on until both sides agree again: `difflib` minds repeated words."""
+    old_at = new_at = 0
+    work = _MAX_SYNC_WORK
+    while old_at < len(old) and new_at < len(new):
+        if old[old_at] == new[new_at]:
+            old_at, new_at = old_at + 1, new_at + 1
+            continue
+        found = _next_agreement(old, new, old_at, new_at) if work > 0 else None
+        if found is None:
+            break
+        work -= (found[0] + 1) * (found[1] + 1)
+        yield new_at, new_at + found[1]
+        old_at, new_at = old_at + found[0], new_at + found[1]
+    if old_at < len(old) or new_at < len(new):
+        yield new_at, len(new)
+
+
+def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
+    """How many words to skip on each side, together as few as possible, until two words in a row agree."""
+    for distance in range(1, 2 * _SYNC_WORDS):
+        for skipped in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1):
+            old_next, new_next = old_at + skipped, new_at + distance - skipped
+            pair = old[old_next : old_next + 2]
+            if pair and pair == new[new_next : new_next + 2]:
+                return skipped, distance - skipped
+    return None
+
+
+def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
+    """A region too large to be split; no more lines are built than are shown."""
+    removed, added = counts
+    heads = [_lines(region[: MAX_DIFF_CHARS + 1], separator) for region in regions]
+
+    def pieces() -> Iterator[str]:
+        yield f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
+        yield from _marked("-", heads[0], separator, heads[1])
+        yield from _marked("+", heads[1], separator, heads[0])
+
+    return _cut(pieces(), added, removed)
+
+
+def _cut(pieces: Iterator[str], added: int, removed: int) -> Diff:
+    kept: list[str] = []
+    room = MAX_DIFF_CHARS
+    for piece in pieces:
+        if len(piece) > room:
+            kept.append(f"{piece[:room]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
+            return Diff("".join(kept), added, removed, truncated=True)
+        kept.append(piece)
+        room -= len(piece)
+    return Diff("".join(kept), added, removed, truncated=any(_IN_PART in piece for piece in kept))

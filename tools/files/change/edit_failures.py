@@ -1,0 +1,362 @@
+"""What an edit says when its `old_string` matched nothing, or not as often as it should.
+
+Where nothing matched, the likely cause is told, and the part of the file that is most like it. The time for that is
+bounded for every input; nothing found here is ever replaced, it only helps to write the next call.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.files.change.text_match import (
+    BLANKS,
+    MAX_MATCHES,
+    MAX_RELAXED_CHARS,
+    PIECE_CHARS,
+    Haystack,
+    Match,
+    find_text,
+    fold,
+    is_too_large_for_relaxed,
+)
+from tools.files.text import Decoded, to_lf
+from tools.files.workspace import Location
+
+MAX_LISTED_LINES = 10
+"""Line numbers of matches that an error lists."""
+
+MAX_REGION_LINES = 10
+"""Lines of the nearest region."""
+
+MAX_LINE_CHARS = 300
+"""Characters of each of them."""
+
+MAX_SECONDS = 0.5
+"""Time for the comparison of single lines."""
+
+MIN_RATIO = 0.5
+"""Similarity below which a line is no help."""
+
+MAX_LINES = 300_000
+"""Lines of the file that are looked at."""
+
+MAX_CHARS = 4_000_000
+"""Characters of the file that causes are looked for in."""
+
+_MAX_COMPARED = 200
+_MAX_CANDIDATES = 20
+_MAX_WORDS = 200
+_WORD = re.compile(r"\w+")
+_LINE_PREFIX = re.compile(r"^[ ]*L?\d+(?:\t|\u2192|:[ ]?|[ ]?\|[ ]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An edit that found nothing.
+
+    Args:
+        old: What it looked for.
+        new: What it would have put in.
+        skipped: Places left out because they may begin inside a character.
+        is_read: Whether the client has read the file, as far as is known.
+    """
+
+    old: str
+    new: str
+    skipped: int
+    is_read: bool
+
+
+def check_number(old_string: str, match: Match, text: str, location: Location) -> None:
+    """Refuse more replacements than one edit makes.
+
+    Raises:
+        ToolError: `edit_expected_occurrence_mismatch`.
+    """
+    if len(match.spans) > MAX_MATCHES:
+        found = max(len(match.spans), text.count(old_string))
+        raise ToolError(
+            ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
+            f"old_string was found {found:,} times in '{location.shown}', more than the {MAX_MATCHES:,} places that "
+            "one edit changes. Nothing was written. Give a longer old_string, or use a stream editor in the shell.",
+        )
+
+
+def check_count(
+    expected: int | None, match: Match, lines: tuple[int, ...], location: Location, *, is_for_all: bool
+) -> None:
+    """Refuse an edit that matches another number of times than it should.
+
+    Args:
+        expected: How often the caller says it must match, or `None`.
+        match: What was found.
+        lines: The line numbers of the matches, at least the first ones.
+        location: The file.
+        is_for_all: Whether every match is meant.
+
+    Raises:
+        ToolError: `edit_expected_occurrence_mismatch`.
+    """
+    count = len(match.spans)
+    where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
+    if count > MAX_LISTED_LINES:
+        where += " and more"
+    if expected is not None and count != expected:
+        raise ToolError(
+            ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
+            f"old_string was found {count} times in '{location.shown}' ({where}), expected_replacements says "
+            f"{expected}; nothing was written.",
+        )
+    if count == 1 or (is_for_all and not match.strategy.is_relaxed):
+        return
+    if match.strategy.is_relaxed:
+        how = match.strategy.value.replace("_", " ")
+        raise ToolError(
+            ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
+            f"old_string is not in '{location.shown}' exactly; {count} places are like it but for {how} ({where}). "
+            "Such a match must be unique. Nothing was written. Copy the text exactly, with more lines around it.",
+        )
+    raise ToolError(
+        ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH,
+        f"old_string was found {count} times in '{location.shown}' ({where}), so it is not clear which one is "
+        "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one.",
+    )
+
+
+def not_found(haystack: Haystack, missed: Missed, location: Location) -> ToolError:
+    """Nothing matched: why, and what is nearest."""
+    sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
+    nearest = None
+    if missed.skipped:
+        sentences.append(
+            f"{missed.skipped} places look like it, but the character before each is not ASCII and may be one with "
+            "the first character of old_string in this file's encoding; begin old_string earlier or later."
+        )
+    else:
+        sentences += causes(haystack, missed.old, missed.new)
+        nearest = nearest_region(haystack, missed.old)
+    if not missed.is_read:
+        sentences.append("You have not read this file yet; read it first.")
+    if nearest is None:
+        sentences.append("Copy old_string from the file exactly as it is, without line numbers.")
+        return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, " ".join(sentences))
+    sentences.append(
+        f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below; copy old_string from "
+        "there exactly if it is what you mean."
+    )
+    return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, f"{' '.join(sentences)}\n---\n{nearest.text}\n---")
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The part of a file that is most like a text.
+
+    Args:
+        first: Number of its first line, from 1.
+        last: Number of its last line.
+        text: Its lines, long ones cut.
+    """
+
+    first: int
+    last: int
+    text: str
+
+
+def causes(haystack: Haystack, old: str, new: str) -> list[str]:
+    """Sentences that name what is likely wrong with `old`, or what was not tried; none if nothing is recognised."""
+    sentences: list[str] = []
+    for name, is_too_large in (
+        ("The file", haystack.too_large_for_relaxed),
+        ("old_string", is_too_large_for_relaxed(old)),
+    ):
+        if is_too_large:
+            sentences.append(
+                f"{name} is too large for the relaxed comparisons (look-alikes, trailing white space, indentation), "
+                "so they were not tried; copy the text exactly."
+            )
+    if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
+        return sentences
+    text, wanted = _lf_head(haystack, MAX_CHARS), to_lf(old)
+    found = (cause(haystack, text, wanted, to_lf(new)) for cause in _CAUSES)
+    return sentences + [sentence for sentence in found if sentence is not None]
+
+
+def _lf_head(haystack: Haystack, size: int) -> str:
+    """The beginning of the text with LF for every line ending."""
+    head = haystack if len(haystack.text) <= size else Haystack(haystack.text[:size], checkpoint=haystack.checkpoint)
+    return head.lf_text
+
+
+def _line_prefixes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del new
+    lines = wanted.split("\n")
+    if not all(_LINE_PREFIX.match(line) for line in lines if line.strip()):
+        return None
+    if not _holds(haystack, text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)):
+        return None
+    return "old_string has line-number prefixes that are not in the file; without them it would match."
+
+
+def _escapes(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del new
+    plain = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
+    if plain != wanted and _holds(haystack, text, plain):
+        return 'old_string has escapes such as a literal \\n or \\" where the file has the character itself.'
+    if "\n" in wanted and _holds(haystack, text, wanted.replace("\n", "\\n")):
+        return "The file has the two characters \\n where old_string has a line break."
+    return None
+
+
+def _letter_case(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del new
+    if _holds(haystack, _casefolded(haystack, text), _casefolded(haystack, wanted)):
+        return "It would match if upper and lower case were ignored."
+    return None
+
+
+def _white_space(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    """White space of every kind, look-alikes included."""
+    del new
+    joined = _squeezed(haystack, wanted)
+    if not joined:
+        return "old_string is nothing but white space."
+    if _holds(haystack, _squeezed(haystack, text), joined):
+        if "\u00a0" in wanted or "\u00a0" in text:
+            return "It differs from the file in white space only; there are no-break spaces (U+00A0) in one of them."
+        if ("\t" in wanted) != ("\t" in text):
+            where = "old_string" if "\t" in wanted else "the file"
+            return f"It differs from the file in white space only; {where} has tabs, the other one has none."
+        return "It differs from the file in white space only (indentation, blanks or line breaks)."
+    folded = fold(text)
+    if (folded != text or fold(joined) != joined) and _holds(haystack, _squeezed(haystack, folded), fold(joined)):
+        return "It differs from the file in white space and in quotes, dashes or special spaces that look alike."
+    return None
+
+
+def _made_already(haystack: Haystack, text: str, wanted: str, new: str) -> str | None:
+    del wanted
+    position = find_text(text, new, 0, haystack.checkpoint) if len(new.strip()) > 1 else -1
+    if position < 0:
+        return None
+    line = haystack.line_number(haystack.raw(position))
+    return f"new_string is in the file already, at line {line}; perhaps this edit was made before."
+
+
+def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
+    """A text piece by piece; so that nobody else is held up for long, and the call can be ended."""
+    for start in range(0, len(text), PIECE_CHARS):
+        haystack.checkpoint()
+        yield text[start : start + PIECE_CHARS]
+
+
+def _casefolded(haystack: Haystack, text: str) -> str:
+    return "".join([piece.casefold() for piece in _pieces(haystack, text)])
+
+
+def _squeezed(haystack: Haystack, text: str) -> str:
+    """The words of a text with one blank between them."""
+    joined: list[str] = []
+    is_within_word = False
+    for piece in _pieces(haystack, text):
+        words = " ".join(piece.split())
+        if words and joined and not (is_within_word and not piece[0].isspace()):
+            joined.append(" ")
+        if words:
+            joined.append(words)
+        is_within_word = not piece[-1].isspace()
+    return "".join(joined)
+
+
+def _holds(haystack: Haystack, text: str, wanted: str) -> bool:
+    return not wanted or find_text(text, wanted, 0, haystack.checkpoint) >= 0
+
+
+_CAUSES: tuple[Callable[[Haystack, str, str, str], str | None], ...] = (
+    _line_prefixes,
+    _escapes,
+    _white_space,
+    _letter_case,
+    _made_already,
+)
+
+
+def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
+    """The part of the file that shares most lines with `old`, else the line most like one of its lines."""
+    if is_too_large_for_relaxed(old):
+        return None
+    head = _lf_head(haystack, MAX_RELAXED_CHARS)
+    # What follows the last of these lines is one more, so that a line is never taken for the last one of the file.
+    bodies = head.split("\n", MAX_LINES + MAX_REGION_LINES)
+    keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
+    wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
+    haystack.checkpoint()
+    first = _best_window(keys, wanted)
+    if first is None:
+        haystack.checkpoint()
+        first = _most_similar(keys, [line for line in wanted if line])
+    if first is None:
+        return None
+    length = max(3, min(MAX_REGION_LINES, len(wanted)))
+    lines = bodies[first : first + length]
+    if len(lines) > 1 and not lines[-1] and first + len(lines) == len(bodies):
+        lines = lines[:-1]
+    lines = [Decoded(line, haystack.encoding).shown() for line in lines]
+    cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
+    return Nearest(first + 1, first + len(lines), "\n".join(cut))
+
+
+def _best_window(keys: list[str], wanted: list[str]) -> int | None:
+    """Where a run as long as the wanted lines holds most of them, wherever they stand in it."""
+    weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
+    scores = [weights.get(key, 0) for key in keys]
+    size = len(wanted)
+    score = best = 0
+    best_end = -1
+    for end, gained in enumerate(scores):
+        score += gained - (scores[end - size] if end >= size else 0)
+        if score > best:
+            best, best_end = score, end
+    if best_end < 0:
+        return None
+    start = max(0, best_end - size + 1)
+    while not scores[start]:
+        start += 1
+    # The first line in common says where old_string would begin.
+    return max(0, start - wanted.index(keys[start]))
+
+
+def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
+    words = set(_WORD.findall(" ".join(wanted)[: 40 * _MAX_WORDS])[:_MAX_WORDS])
+    deadline = time.monotonic() + MAX_SECONDS / 2
+    rated: list[tuple[int, int]] = []
+    for number, key in enumerate(keys):
+        if number % 1000 == 0 and time.monotonic() > deadline:
+            break
+        shared = len(words.intersection(_WORD.findall(key[:_MAX_COMPARED])))
+        if shared:
+            rated.append((shared, -number))
+    rated.sort(reverse=True)
+    return _closest([-number for _, number in rated[:_MAX_CANDIDATES]], keys, wanted)
+
+
+def _closest(numbers: list[int], keys: list[str], wanted: list[str]) -> int | None:
+    import difflib  # noqa: PLC0415 - only failed edits need it
+
+    deadline = time.monotonic() + MAX_SECONDS / 2
+    best: int | None = None
+    best_ratio = MIN_RATIO
+    for position, line in enumerate(wanted[:MAX_REGION_LINES]):
+        matcher = difflib.SequenceMatcher(None, b=line[:_MAX_COMPARED], autojunk=False)
+        for number in numbers:
+            if time.monotonic() > deadline:
+                return best
+            matcher.set_seq1(keys[number][:_MAX_COMPARED])
+            if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+                ratio = matcher.ratio()
+                if ratio > best_ratio:
+                    best, best_ratio = max(0, number - position), ratio
+    return best

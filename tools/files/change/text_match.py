@@ -1,0 +1,386 @@
+"""Where an edit's `old_string` stands in a file: deterministic strategies, tried in a fixed order.
+
+The first strategy that finds anything decides, and how often it matched is counted within it. The later a strategy
+comes, the more it forgives; from the third on a match must be unique. Nothing here guesses by similarity.
+
+Large texts are gone through in pieces, so that others run and a call can be ended meanwhile. What needs an object for
+each line is left out where there would be too many of them (`Haystack.too_large_for_relaxed` tells).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import accumulate
+
+from tools.files.text import UTF_8, Encoding, LineEndings, to_lf
+
+BLANKS = " \t"
+"""The white space that is forgiven; other characters that look like it are look-alikes."""
+
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+_SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
+_DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
+_SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+LOOK_ALIKES = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
+"""Characters that models write in their ASCII form, one for one (Qwen Code's list)."""
+
+MAX_MATCHES = 200_000
+"""Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second."""
+
+PIECE_CHARS = 1 << 16
+"""Searched at once: some milliseconds at worst, when both texts repeat themselves."""
+
+MAX_RELAXED_CHARS = 8_000_000
+"""Characters of a text that is compared line by line; with its copies some 100 MB at worst."""
+
+MAX_RELAXED_LINES = 300_000
+"""Line endings of a text that is compared line by line: about 50 MB of lines and half a second."""
+
+_FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
+"""ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5."""
+
+
+class Strategy(StrEnum):
+    """How a match was found."""
+
+    EXACT = "exact"
+    LINE_ENDINGS = "line_endings"
+    FINAL_NEWLINE = "final_newline"
+    LOOK_ALIKES = "look_alikes"
+    TRAILING_WHITESPACE = "trailing_whitespace"
+    LOOK_ALIKES_AND_TRAILING_WHITESPACE = "look_alikes_and_trailing_whitespace"
+    INDENTATION = "indentation"
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether something other than the line endings was forgiven, so that only one match may count."""
+        return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start:end` of a text."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """All places one strategy found, in order and without overlap.
+
+    Args:
+        strategy: Which one.
+        spans: Where, in the raw text; none only if all places were skipped.
+        skipped: Places left out because the first character may be half of another one (unknown encodings).
+    """
+
+    strategy: Strategy
+    spans: tuple[Span, ...]
+    skipped: int = 0
+
+
+def never_ends() -> None:
+    """The checkpoint of a work that nobody can end."""
+
+
+class Haystack:
+    """A file's text, in other forms once somebody needs them.
+
+    Args:
+        text: As it is in the file.
+        encoding: Of the file. In one that is not known there is one character for each byte, and only ASCII can be
+            relied on.
+        checkpoint: Called between the pieces of every search; ends the work by raising.
+    """
+
+    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
+        self.text = text
+        self.encoding = encoding
+        self.checkpoint = checkpoint
+        # Places are mostly asked for in order, so each is counted from the one before.
+        self._mapped = (0, 0)
+        self._numbered = (0, 1)
+
+    @cached_property
+    def has_returns(self) -> bool:
+        """Whether there is any carriage return."""
+        return "\r" in self.text
+
+    @cached_property
+    def endings(self) -> LineEndings:
+        """How many lines end in which way."""
+        lf = crlf = cr = 0
+        for start, end in self._pieces(0, len(self.text)):
+            pairs = self.text.count("\r\n", start, end) if self.has_returns else 0
+            crlf += pairs
+            lf += self.text.count("\n", start, end) - pairs
+            cr += self.text.count("\r", start, end) - pairs if self.has_returns else 0
+        return LineEndings(lf, crlf, cr)
+
+    @cached_property
+    def too_large_for_relaxed(self) -> bool:
+        """Whether lines are not looked at one by one: then only line endings are forgiven."""
+        endings = self.endings
+        return len(self.text) > MAX_RELAXED_CHARS or endings.lf + endings.crlf + endings.cr > MAX_RELAXED_LINES
+
+    @cached_property
+    def lf_text(self) -> str:
+        """The text with LF for every line ending."""
+        if not self.has_returns:
+            return self.text
+        return "".join([to_lf(self.text[start:end]) for start, end in self._pieces(0, len(self.text))])
+
+    @cached_property
+    def line_starts(self) -> array[int]:
+        """Where each line begins in `lf_text`. Only for texts that are not too large for it."""
+        return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
+
+    def raw(self, position: int) -> int:
+        """The place in the text of a place in `lf_text`."""
+        if not self.has_returns:
+            return position
+        known, place = self._mapped if self._mapped[0] <= position else (0, 0)
+        while known < position:
+            self.checkpoint()
+            before = place
+            place = _not_within_ending(self.text, place + min(position - known, PIECE_CHARS))
+            known += place - before - self.text.count("\r\n", before, place)
+        self._mapped = known, place
+        return place
+
+    def line_number(self, position: int) -> int:
+        """The line, from 1, that a place in the text belongs to; within an ending, the line that ends there."""
+        if self.text[max(0, position - 1) : position + 1] == "\r\n":
+            position -= 1
+        done, line = self._numbered if self._numbered[0] <= position else (0, 1)
+        for start, end in self._pieces(done, position):
+            line += self.text.count("\n", start, end)
+            if self.has_returns:
+                line += self.text.count("\r", start, end) - self.text.count("\r\n", start, end)
+        self._numbered = position, line
+        return line
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The text from one place to another in pieces, none of which ends within a CRLF."""
+        while start < stop:
+            self.checkpoint()
+            end = min(_not_within_ending(self.text, start + PIECE_CHARS), stop)
+            yield start, end
+            start = end
+
+
+def find_match(haystack: Haystack, old: str) -> Match | None:
+    """Find a text in a file.
+
+    Args:
+        haystack: The file's text.
+        old: What to look for; not empty.
+
+    Returns:
+        What the first strategy with any match found, or `None`. Strategies that go by lines are left out where the
+        file or `old` is too large for them.
+    """
+    for strategy, search in _SEARCHES.items():
+        haystack.checkpoint()
+        if strategy in _BY_LINES and (haystack.too_large_for_relaxed or is_too_large_for_relaxed(old)):
+            continue
+        spans = search(haystack, old)
+        if spans:
+            safe = tuple(span for span in spans if haystack.encoding.is_known or _begins_character(haystack.text, span))
+            return Match(strategy, safe, len(spans) - len(safe))
+    return None
+
+
+def is_too_large_for_relaxed(old: str) -> bool:
+    """Whether a text to look for is too large to be compared line by line, in whatever file."""
+    return len(old) > MAX_RELAXED_CHARS or old.count("\n") + old.count("\r") > 2 * MAX_RELAXED_LINES
+
+
+def fold(text: str) -> str:
+    """Replace look-alikes by their ASCII form, one character by one."""
+    if text.isascii():
+        return text
+    for plain, characters in LOOK_ALIKES:
+        for character in characters:
+            text = text.replace(character, plain)
+    return text
+
+
+def indentation_of(line: str) -> str:
+    """The blanks that a line begins with."""
+    return line[: len(line) - len(line.lstrip(BLANKS))]
+
+
+def indentation_map(old: str, raw: str) -> dict[str, str] | None:
+    """Which indentation of one text stands for which in another with the same lines.
+
+    Returns:
+        For each indentation in `old` the one in `raw`, or `None` if one stands for two: then the two texts are
+        nested differently, and what follows from one does not follow from the other.
+    """
+    mapping: dict[str, str] = {}
+    for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
+        if old_line.strip(BLANKS):
+            indentation = indentation_of(raw_line)
+            if mapping.setdefault(indentation_of(old_line), indentation) != indentation:
+                return None
+    return mapping
+
+
+def _exact(haystack: Haystack, old: str) -> list[Span]:
+    return [span for span in _occurrences(haystack, haystack.text, old) if not _splits_ending(haystack.text, span)]
+
+
+def _with_any_line_endings(haystack: Haystack, old: str) -> list[Span]:
+    if not haystack.has_returns:
+        return _occurrences(haystack, haystack.text, to_lf(old)) if "\r" in old else []
+    if haystack.endings.style == "crlf":
+        return _occurrences(haystack, haystack.text, to_lf(old).replace("\n", "\r\n"))
+    return _in_lf(haystack, haystack.lf_text, to_lf(old))
+
+
+def _at_open_end(haystack: Haystack, old: str) -> list[Span]:
+    """The end of a file without a final line ending, where the wanted text has one."""
+    wanted = to_lf(old)
+    core = wanted.removesuffix("\n")
+    if not core or core == wanted:
+        return []
+    # Twice as many characters hold the core whatever its line endings are.
+    tail = Haystack(haystack.text[-2 * len(core) :], checkpoint=haystack.checkpoint)
+    if not tail.lf_text.endswith(core):
+        return []
+    start = len(haystack.text) - len(tail.text)
+    return [Span(start + tail.raw(len(tail.lf_text) - len(core)), len(haystack.text))]
+
+
+def _with_look_alikes(haystack: Haystack, old: str) -> list[Span]:
+    if _has_no_look_alikes(haystack, old):
+        return []
+    return _in_lf(haystack, fold(haystack.lf_text), fold(to_lf(old)))
+
+
+def _with_any_tails(haystack: Haystack, old: str) -> list[Span]:
+    return _line_windows(haystack, _without_tails(haystack.lf_text), _without_tails(to_lf(old)))
+
+
+def _with_look_alikes_and_any_tails(haystack: Haystack, old: str) -> list[Span]:
+    if _has_no_look_alikes(haystack, old):
+        return []
+    return _line_windows(haystack, _without_tails(fold(haystack.lf_text)), _without_tails(fold(to_lf(old))))
+
+
+def _with_any_indentation(haystack: Haystack, old: str) -> list[Span]:
+    wanted = to_lf(old)
+    windows = _line_windows(haystack, _without_sides(haystack.lf_text), _without_sides(wanted))
+    return [span for span in windows if indentation_map(wanted, haystack.text[span.start : span.end]) is not None]
+
+
+_SEARCHES: dict[Strategy, Callable[[Haystack, str], list[Span]]] = {
+    Strategy.EXACT: _exact,
+    Strategy.LINE_ENDINGS: _with_any_line_endings,
+    Strategy.FINAL_NEWLINE: _at_open_end,
+    Strategy.LOOK_ALIKES: _with_look_alikes,
+    Strategy.TRAILING_WHITESPACE: _with_any_tails,
+    Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE: _with_look_alikes_and_any_tails,
+    Strategy.INDENTATION: _with_any_indentation,
+}
+"""In the order in which they are tried."""
+
+_BY_LINES = frozenset(_SEARCHES) - {Strategy.EXACT, Strategy.LINE_ENDINGS, Strategy.FINAL_NEWLINE}
+"""Those that need copies or lines of the whole text."""
+
+
+def _has_no_look_alikes(haystack: Haystack, old: str) -> bool:
+    return not haystack.encoding.is_known or (old.isascii() and haystack.text.isascii())
+
+
+def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
+    """Like `text.find`, but piece by piece: one search through a large text would hold up everybody else.
+
+    Args:
+        text: Where to look.
+        wanted: What to look for; not empty.
+        start: Where to begin.
+        checkpoint: Called before each piece; ends the search by raising.
+
+    Returns:
+        The place, or -1.
+    """
+    # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the whole search linear.
+    step = max(PIECE_CHARS, len(wanted))
+    while start <= len(text) - len(wanted):
+        checkpoint()
+        found = text.find(wanted, start, start + step + len(wanted))
+        if found >= 0:
+            return found
+        start += step
+    return -1
+
+
+def _occurrences(haystack: Haystack, text: str, wanted: str) -> list[Span]:
+    spans: list[Span] = []
+    position = find_text(text, wanted, 0, haystack.checkpoint)
+    while position >= 0 and len(spans) <= MAX_MATCHES:
+        spans.append(Span(position, position + len(wanted)))
+        position = find_text(text, wanted, position + len(wanted), haystack.checkpoint)
+    return spans
+
+
+def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
+    found = _occurrences(haystack, lf_text, wanted)
+    return [Span(haystack.raw(span.start), haystack.raw(span.end)) for span in found]
+
+
+def _not_within_ending(text: str, position: int) -> int:
+    """The place itself, or the next one if it is between the two characters of a CRLF."""
+    return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
+
+
+def _splits_ending(text: str, span: Span) -> bool:
+    """Whether a span begins or ends between the two characters of a CRLF."""
+    return text[span.start - 1 : span.start + 1] == "\r\n" or text[span.end - 1 : span.end + 1] == "\r\n"
+
+
+def _begins_character(text: str, span: Span) -> bool:
+    """Whether the first character of a span is surely one by itself, in whatever encoding."""
+    return span.start == 0 or text[span.start - 1].isascii() or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
+
+
+def _without_tails(text: str) -> str:
+    return "\n".join(line.rstrip(BLANKS) for line in text.split("\n"))
+
+
+def _without_sides(text: str) -> str:
+    return "\n".join(line.strip(BLANKS) for line in text.split("\n"))
+
+
+def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
+    """Runs of whole lines, compared in a form in which they are still the same lines.
+
+    One search in the joined lines, not a comparison for each window, keeps the time linear for every input.
+    """
+    ends_after_ending = wanted.endswith("\n")
+    core = wanted.removesuffix("\n")
+    if not core.strip("\n"):
+        return []
+    count = core.count("\n") + 1
+    spans: list[Span] = []
+    framed, needle = f"\n{text}\n", f"\n{core}\n"
+    line = counted = 0
+    starts = haystack.line_starts
+    position = find_text(framed, needle, 0, haystack.checkpoint)
+    while position >= 0 and len(spans) <= MAX_MATCHES:
+        line += framed.count("\n", counted, position)
+        counted = position
+        after = line + count
+        if not ends_after_ending or after < len(starts) - 1:
+            # A line that begins with the next one ends one character, its line ending, before that.
+            end = starts[after] - (not ends_after_ending)
+            spans.append(Span(haystack.raw(starts[line]), haystack.raw(end)))
+        position = find_text(framed, needle, position + len(needle) - 1, haystack.checkpoint)
+    return spans

@@ -1,0 +1,187 @@
+"""Takes the text out of a document that somebody may have made to cost any time and memory: a PDF file, a web page.
+
+Run as a script by its path, in a process that can be killed at any time and has nothing of the server's environment.
+`documents.py` starts it. Arguments: the kind of document, bytes of memory, seconds, then what the kind takes.
+Standard input is the document itself, so no path is opened here. Each line on standard output is one JSON object.
+
+`pdf FIRST LAST` (pages from 1; 0 is the end) writes
+
+    {"pages": 12}                   how many there are, first of all
+    {"page": 3, "text": "..."}      or {"page": 3, "failed": "broken"}, in order
+    {"end": "done"}                 or why nothing more comes: encrypted, broken, memory, missing
+
+`html URL` (empty for text without links) writes
+
+    {"title": "...", "text": "...", "is_partial": false, "end": "done"}
+
+where `is_partial` says that elements nested too deep are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from html_to_markdown import ConversionResult
+    from pypdf import PdfReader
+
+
+MAX_PAGE_CHARS = 500_000
+"""Characters of one page of a PDF that are passed on; a page of a book has about 3,000."""
+
+MAX_GROWTH = 8
+"""A page whose links make its text so many times as long, by a long `<base>`, is shown without links."""
+
+FREE_CHARS = 100_000
+"""A text of this length is no reason for that."""
+
+NOISE = (
+    "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
+)  # fmt: skip
+"""What nobody reads on a page."""
+
+NICENESS = 10
+"""The server, which is waited for, comes first where processors are scarce."""
+
+_NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
+_ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOTALL)
+
+
+def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
+    """Write what is in the document, and why no more of it comes."""
+    _limit_this_process(memory, seconds)
+    try:
+        for message in _READERS[kind](*arguments):
+            _say(message)
+    except MemoryError:
+        _say({"end": "memory"})
+    except Exception:  # noqa: BLE001 - a damaged document makes a library fail in any way
+        _say({"end": "broken"})
+
+
+def _limit_this_process(memory: int, seconds: int) -> None:
+    """So it stays small and short though nobody is left to kill it. Only POSIX systems can."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not everywhere
+    import signal  # noqa: PLC0415 - only here
+
+    os.nice(NICENESS)
+    signal.alarm(seconds + 1)
+    limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
+    for what, most in limits:
+        # macOS knows the limit of memory but does not take it.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(what, (most, most))
+
+
+def _pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
+    try:
+        import pypdf  # noqa: PLC0415 - the limits come first
+    except ImportError:
+        yield {"end": "missing"}
+        return
+    import logging  # noqa: PLC0415 - pypdf has it by now
+
+    logging.disable()
+    _forbid_writing()
+    reader = pypdf.PdfReader(sys.stdin.buffer)
+    # Many documents are encrypted with an empty password, to say what a viewer should forbid.
+    if reader.is_encrypted and not _opens_without_password(reader):
+        yield {"end": "encrypted"}
+        return
+    count = len(reader.pages)
+    yield {"pages": count}
+    for number in range(int(first), min(int(last) or count, count) + 1):
+        yield {"page": number, **_page(reader, number)}
+    yield {"end": "done"}
+
+
+def _opens_without_password(reader: PdfReader) -> bool:
+    try:
+        return bool(reader.decrypt(""))
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - an unknown method, a missing cipher: it stays closed
+        return False
+
+
+def _page(reader: PdfReader, number: int) -> dict[str, Any]:
+    try:
+        text = reader.pages[number - 1].extract_text()
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - one damaged page does not keep the others back
+        return {"failed": "broken"}
+    shown = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
+    return {"text": shown, "cut": len(text) > MAX_PAGE_CHARS}
+
+
+def _forbid_writing() -> None:
+    """No file can grow from here on; before, the import may have cached its byte code."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not everywhere
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _html(url: str) -> Iterator[dict[str, Any]]:
+    import html  # noqa: PLC0415 - the limits come first
+
+    from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415
+
+    _forbid_writing()
+    page = sys.stdin.buffer.read().decode("utf-8", "replace")
+
+    def converted(**more: Any) -> ConversionResult:
+        options = ConversionOptions(
+            bullets="-",
+            compact_tables=True,
+            highlight_style="none",
+            autolinks=False,
+            extract_metadata=False,
+            inline_data_media="alt_text_only",
+            # Some frameworks put the whole page into one form.
+            preprocessing=PreprocessingOptions(remove_navigation=False, remove_forms=False),
+            **more,
+        )
+        return convert(page, options)
+
+    linked = {"base_url": url} if url else {"output_format": "plain"}
+    found = converted(**linked, exclude_selectors=list(NOISE))
+    if not (found.content or "").strip():
+        # Better with all its navigation than without its text.
+        found = converted(**linked, hidden_content="all")
+    if len(found.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
+        found = converted(output_format="plain", exclude_selectors=list(NOISE))
+    title = _TITLE.search(page)
+    yield {
+        "title": " ".join(html.unescape(title[1]).split()) if title else "",
+        "text": (found.content or "").strip("\n"),
+        "is_partial": bool(found.warnings),
+        "end": "done",
+    }
+
+
+def _say(message: dict[str, Any]) -> None:
+    line = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    try:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+    except OSError:
+        os._exit(1)  # nobody listens any more
+
+
+_READERS = {"pdf": _pdf, "html": _html}
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

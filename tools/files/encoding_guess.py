@@ -1,0 +1,320 @@
+"""Text that is no UTF-8 and has no byte order mark: which encoding it may be in, and what may be written in it.
+
+What is found out here is a proposal. It is good enough to show a text, with the remark that it is a guess; nothing is
+encoded by it before somebody has named the encoding.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.names_on_one_line import brief
+from tools.files.text import UTF_8, Decoded, Encoding
+
+SAMPLE_BYTES = 4_000
+"""How much of a text is compared; more takes longer than others may wait, and says little new."""
+
+STEP_BYTES = 1 << 20
+"""Decoded at a time, so that nobody waits for a whole file."""
+
+MAX_CHARACTER_BYTES = 4
+"""The longest character of any of these encodings, in GB18030."""
+
+CONTEXT_BYTES = 32
+"""ASCII before a word that is compared with it."""
+
+CLEAR_LEAD = 0.1
+"""By how much the best encoding leads where the guess is called likely (1 is the difference of sense and nonsense)."""
+
+MAX_OTHERS = 3
+"""Other encodings that are named beside the best."""
+
+VALID_SHARE = 2
+"""As many times more valid characters than invalid bytes make it damaged UTF-8; in other encodings few are valid."""
+
+_ASSUMED = ("windows-1252", "iso-8859-1")
+"""Assumed where nothing is known: what web browsers assume, and what any bytes are valid in."""
+
+_RANKED = (
+    ("windows-1252", "windows-1251", "gb18030", "cp932"),
+    ("windows-1250", "koi8-r", "big5", "cp950", "cp949", "euc-jp"),
+    ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
+    ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
+)
+"""Encodings that are proposed, those in frequent use first."""
+
+RANK_PENALTY = 0.03
+"""What each rank costs an encoding: a rare one is proposed only if it makes better sense."""
+
+_NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
+
+_ALSO_NAMED = frozenset(
+    (  # noqa: SIM905 - as a list it would be forty lines
+        "iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 "
+        "iso8859-13 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 "
+        "cp862 cp863 cp865 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 "
+        "mac-turkish mac-iceland tis-620"
+    ).split()
+)
+"""Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
+that a part of a text has the same bytes wherever it stands."""
+
+_MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
+
+RUN_BONUS = 0.04
+"""What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere."""
+
+_HIGH = re.compile(rb"[\x80-\xff]")
+_HIGH_RUN = re.compile(rb"[\x80-\xff]+")
+_LOW = re.compile(rb"[\x00-\x2f]")
+"""Bytes that are characters by themselves in each of these encodings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """An encoding that a text may be in.
+
+    Args:
+        decoded: The text in it.
+        how: How it was found out, for the model.
+    """
+
+    decoded: Decoded
+    how: str
+
+    @property
+    def name(self) -> str:
+        """Its name, as it can be given to a tool."""
+        return self.decoded.encoding.name
+
+
+def guess(data: bytes) -> Guess | None:
+    """Propose an encoding for a text that is no UTF-8.
+
+    Returns:
+        The text in it, or `None` for UTF-8 in which a few bytes are damaged.
+    """
+    if _is_damaged_utf_8(data):
+        return None
+    sample = b"\n".join(_words(data))
+    scores = _compared(sample)
+    ranking = sorted(scores, key=lambda name: (scores[name], list(_NAMES).index(name)))
+    for place, name in enumerate(ranking):
+        decoded = decode_as(data, Encoding(name, name))
+        if decoded is not None:
+            near = [other for other in ranking[place + 1 :] if scores[other] - scores[name] < CLEAR_LEAD]
+            return Guess(decoded, _how_sure(sample, name, near))
+    name, every_byte = _ASSUMED
+    decoded = decode_as(data, Encoding(name, name)) or Decoded(
+        data.decode(every_byte), Encoding(every_byte, every_byte)
+    )
+    return Guess(decoded, "assumed, since it makes sense in no encoding that is known here")
+
+
+def _how_sure(sample: bytes, best: str, near: list[str]) -> str:
+    seen = {sample.decode(best, "replace")}
+    others: list[str] = []
+    for name in near:
+        text = sample.decode(name, "replace")
+        if text not in seen:
+            seen.add(text)
+            others.append(name)
+    if not others:
+        return "a guess by its content, likely right"
+    return f"an uncertain guess, it may as well be {' or '.join(others[:MAX_OTHERS])}"
+
+
+def named(name: str) -> Encoding | None:
+    """The encoding of this name; `None` if it is not known or no part of a text can be encoded by itself in it."""
+    try:
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+    allowed = {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED)}
+    if codec not in allowed:
+        return None
+    published = next((known for known in (*_NAMES, *_ASSUMED) if codecs.lookup(known).name == codec), codec)
+    return Encoding(published, codec)
+
+
+def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
+    """The text in this encoding, or `None` if not every byte of it has a meaning."""
+    decoder = codecs.getincrementaldecoder(encoding.codec)()
+    try:
+        pieces = [
+            decoder.decode(data[start : start + STEP_BYTES], final=start + STEP_BYTES >= len(data))
+            for start in range(0, len(data), STEP_BYTES)
+        ]
+    except UnicodeDecodeError:
+        return None
+    return Decoded("".join(pieces), encoding)
+
+
+def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: str) -> Decoded:
+    """The text of a file in the encoding that a caller names, so that a part of it can be changed.
+
+    Args:
+        data: The file.
+        name: The encoding's name.
+        present: What the file is taken for without a name.
+        spelled: What the file is called in errors.
+
+    Raises:
+        ToolError: `invalid_tool_params`: the name is not known, or the file is in another encoding for certain;
+            `read_content_failure`: other bytes than those of the change would become different ones.
+    """
+    if present is not None and present.encoding.is_known and _same(name, present.encoding):
+        return present
+    encoding = _named_or_refused(name)
+    if present is None or (present.encoding.is_known and (present.encoding.bom or not data.isascii())):
+        real = present.encoding.name if present is not None else "damaged UTF-16 or UTF-32"
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{spelled}' is {real}, not {encoding.name}; nothing was done. Leave 'encoding' out.",
+        )
+    decoded = decode_as(data, encoding)
+    if decoded is None:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{spelled}' is not {encoding.name}: some of its bytes mean nothing in it. Nothing was done. Read the "
+            "file to see which encoding it may be in.",
+        )
+    if not comes_back(decoded, data):
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            f"'{spelled}' holds characters that {encoding.name} has several codes for, so writing it would change more "
+            "than the edit. Nothing was done. Without 'encoding', ASCII text in it can still be replaced.",
+        )
+    return decoded
+
+
+def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
+    """The encoding of a file that is written as a whole.
+
+    Args:
+        name: The one that the caller wants, or `None`.
+        present: The present text, if there is any.
+        spelled: What the file is called in errors.
+
+    Raises:
+        ToolError: `invalid_tool_params`: the name is not known, or the present file has the mark of another one.
+    """
+    if present is not None and present.encoding.is_known and (name is None or _same(name, present.encoding)):
+        return present.encoding
+    if name is None or _same(name, UTF_8):
+        return UTF_8
+    encoding = _named_or_refused(name)
+    if present is not None and present.encoding.bom:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. "
+            "Leave 'encoding' out.",
+        )
+    return encoding
+
+
+def _named_or_refused(name: str) -> Encoding:
+    encoding = named(name)
+    if encoding is None:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"The encoding '{brief(name)}' is not known here; nothing was done. Use a name such as windows-1252, "
+            "shift_jis, gb18030 or koi8-r, or leave it out.",
+        )
+    return encoding
+
+
+def _same(name: str, encoding: Encoding) -> bool:
+    try:
+        return name.lower() == encoding.name or codecs.lookup(name).name == encoding.codec
+    except (LookupError, ValueError):
+        return False
+
+
+def comes_back(decoded: Decoded, data: bytes) -> bool:
+    """Whether encoding the text gives these very bytes; some encodings have two codes for one character."""
+    try:
+        return decoded.text.encode(decoded.encoding.codec) == data
+    except UnicodeEncodeError:
+        return False
+
+
+def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
+    """Refuse a text that the file's encoding cannot hold.
+
+    Raises:
+        ToolError: `invalid_tool_params`.
+    """
+    character = next((character for character in text if not _has(encoding, character)), None)
+    if character is None:
+        return
+    shown = f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
+    raise ToolError(
+        ToolErrorType.INVALID_TOOL_PARAMS,
+        f"'{parameter}' holds {shown}, which {encoding.name} cannot hold; nothing was written. Use characters that it "
+        "has, or convert the file to UTF-8 first, for example with iconv.",
+    )
+
+
+def _has(encoding: Encoding, character: str) -> bool:
+    """Whether a character survives; Python's Japanese codecs write the yen sign as a backslash."""
+    try:
+        return character.isascii() or character.encode(encoding.codec).decode(encoding.codec) == character
+    except UnicodeError:
+        return False
+
+
+def _is_damaged_utf_8(data: bytes) -> bool:
+    """Whether most of what is not ASCII is valid UTF-8."""
+    valid = invalid = 0
+    for word in _words(data):
+        text = word.decode("utf-8", "replace")
+        invalid += text.count("\ufffd")
+        valid += sum(not character.isascii() for character in text) - text.count("\ufffd")
+    return valid >= VALID_SHARE * invalid
+
+
+def _words(data: bytes) -> Iterator[bytes]:
+    """What is not ASCII, with what is around it, about `SAMPLE_BYTES` of it.
+
+    No character is cut, except at the end of a word that is itself as long as that.
+    """
+    room = SAMPLE_BYTES
+    found = _HIGH.search(data)
+    while found is not None and room > 0:
+        start = found.start()
+        before = data[max(0, start - CONTEXT_BYTES) : start]
+        # In front of the first such byte there is only ASCII, up to where the last word ended.
+        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
+        after = _LOW.search(data, start)
+        end = after.start() if after is not None else len(data)
+        word = data[start : min(end, start + SAMPLE_BYTES)]
+        room -= len(before) + len(word)
+        yield before + word
+        found = _HIGH.search(data, end)
+
+
+def _compared(sample: bytes) -> dict[str, float]:
+    """How little sense a text makes in each encoding that it is valid in; 0 is good."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
+
+    codec_names = {codecs.lookup(name).name: name for name in _NAMES}
+    runs = len(_HIGH_RUN.findall(sample))
+    bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
+    scores: dict[str, float] = {}
+    # Where the last character may be cut, all its possible lengths are tried.
+    trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
+    matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
+    for match in chain.from_iterable(matches):
+        for codec in match.could_be_from_charset:
+            name = codec_names.get(codecs.lookup(codec).name)
+            if name is not None:
+                score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
+                score -= bonus if name in _MULTI_BYTE else 0
+                scores[name] = min(score, scores.get(name, score))
+    return scores

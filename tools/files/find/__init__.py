@@ -1,0 +1,1 @@
+"""Finding files by their names."""

@@ -1,0 +1,508 @@
+"""The words of results that list files: numbers, names on one line, what was left out, where a page ends."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.files.deadline import Deadline
+from tools.files.ignore_files import HiddenBy, Scope, refuse_hidden, scope_of
+from tools.files.opener import Entry, Folder, PathKind
+from tools.files.workspace import Location, Workspace
+
+DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
+"""Folders of other people's code and of version control that searches leave out (both seeds' five)."""
+
+_FILE, _FOLDER, _LINK = PathKind.FILE, PathKind.FOLDER, PathKind.LINK
+"""Looked up once, since a walk asks for each entry."""
+
+CHECK_EVERY = 500
+"""Entries of one folder between two looks at the clock and the signal."""
+
+MAX_REFUSALS = 3
+"""Folders of which it is told why nothing in them is read."""
+
+
+class Found(NamedTuple):
+    """A file that a walk came by.
+
+    Args:
+        path: Below the folder that the walk started from, with forward slashes.
+        is_link: Whether it is a link, where links are asked for; otherwise a regular file.
+        info: Its stat where that is asked for; `None` also if it has gone meanwhile.
+    """
+
+    path: str
+    is_link: bool
+    info: os.stat_result | None
+
+
+class FolderFiles(NamedTuple):
+    """The files wanted of one folder.
+
+    Args:
+        prefix: The folder below the one that the walk started from, with a slash at its end; empty for that one.
+        names: Base names of regular files, sorted.
+        is_whole: There are no other regular files in it.
+    """
+
+    prefix: str
+    names: list[str]
+    is_whole: bool
+
+
+class Selection(Protocol):
+    """What a walk is looking for, as seen from one folder."""
+
+    def chosen(self, names: list[str]) -> list[str]:
+        """Those files of this folder that are wanted."""
+        ...
+
+    def enter(self, name: str) -> Selection | None:
+        """What is wanted in a folder below, or `None` if nothing in it is."""
+        ...
+
+
+class Everything:
+    """Every file is wanted."""
+
+    def chosen(self, names: list[str]) -> list[str]:
+        """Every file."""
+        return names
+
+    def enter(self, name: str) -> Selection | None:
+        """Every folder."""
+        del name
+        return self
+
+
+class Prunable(Protocol):
+    """An exclusion as seen from one folder: `tools.files.find.patterns.Position` is one."""
+
+    def chosen(self, names: list[str]) -> list[str]:
+        """Those files of this folder that are excluded."""
+        ...
+
+    def covers(self, name: str) -> bool:
+        """Whether a folder is excluded with all that is in it."""
+        ...
+
+    def enter(self, name: str) -> Prunable | None:
+        """The exclusion in a folder below, `None` where nothing is excluded any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """What one selection wants and an exclusion does not cover."""
+
+    wanted: Selection
+    excluded: Prunable
+
+    def chosen(self, names: list[str]) -> list[str]:
+        """Wanted and not excluded."""
+        wanted = self.wanted.chosen(names)
+        excluded = frozenset(self.excluded.chosen(wanted))
+        return [name for name in wanted if name not in excluded] if excluded else wanted
+
+    def enter(self, name: str) -> Selection | None:
+        """The same for a folder below."""
+        wanted = None if self.excluded.covers(name) else self.wanted.enter(name)
+        excluded = self.excluded.enter(name)
+        return Without(wanted, excluded) if wanted is not None and excluded is not None else wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a walk leaves out.
+
+    Args:
+        git: Whether the rules of git apply.
+        agent: Whether the agent-ignore files apply.
+        folders: Names of folders that are never entered.
+        links: Whether links to files are given out as well.
+        stats: Whether the stat of each file is asked for; it costs as much as the walk.
+    """
+
+    git: bool = True
+    agent: bool = True
+    folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
+    links: bool = False
+    stats: bool = False
+
+
+class _Place(NamedTuple):
+    """A folder to be walked, with the rules of its parent until its entries are known."""
+
+    path: str
+    prefix: str
+    scope: Scope
+    wanted: Selection
+
+
+def _not_asked_for(opened: Folder, name: str) -> None:
+    del opened, name
+
+
+def _prefix_of(place: _Place) -> str:
+    return place.prefix
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What one folder holds: files and links that are wanted, folders to be walked, the number of other files."""
+
+    names: list[str]
+    links: list[str]
+    below: list[_Place]
+    unwanted: int = 0
+
+
+Taken = TypeVar("Taken")
+_Take = Callable[[str, Folder, list[str], list[str], int], Taken]
+"""Given a folder's prefix, the open folder, the names of files and links that are wanted, the number of other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What walks did not go into, by number.
+
+    Args:
+        hidden: Files that were wanted, and folders, that ignore files hide.
+        folders: Folders that were not entered because of their name.
+        unreadable: Folders that could not be read.
+    """
+
+    hidden: Counter[HiddenBy]
+    folders: Counter[str]
+    unreadable: int
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        """Both together."""
+        return LeftOut(self.hidden + other.hidden, self.folders + other.folders, self.unreadable + other.unreadable)
+
+
+@dataclass(slots=True)
+class Walk:
+    """One or more walks with one time budget; afterwards, what they left out.
+
+    Args:
+        workspace: Whose folders are read.
+        filters: What is left out.
+        deadline: The budget; `timed_out` tells that it did not suffice.
+        hidden: Files that were wanted, and folders, that ignore files hide.
+        folders_excluded: Names of folders that were not entered because of their name, with their number.
+        unreadable: Folders that could not be read.
+        refusals: Why nothing is read in a folder whose agent-ignore file is not understood, for the first of them.
+    """
+
+    workspace: Workspace
+    filters: Filters
+    deadline: Deadline
+    hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
+    folders_excluded: Counter[str] = field(default_factory=Counter[str])
+    unreadable: int = 0
+    refusals: list[str] = field(default_factory=list[str])
+    timed_out: bool = False
+
+    def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
+        """Walk a folder; files come folder by folder, in no order within one.
+
+        Args:
+            start: The folder. It is walked even if ignore files hide it, since somebody named it.
+            selection: What is wanted in it.
+            others: Roots with a walk of their own, not entered by this one.
+
+        Raises:
+            OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
+            ToolError: `cancelled`.
+        """
+        stat = Folder.stat if self.filters.stats else _not_asked_for
+
+        def found(prefix: str, opened: Folder, names: list[str], links: list[str], _: int) -> list[Found]:
+            files = [Found(prefix + name, False, stat(opened, name)) for name in names]
+            return files + [Found(prefix + name, True, stat(opened, name)) for name in links]
+
+        for files in self._visit(start, selection, others, found):
+            yield from files
+
+    def folders(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[FolderFiles]:
+        """Walk a folder for regular files, folder by folder, in the order of their paths.
+
+        Args:
+            start: As for `files`.
+            selection: As for `files`.
+            others: As for `files`.
+
+        Raises:
+            OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
+            ToolError: `cancelled`.
+        """
+
+        def found(prefix: str, _: Folder, names: list[str], links: list[str], unwanted: int) -> list[FolderFiles]:
+            del links
+            names.sort()
+            return [FolderFiles(prefix, names, is_whole=not unwanted)] if names else []
+
+        for folders in self._visit(start, selection, others, found):
+            yield from folders
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What was left out so far; set anew where somebody knows better."""
+        return LeftOut(self.hidden.copy(), self.folders_excluded.copy(), self.unreadable)
+
+    @left_out.setter
+    def left_out(self, known: LeftOut) -> None:
+        self.hidden, self.folders_excluded = known.hidden.copy(), known.folders.copy()
+        self.unreadable = known.unreadable
+
+    def _visit(
+        self, start: Location, selection: Selection, others: Sequence[str], take: _Take[Taken]
+    ) -> Iterator[Taken]:
+        """What is made of each folder while it is open; a folder comes before those below, and these by name."""
+        scope = scope_of(self.workspace, start, git=self.filters.git, agent=self.filters.agent)
+        apart = frozenset(others) - {start.path}
+        roots = frozenset(self.workspace.roots) - {start.path}
+        waiting = [_Place(start.path, "", scope, selection)]
+        while waiting and not self.is_out_of_time():
+            place = waiting.pop()
+            try:
+                with self.workspace.open_folder(place.path) as opened:
+                    listed = self._listed(place, opened, apart, roots)
+                    taken = take(place.prefix, opened, listed.names, listed.links, listed.unwanted)
+            except (OSError, PathNotInWorkspaceError):
+                if not place.prefix:
+                    raise
+                self.unreadable += 1
+                continue
+            listed.below.sort(key=_prefix_of, reverse=True)
+            waiting += listed.below
+            yield taken
+
+    def _listed(self, place: _Place, opened: Folder, apart: frozenset[str], roots: frozenset[str]) -> _Listed:
+        """What is wanted of one folder.
+
+        Raises:
+            OSError: It cannot be read.
+            ToolError: `cancelled`.
+        """
+        entries = opened.entries()
+        path, prefix, scope, wanted = place
+        if prefix:
+            try:
+                scope = self._scope(place, entries, roots)
+            except ToolError as error:
+                if error.code is not ToolErrorType.PATH_IGNORED:
+                    raise
+                # It is not known what of this folder is hidden.
+                self.hidden[HiddenBy.AGENT] += 1
+                if len(self.refusals) < MAX_REFUSALS:
+                    self.refusals.append(error.message)
+                return _Listed([], [], [])
+        files: list[str] = []
+        folders: list[str] = []
+        links: list[str] = []
+        for name, kind in entries:
+            if kind is _FILE:
+                files.append(name)
+            elif kind is _FOLDER:
+                folders.append(name)
+            elif kind is _LINK:
+                links.append(name)
+        names = self._wanted_of(files, wanted, scope)
+        links = self._wanted_of(links, wanted, scope) if self.filters.links else []
+        base = os.path.join(path, "")
+        if apart:
+            folders = [name for name in folders if base + name not in apart]
+        below = [
+            _Place(base + name, f"{prefix}{name}/", scope, inside)
+            for name, inside in self._entered(folders, wanted, scope)
+        ]
+        return _Listed(names, links, below, len(files) - len(names))
+
+    def is_out_of_time(self) -> bool:
+        """Whether the budget is used up; what is left out from now on is told by `timed_out`.
+
+        Raises:
+            ToolError: `cancelled`.
+        """
+        self.timed_out = self.timed_out or self.deadline.check()
+        return self.timed_out
+
+    def _scope(self, folder: _Place, entries: Sequence[Entry], roots: frozenset[str]) -> Scope:
+        """The rules in a folder below the start; it still carries those of its parent.
+
+        Raises:
+            ToolError: `path_ignored`: it is not known what an agent-ignore file in it hides.
+        """
+        if folder.path in roots:
+            # A root below a root has agent-ignore files of its own, as it has for a read.
+            location = self.workspace.locate(folder.path)
+            return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
+        return folder.scope.enter(folder.path, {name for name, _ in entries})
+
+    def _wanted_of(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
+        """The files of a folder that are wanted and not hidden."""
+        found: list[str] = []
+        for some in self._portions(names) if names else ():
+            chosen = wanted.chosen(some)
+            hidden = scope.hidden_among(chosen, is_folder=False)
+            if hidden:
+                self.hidden.update(hidden.values())
+                chosen = [name for name in chosen if name not in hidden]
+            found += chosen
+        return found
+
+    def _entered(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[tuple[str, Selection]]:
+        """The folders in a folder that are entered, and what is wanted in them."""
+        for some in self._portions(names) if names else ():
+            inside = {name: below for name in some if (below := wanted.enter(name)) is not None}
+            excluded = self.filters.folders.intersection(inside)
+            self.folders_excluded.update(excluded)
+            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
+            self.hidden.update(hidden.values())
+            yield from ((name, inside[name]) for name in inside if name not in excluded and name not in hidden)
+
+    def _portions(self, names: list[str]) -> Iterator[list[str]]:
+        """Names so many at a time; no more once the time is up."""
+        if len(names) <= CHECK_EVERY:
+            yield names
+            return
+        for start in range(0, len(names), CHECK_EVERY):
+            if self.is_out_of_time():
+                return
+            yield names[start : start + CHECK_EVERY]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a search begins.
+
+    Args:
+        location: A folder, or for a content search perhaps a file.
+        is_file: Whether it is one.
+    """
+
+    location: Location
+    is_file: bool = False
+
+
+def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> list[Start]:
+    """The folder that was named, or every root.
+
+    Args:
+        workspace: Whose roots count.
+        path: As given in the call; `None` or blank for all roots.
+        agent: Whether agent-ignore files apply.
+
+    Raises:
+        ToolError: `search_path_not_found`, `search_path_not_a_directory` (a device, pipe or socket), `path_ignored`,
+            `path_not_in_workspace`, `no_workspace`.
+    """
+    if path is None or not path.strip():
+        return [Start(root) for root in workspace.root_locations()]
+    location = workspace.locate(path)
+    info = workspace.stat(location)
+    if info is None:
+        raise ToolError(
+            ToolErrorType.SEARCH_PATH_NOT_FOUND,
+            f"'{location.shown}' does not exist, so nothing was searched. "
+            "Use list_directory or glob to see what is there.",
+        )
+    if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
+        raise ToolError(
+            ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
+            f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
+            "it is never opened.",
+        )
+    if agent:
+        refuse_hidden(workspace, location, "searched")
+    return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
+
+
+def excluded_folders(
+    starts: Sequence[Start], named: frozenset[str], folders: frozenset[str] | None = None
+) -> frozenset[str]:
+    """The folders left out by default, but those that the call names: in its pattern, or above where it starts."""
+    above = {part for start in starts for part in start.location.relative.split("/")}
+    return (DEFAULT_EXCLUDED_FOLDERS if folders is None else folders) - above - named
+
+
+def names_below(workspace: Workspace, folder: Location, deadline: Deadline) -> Callable[[str], bool]:
+    """What tells whether a relative path exists below a folder. A pattern may ask very often, each time through links.
+
+    Args:
+        workspace: Whose folder it is.
+        folder: The folder.
+        deadline: Once it is over, nothing is looked up any more; the function raises `cancelled`.
+    """
+
+    def exists(path: str) -> bool:
+        return not deadline.check() and workspace.has(folder, path)
+
+    return exists
+
+
+MAX_TEXT_BYTES = 7_800
+"""A text beside structured content stays under 8 kB; this leaves room for what closes it."""
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 item`, `2 items`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def hidden_note(hidden: Mapping[HiddenBy, int]) -> str:
+    """`2 git-ignored, 1 agent-ignored`, or nothing."""
+    return ", ".join(f"{hidden[by]:,} {by.value}-ignored" for by in HiddenBy if hidden.get(by))
+
+
+def walk_notes(walk: Walk) -> list[str]:
+    """What a walk left out, as sentences."""
+    notes: list[str] = []
+    if hidden := hidden_note(walk.hidden):
+        notes.append(f"Ignore files left out files or folders: {hidden}.")
+    notes += walk.refusals
+    named = sorted(name for name in walk.folders_excluded if name != ".git")
+    if named:
+        notes.append(f"Folders left out by default: {', '.join(named)}.")
+    if walk.unreadable:
+        notes.append(f"{count(walk.unreadable, 'folder')} could not be read.")
+    if walk.timed_out:
+        notes.append(
+            f"PARTIAL RESULT: the time limit of {walk.deadline.seconds:g} s was reached before all folders were "
+            "searched. Name a folder as path, or a narrower pattern."
+        )
+    return notes
+
+
+def fitting(lines: Sequence[str], first: Sequence[str]) -> int:
+    """How many lines fit the text beside structured content, after some first ones; at least one."""
+    room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in first)
+    for number, line in enumerate(lines):
+        room -= len(line.encode("utf-8", "replace")) + 1
+        if room < 0 and number:
+            return number
+    return len(lines)
+
+
+def page_end(total: int, offset: int, shown: int, noun: str) -> list[str]:
+    """What follows a page of a list: that it lies past the end, or how to continue.
+
+    Args:
+        total: Entries of the whole list.
+        offset: Where the page begins.
+        shown: Entries on it.
+        noun: What one entry is called.
+    """
+    lines = [f"(offset {offset} lies past the end)"] if total and not shown else []
+    end = offset + shown
+    if end < total:
+        lines += ["---", f"[{count(total - end, f'more {noun}')} not shown; continue with offset={end}]"]
+    return lines

@@ -1,0 +1,535 @@
+"""What is opened: regular files, never blocking, and folders, by descriptors that stay what they are.
+
+Nothing here knows of roots. `tools.files.workspace` opens in their name; only ignore files are opened without
+it, since git's may stand above the root, and what is in them is never shown.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import Enum
+from functools import cache
+from io import FileIO
+from typing import Self
+
+from tools.contract.limits import AbortSignal
+from tools.files.read_ledger import FileIdentity
+from tools.files.temporary_names import is_temporary
+
+MAX_LINKS = 40
+"""Links followed to find a real path (Linux's limit)."""
+
+MAX_NAMES = 4_096
+"""Names followed to find a real path, those in links included: twice as many as the longest path has.
+
+Each costs a look at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
+"""
+
+CAN_STEP = os.open in os.supports_dir_fd
+"""Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened."""
+
+_OPENAT2 = 437
+"""Number of the system call, the same on every processor that Linux supports but Alpha."""
+_AT_FDCWD = -100
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_ATTEMPTS = 100
+"""The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row."""
+
+JUST_LOOK: int = getattr(os, "O_PATH", 0)
+"""The flag of a descriptor that reads nothing; 0 where there is none."""
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER: int = getattr(os, "O_DIRECTORY", 0)
+_STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
+
+Opener = Callable[[str, int, int], int]
+"""Path, flags, mode of a file that is made; returns a descriptor."""
+
+
+def open_link_free(path: str, flags: int, mode: int = 0) -> int:
+    """Open a real path; the descriptor is not inherited by children.
+
+    Args:
+        path: Absolute, without `.` and `..`.
+        flags: As for `os.open`. With `O_PATH` and `O_NOFOLLOW` a link at the end is opened itself.
+        mode: Of a file that is made.
+
+    Raises:
+        OSError: `ELOOP` if a part of the path is a link by now, else why it cannot be opened.
+    """
+    return _opener()(path, flags, mode)
+
+
+def look(path: str) -> os.stat_result:
+    """The stat of what is at a real path, a link at its end not followed.
+
+    Raises:
+        OSError: Nothing is there, or it cannot be looked at, or a folder above is a link by now.
+    """
+    if not JUST_LOOK:
+        return _look_by_steps(path)
+    descriptor = open_link_free(path, JUST_LOOK | _NO_LINK)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def real_path(path: str) -> str:
+    """A path with every link resolved. What does not exist is kept as it is spelled.
+
+    Args:
+        path: Absolute.
+
+    Raises:
+        OSError: `ELOOP`: it takes more than `MAX_LINKS` links or `MAX_NAMES` names.
+    """
+    if not CAN_STEP:
+        return os.path.realpath(path)
+    normal = os.path.normpath(path)
+    if ".." not in path and JUST_LOOK:
+        try:
+            os.close(open_link_free(normal, JUST_LOOK))
+        except OSError:
+            pass  # it holds a link, or does not exist
+        else:
+            return normal
+    return _resolved(path)
+
+
+def _resolved(path: str) -> str:
+    waiting = path.split(os.sep)[::-1]
+    real = os.sep
+    links = names = 0
+    while waiting:
+        names += 1
+        if names > MAX_NAMES:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        name = waiting.pop()
+        if name in ("", os.curdir):
+            continue
+        if name == os.pardir:
+            real = os.path.dirname(real)
+            continue
+        below = os.path.join(real, name)
+        try:
+            target = os.readlink(below)
+        except OSError:
+            real = below  # no link; whether it exists is seen when it is opened
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        real = os.sep if target.startswith(os.sep) else real
+        waiting.extend(target.split(os.sep)[::-1])
+    return real
+
+
+@cache
+def _opener() -> Opener:
+    """The way that works here, found once."""
+    if not CAN_STEP:
+        return _open_checked
+    if sys.platform == "linux":
+        by_kernel = _kernel_opener()
+        try:
+            os.close(by_kernel(os.sep, os.O_RDONLY | _FOLDER, 0))
+        except OSError:
+            return open_by_steps  # an old kernel, or a sandbox that forbids the call
+        return by_kernel
+    return open_by_steps
+
+
+def _kernel_opener() -> Opener:
+    import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+    size = ctypes.sizeof(OpenHow)
+
+    @cache
+    def how(flags: int, mode: int) -> OpenHow:
+        return OpenHow(flags | getattr(os, "O_CLOEXEC", 0), mode, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+
+    def open_(path: str, flags: int, mode: int) -> int:
+        wanted = ctypes.byref(how(flags, mode))
+        name = os.fsencode(path)
+        if b"\0" in name:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would take it for the end
+        number = 0
+        for _ in range(_ATTEMPTS):
+            descriptor = call(_OPENAT2, _AT_FDCWD, name, wanted, size)
+            if descriptor >= 0:
+                return int(descriptor)
+            number = ctypes.get_errno()
+            if number not in (errno.EAGAIN, errno.EINTR):
+                break
+        raise OSError(number, os.strerror(number))
+
+    return open_
+
+
+def open_by_steps(path: str, flags: int, mode: int) -> int:
+    """Open a real path folder by folder, as `open_link_free` does where the kernel cannot."""
+    *folders, name = path.strip(os.sep).split(os.sep)
+    current = os.open(os.sep, _STEP_FLAGS)
+    try:
+        for folder in folders:
+            below = _step(folder, current)
+            os.close(current)
+            current = below
+        descriptor = _opened_below(name or os.curdir, flags | _NO_LINK, mode, current)
+    finally:
+        os.close(current)
+    if flags & JUST_LOOK and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return descriptor
+
+
+def _step(folder: str, current: int) -> int:
+    return _opened_below(folder, _STEP_FLAGS, 0, current)
+
+
+def _opened_below(name: str, flags: int, mode: int, folder: int) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=folder)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+
+
+def _look_by_steps(path: str) -> os.stat_result:
+    if not CAN_STEP:
+        return os.lstat(path)
+    above, name = os.path.split(path)
+    folder = open_by_steps(above, _STEP_FLAGS, 0)
+    try:
+        return os.stat(name or os.curdir, dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(folder)
+
+
+def _open_checked(path: str, flags: int, mode: int) -> int:
+    """For systems whose folders have no descriptors: the check comes before the use."""
+    if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return os.open(path, flags, mode)
+
+
+BLOCK_BYTES = 1 << 20
+"""Read at a time where a whole file is read."""
+
+WHOLE_BLOCK_BYTES = 16 << 20
+"""Read at a time where the content is kept anyway."""
+
+_OPEN_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
+_FILE_FLAGS = _OPEN_FLAGS | getattr(os, "O_NOFOLLOW", 0)
+_PLACE_FLAGS = JUST_LOOK | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
+_FOLDER_FLAGS = _OPEN_FLAGS | _PLACE_FLAGS & ~JUST_LOOK
+
+
+class OpenedFile:
+    """A regular file, open for reading; closed at the end of its `with`.
+
+    Args:
+        descriptor: Closed here, and by nobody else.
+        info: Its `fstat`.
+    """
+
+    __slots__ = ("_descriptor", "_stream", "info")
+
+    def __init__(self, descriptor: int, info: os.stat_result) -> None:
+        self.info = info
+        self._descriptor = descriptor
+        self._stream: FileIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is None:
+            os.close(self._descriptor)
+        else:
+            self._stream.close()
+
+    @property
+    def stream(self) -> FileIO:
+        """Unbuffered; read it in large blocks. Made when first asked for: of most files the head is all there is."""
+        if self._stream is None:
+            self._stream = FileIO(self._descriptor)
+        return self._stream
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The fingerprint for the read ledger."""
+        return identity_of(self.info)
+
+    def head(self, size: int) -> bytes:
+        """The first bytes, wherever the file is read otherwise."""
+        # A file that seems empty may be one that the kernel makes up, so its size is no bound.
+        wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
+        if sys.platform != "win32":
+            return os.pread(self._descriptor, wanted, 0)
+        self.stream.seek(0)
+        data = self.stream.read(wanted)
+        self.stream.seek(0)
+        return data
+
+    def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
+        """The whole content from the beginning on, in blocks.
+
+        Raises:
+            OSError: It cannot be read.
+            ToolError: `cancelled`, looked at before each block.
+        """
+        self.stream.seek(0)
+        while True:
+            signal.raise_if_aborted()
+            block = self.stream.read(BLOCK_BYTES)
+            if not block:
+                return
+            yield block
+
+    def whole(self, signal: AbortSignal) -> bytes:
+        """The whole content, by as few reads as it takes.
+
+        Raises:
+            OSError: It cannot be read.
+            ToolError: `cancelled`, looked at before each block.
+        """
+        self.stream.seek(0)
+        pieces: list[bytes] = []
+        wanted = self.info.st_size + 1
+        while True:
+            signal.raise_if_aborted()
+            piece = self.stream.read(min(wanted, WHOLE_BLOCK_BYTES))
+            if not piece:
+                return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+            pieces.append(piece)
+            wanted = max(wanted - len(piece), BLOCK_BYTES)
+
+
+class PathKind(Enum):
+    """What is at a path, links not followed."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    LINK = "link"
+    OTHER = "other"
+    """A device, a pipe or a socket."""
+
+
+Entry = tuple[str, PathKind]
+"""One entry of a folder: its name and what it is. A plain pair, since a walk makes one for each file."""
+
+
+class Folder:
+    """An open folder. What is asked about its entries is asked of this very folder, wherever its path leads by now.
+
+    Closed at the end of its `with`. An entry that is a link is never followed.
+
+    Args:
+        path: Its real path when it was opened.
+        descriptor: Its descriptor, or `None` where the system has none for folders.
+    """
+
+    __slots__ = ("_path", "descriptor")
+
+    def __init__(self, path: str, descriptor: int | None) -> None:
+        self._path = path
+        self.descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+    def named(self, name: str) -> str:
+        """How an entry is called in a call that is given `descriptor` as its `dir_fd`."""
+        return name if self.descriptor is not None else os.path.join(self._path, name)
+
+    def open_file(self, name: str) -> OpenedFile:
+        """Open a regular file in it for reading, never blocking and through no link. The caller closes it.
+
+        Raises:
+            NotRegularError: It is a folder, a device, a pipe or a socket.
+            OSError: It cannot be opened; `ELOOP` if it is a link.
+        """
+        if self.descriptor is None:
+            return open_regular(self.named(name))
+        return _regular(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor))
+
+    def entries(self) -> list[Entry]:
+        """Everything in it but files that are being written, in no order.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
+            # Most entries are files, and a call for each would be felt.
+            return [
+                (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else _kind_of_other(entry))
+                for entry in found
+                if entry.name[0] != "." or not is_temporary(entry.name)
+            ]
+
+    def names(self) -> list[str]:
+        """The names of everything in it, in no order.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        return os.listdir(self._path if self.descriptor is None else self.descriptor)
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """The stat of an entry; `None` if it cannot be looked at."""
+        try:
+            return os.stat(self.named(name), dir_fd=self.descriptor, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def link_target(self, name: str) -> str:
+        """What is written in a link; empty if it cannot be read."""
+        try:
+            return os.readlink(self.named(name), dir_fd=self.descriptor)
+        except OSError:
+            return ""
+
+
+def open_folder(path: str, *, to_list: bool = True) -> Folder:
+    """Open the folder at a real path.
+
+    Args:
+        path: A real path, not held against any root.
+        to_list: Whether its entries will be listed; else a folder that may not be listed is opened all the same.
+
+    Raises:
+        OSError: It is no folder, or cannot be opened; `ELOOP` if a part of its path is a link by now.
+    """
+    if not CAN_STEP:
+        return Folder(path, None)
+    try:
+        return Folder(path, open_link_free(path, _FOLDER_FLAGS))
+    except PermissionError:
+        if to_list or not JUST_LOOK:
+            raise
+        return Folder(path, open_link_free(path, _PLACE_FLAGS))
+
+
+def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
+    """Open the folder at a real path, and make it and the folders above it as far as they are missing.
+
+    Args:
+        path: The folder.
+        above: A folder above it, or itself, that is never made.
+
+    Returns:
+        The folder, and the paths of those that were made, the deepest last.
+
+    Raises:
+        OSError: One cannot be made or opened.
+    """
+    missing: list[str] = []
+    while True:
+        try:
+            folder = open_folder(path, to_list=False)
+            break
+        except FileNotFoundError:
+            if path == above:
+                raise
+            path, name = os.path.split(path)
+            missing.append(name)
+    made: list[str] = []
+    try:
+        for name in reversed(missing):
+            path = os.path.join(path, name)
+            with folder:
+                try:
+                    os.mkdir(folder.named(name), dir_fd=folder.descriptor)
+                    made.append(path)
+                except FileExistsError:
+                    pass  # somebody else has made it meanwhile
+            folder = open_folder(path, to_list=False)
+    except OSError:
+        remove_folders(made)
+        raise
+    return folder, made
+
+
+def remove_folders(paths: Sequence[str]) -> None:
+    """Remove folders that were made for nothing, the last first; what is in use by now stays."""
+    for path in reversed(paths):
+        above, name = os.path.split(path)
+        with suppress(OSError), open_folder(above, to_list=False) as folder:
+            os.rmdir(folder.named(name), dir_fd=folder.descriptor)
+
+
+def _kind_of_other(entry: os.DirEntry[str]) -> PathKind:
+    """What an entry is that is no regular file."""
+    if entry.is_dir(follow_symlinks=False):
+        return PathKind.FOLDER
+    return PathKind.LINK if entry.is_symlink() else PathKind.OTHER
+
+
+def kind_of_mode(mode: int) -> PathKind:
+    """What has this mode."""
+    if stat.S_ISREG(mode):
+        return PathKind.FILE
+    if stat.S_ISDIR(mode):
+        return PathKind.FOLDER
+    return PathKind.LINK if stat.S_ISLNK(mode) else PathKind.OTHER
+
+
+class NotRegularError(OSError):
+    """Something that is no regular file, and therefore not opened for reading."""
+
+    def __init__(self, kind: PathKind) -> None:
+        super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
+        self.kind = kind
+
+
+def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
+    """Open a regular file for reading, never blocking. The caller closes it.
+
+    Args:
+        path: A real path, not held against any root; or any path, if links may be followed.
+        through_links: Whether links are followed.
+
+    Raises:
+        NotRegularError: It is a folder, a device, a pipe or a socket.
+        OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
+    """
+    return _regular(os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS))
+
+
+def _regular(descriptor: int) -> OpenedFile:
+    """What was opened, if it is a regular file; else it is closed again."""
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(descriptor)
+        raise NotRegularError(kind_of_mode(info.st_mode))
+    return OpenedFile(descriptor, info)
+
+
+def identity_of(info: os.stat_result) -> FileIdentity:
+    """The fingerprint of a file from its stat."""
+    return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)

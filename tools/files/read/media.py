@@ -1,0 +1,214 @@
+"""What a file is when it is no plain text, and how it reaches the model.
+
+The content decides, by signature; a name counts only where the content says nothing. A static table of types is
+used because the operating system's differs from machine to machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.names_on_one_line import shown_whole_path
+from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart
+from tools.files.opener import OpenedFile
+from tools.files.text import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
+from tools.files.workspace import Location
+
+MAX_INLINE_BYTES = 3_000_000
+"""Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)."""
+
+
+class FileKind(StrEnum):
+    """What a file is shown as."""
+
+    TEXT = "text"
+    SVG = "svg"
+    NOTEBOOK = "notebook"
+    IMAGE = "image"
+    AUDIO = "audio"
+    VIDEO = "video"
+    PDF = "pdf"
+    BINARY = "binary"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is shown as lines of text."""
+        return self in _TEXT_KINDS
+
+
+_TEXT_KINDS = (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """The kind of a file with its MIME type."""
+
+    kind: FileKind
+    mime_type: str
+
+
+TEXT = FileType(FileKind.TEXT, "text/plain")
+BINARY = FileType(FileKind.BINARY, "application/octet-stream")
+PDF = FileType(FileKind.PDF, "application/pdf")
+
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"%PDF-", "application/pdf"),
+    (b"fLaC", "audio/flac"),
+    (b"MThd\0\0\0\x06", "audio/midi"),
+    (b"#!AMR", "audio/amr"),
+    (b"FLV\x01", "video/x-flv"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-asf"),
+    (b"\0\0\x01\xba", "video/mpeg"),
+    (b"\0\0\x01\xb3", "video/mpeg"),
+)
+"""First bytes that no text begins with."""
+
+_CONTAINERS = {
+    (b"RIFF", b"WAVE"): "audio/wav",
+    (b"RIFF", b"WEBP"): "image/webp",
+    (b"RIFF", b"AVI "): "video/x-msvideo",
+    (b"FORM", b"AIFF"): "audio/aiff",
+    (b"FORM", b"AIFC"): "audio/aiff",
+}
+"""First four bytes, and the four at position 8."""
+
+_ISO_BRANDS = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heif",
+    b"M4A ": "audio/mp4",
+    b"M4B ": "audio/mp4",
+    b"qt  ": "video/quicktime",
+}
+"""The brand of an ISO media file, after `ftyp`; any other one is MP4 video."""
+
+_OGG = b"OggS\0"
+_ID3 = b"ID3"
+_MATROSKA = b"\x1a\x45\xdf\xa3"
+_ISO_MARK = b"ftyp"
+"""At position 4."""
+
+_BEGINNINGS = (
+    *(signature for signature, _ in _SIGNATURES),
+    *(beginning for beginning, _ in _CONTAINERS),
+    _OGG,
+    _ID3,
+    _MATROSKA,
+)
+"""What begins otherwise is no media, unless it has the mark of an ISO file; most files are told apart by this."""
+
+_NAMED = {
+    ".mp3": "audio/mpeg",
+    ".aac": "audio/aac",
+    ".wma": "audio/x-ms-wma",
+    ".bmp": "image/bmp",
+    ".ico": "image/x-icon",
+    ".mpg": "video/mpeg",
+    ".mpeg": "video/mpeg",
+}
+"""Media whose first bytes are too weak a sign: the name counts, where the content is no text."""
+
+_BINARY_NAMES = frozenset(
+    (  # noqa: SIM905 - as a list it would be fifty lines
+        ".zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj "
+        ".pyc .pyo .wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 "
+        ".ttf .otf .png .jpg .jpeg .gif .webp .pdf"
+    ).split()
+)
+"""Names of binary formats."""
+
+_DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)
+"""What has one of these and is not valid text is not tried as text."""
+
+_NAMED_TEXT = {
+    ".svg": FileType(FileKind.SVG, "image/svg+xml"),
+    ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
+}
+
+_LABELS = {
+    FileKind.IMAGE: "Image file",
+    FileKind.AUDIO: "Audio file",
+    FileKind.VIDEO: "Video file",
+    FileKind.PDF: "PDF file",
+}
+
+
+def detect(head: bytes, path: str) -> FileType:
+    """Tell what a file is.
+
+    Args:
+        head: Its first bytes, `SNIFFED_BYTES` of them if there are as many.
+        path: Its name is looked at last.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if marked_encoding(head) is None:
+        is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
+        mime = _by_signature(head, suffix) if is_signed else None
+        if mime is not None:
+            return _of_mime(mime)
+        if looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES])):
+            return _of_mime(_NAMED[suffix]) if suffix in _NAMED else BINARY
+    return _NAMED_TEXT.get(suffix, TEXT)
+
+
+def _of_mime(mime: str) -> FileType:
+    if mime == PDF.mime_type:
+        return PDF
+    return FileType(FileKind(mime.partition("/")[0]), mime)
+
+
+def _by_signature(head: bytes, suffix: str) -> str | None:
+    known = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
+    if known is not None:
+        return known
+    if head.startswith(_OGG):
+        return "video/ogg" if suffix == ".ogv" else "audio/ogg"
+    if head.startswith(_ID3) and looks_binary(head):
+        return "audio/mpeg"
+    return _by_container(head)
+
+
+def _by_container(head: bytes) -> str | None:
+    if head[4:8] == _ISO_MARK:
+        return _ISO_BRANDS.get(head[8:12], "video/mp4")
+    if head.startswith(_MATROSKA):
+        return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+    return _CONTAINERS.get((head[:4], head[8:12]))
+
+
+def media_parts(
+    opened: OpenedFile, location: Location, file_type: FileType, handling: MediaHandling, signal: AbortSignal
+) -> tuple[Part, ...]:
+    """The content for the model: the data itself, a link with a line of text, or the line alone.
+
+    Args:
+        opened: The file; its position does not matter.
+        location: Where it lies.
+        file_type: What it is; no text.
+        handling: What the operator wants of media.
+        signal: Looked at between blocks.
+    """
+    size = opened.info.st_size
+    if file_type.kind is FileKind.BINARY:
+        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.path)} ({size:,} bytes)."),)
+    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.path)} ({file_type.mime_type}, {size:,} bytes)"
+    uri = Path(location.path).as_uri()
+    if handling is MediaHandling.NOTICE:
+        return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
+    if handling is MediaHandling.INLINE and size <= MAX_INLINE_BYTES:
+        return (InlineDataPart(file_type.mime_type, opened.whole(signal), uri),)
+    reason = "too large to be sent inline" if handling is MediaHandling.INLINE else "setting: media"
+    link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
+    return (TextPart(f"{label}: given as a link ({reason})."), link)

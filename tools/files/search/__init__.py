@@ -1,0 +1,1 @@
+"""Searching files by their content."""

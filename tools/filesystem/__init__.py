@@ -1,1 +1,0 @@
-"""The file tools, and the few modules through which all of them reach the disk."""

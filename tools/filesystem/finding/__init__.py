@@ -1,1 +1,0 @@
-"""Finding files: the walk, what it leaves out, and what it looks for."""

@@ -1,1 +1,0 @@
-"""Searching the content of files: the pattern, the engines, and the matches as text."""

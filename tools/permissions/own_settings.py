@@ -1,0 +1,158 @@
+"""The server's own settings, wherever they lie: whoever writes them decides what runs, and without a question.
+
+`steering_files` knows such files by their names. These here are known by their real paths: a file named on the command
+line may have any name and lie in a workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tools.files.opener import MAX_LINKS
+from tools.permissions.auto_run_files import folded
+
+_REASON = "it is this server's own settings or log, or they lie in it"
+
+_Plain = tuple[str, ...]
+"""The names of a path as careless file systems compare them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPaths:
+    """What is written with a person's consent only, each time anew. `of` makes it.
+
+    Args:
+        files: Files, present or not, by every path that leads to them.
+        folders: Folders with all that is in them, likewise.
+        plain_files: The files by the names of their paths.
+        plain_folders: The same for the folders.
+        passed: The same for what the paths of both pass through.
+        free: The same for files in these folders that may be written like others.
+    """
+
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    plain_files: frozenset[_Plain] = frozenset()
+    plain_folders: frozenset[_Plain] = frozenset()
+    passed: frozenset[_Plain] = frozenset()
+    free: frozenset[_Plain] = frozenset()
+
+    @classmethod
+    def of(cls, files: Iterable[str], folders: Iterable[str] = (), free: Iterable[str] = ()) -> GuardedPaths:
+        """Guard these, with every link on the way to them. Blocking.
+
+        Args:
+            files: Paths of files.
+            folders: Paths of folders.
+            free: Paths of files in them that are not guarded, unless they are among the files.
+        """
+        all_files = tuple(dict.fromkeys(path for file in files for path in _ways(file)))
+        all_folders = tuple(dict.fromkeys(path for folder in folders for path in _ways(folder)))
+        plain_files, plain_folders = frozenset(map(_plain, all_files)), frozenset(map(_plain, all_folders))
+        return cls(
+            all_files,
+            all_folders,
+            plain_files,
+            plain_folders,
+            frozenset(path[:length] for path in plain_files | plain_folders for length in range(1, len(path))),
+            frozenset(_plain(path) for file in free for path in _ways(file)),
+        )
+
+    def why(self, paths: Iterable[str]) -> str | None:
+        """Why one of these absolute paths is written with consent only, or `None`. Blocking.
+
+        A folder that a guarded path passes through counts as well: what replaces it replaces the settings.
+        """
+        if not self.files and not self.folders:
+            return None
+        return _REASON if any(self._guards(path) for path in paths) else None
+
+    def why_among(self, folders: Iterable[str], ending: str = "") -> str | None:
+        """Why a file of these folders whose path is not known is written with consent only, or `None`.
+
+        Args:
+            folders: Absolute paths.
+            ending: What its path ends with for certain.
+        """
+        around = [_plain(folder) for folder in folders]
+        for path in (*self.files, *self.folders):
+            plain = _plain(path)
+            is_inside = any(plain[: len(folder)] == folder for folder in around)
+            if is_inside and (path in self.folders or path.casefold().endswith(ending.casefold())):
+                return _REASON
+        return None
+
+    def _guards(self, path: str) -> bool:
+        plain = _plain(path)
+        if plain in self.plain_files or plain in self.passed or self._is_other_name(path):
+            return True
+        is_inside = any(plain[: len(folder)] == folder for folder in self.plain_folders)
+        return is_inside and plain not in self.free
+
+    def _is_other_name(self, path: str) -> bool:
+        """Whether a file is one of the guarded ones by a hard link."""
+        info = _status(path)
+        if info is None or info.st_nlink < 2 or not stat.S_ISREG(info.st_mode):
+            return False
+        return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in self._present())
+
+    def _present(self) -> Iterator[str]:
+        yield from self.files
+        for folder in self.folders:
+            with suppress(OSError):
+                paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+                yield from (path for path in paths if _plain(path) not in self.free)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
+
+
+def _plain(path: str) -> _Plain:
+    anchor, names = _split(path)
+    return (anchor.casefold(), *(folded(name) or name for name in names))
+
+
+def _split(path: str) -> tuple[str, list[str]]:
+    """The root of a path, empty for a relative one, and the names behind it."""
+    drive, rest = os.path.splitdrive(path.replace(os.altsep, os.sep) if os.altsep else path)
+    anchor = drive + os.sep if rest.startswith(os.sep) else drive
+    return anchor, [name for name in rest.split(os.sep) if name not in ("", os.curdir)]
+
+
+def _ways(path: str) -> Iterator[str]:
+    """Every path that leads to a file: as it is named, with each link on the way, and the real one."""
+    named = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    done, rest = _split(named)
+    yield os.path.normpath(named)
+    for _ in range(MAX_LINKS):
+        link, done, rest = _next_link(done, rest)
+        if link is None:
+            break
+        yield os.path.join(link, *rest)
+        try:
+            anchor, names = _split(os.readlink(link))
+        except OSError:
+            return
+        done, rest = anchor or done, [*names, *rest]
+    yield os.path.join(done, *rest)
+
+
+def _next_link(done: str, rest: list[str]) -> tuple[str | None, str, list[str]]:
+    """The first link on the way, the real folder that it is in, and the names behind it; `None` where there is none."""
+    for at, name in enumerate(rest):
+        if name == os.pardir:
+            done = os.path.dirname(done)
+            continue
+        path = os.path.join(done, name)
+        if os.path.islink(path):
+            return path, done, rest[at + 1 :]
+        done = path
+    return None, done, []

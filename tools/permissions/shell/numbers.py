@@ -1,8 +1,0 @@
-"""Words of which no more is unknown than a number or a date."""
-
-from __future__ import annotations
-
-import re
-
-NUMBER = re.compile(r'\$\$|\$\{\$\}|\$RANDOM\b|\$\(date "?\+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*"?\)', re.ASCII)
-"""What stands for a number or a date."""

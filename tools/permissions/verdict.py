@@ -1,0 +1,100 @@
+"""A verdict with its reason: what the policy answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tools.contract.subjects import NO_WAIVER, Waiver
+
+
+class Verdict(StrEnum):
+    """The three outcomes of a permission check."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+_STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A rule that would allow something from now on.
+
+    Args:
+        rule: As it is written.
+        title: What it covers, as a person reads it.
+    """
+
+    rule: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is said of one part of a call, such as one simple command of a shell command.
+
+    Args:
+        source: The part, as it stands in the call; empty for what concerns all of it.
+        verdict: The outcome.
+        reason: Why, as a phrase.
+        grants: What would allow this part from now on; empty where no rule could.
+        setting: The setting that says so, where it is the operator's own word; else empty.
+    """
+
+    source: str
+    verdict: Verdict
+    reason: str
+    grants: tuple[Grant, ...] = ()
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The verdict on a call.
+
+    Args:
+        verdict: The outcome.
+        reason: Why, as a phrase. The sentence for who is asked or refused is made of it in `tools.call.consent`.
+        grants: What would allow such calls from now on; empty where no rule could.
+        setting: The setting that asks or denies, where it is the operator's own word; else empty.
+        is_explicit: The question is for a person alone: an operator's rule demands it, or it is about ending plan mode.
+        no_rule_allows: Neither a rule nor a mode allows it from now on: it is asked about each time.
+        way_out: What to do instead, as a sentence, where that is particular.
+        parts: What was said of its parts, where it was judged by parts.
+        waiver: What of the sandbox's protection it is let off if it runs.
+    """
+
+    verdict: Verdict
+    reason: str
+    grants: tuple[Grant, ...] = ()
+    setting: str = ""
+    is_explicit: bool = False
+    no_rule_allows: bool = False
+    way_out: str = ""
+    parts: tuple[Part, ...] = ()
+    waiver: Waiver = NO_WAIVER
+
+
+def summed(source: str, parts: Sequence[Part]) -> Part:
+    """What parts come to: the strictest verdict, with all that was said for it.
+
+    Args:
+        source: What they are parts of.
+        parts: At least one.
+    """
+    verdict = max((part.verdict for part in parts), key=_STRICTNESS.index)
+    deciding = [part for part in parts if part.verdict is verdict]
+    # One that no rule could allow keeps the whole from being allowed by rules.
+    is_grantable = verdict is not Verdict.ALLOW and all(part.grants for part in deciding)
+    grants = [grant for part in deciding for grant in part.grants] if is_grantable else []
+    return Part(
+        source,
+        verdict,
+        "; ".join(dict.fromkeys(part.reason for part in deciding)),
+        tuple(dict.fromkeys(grants)),
+        " and ".join(dict.fromkeys(part.setting for part in deciding if part.setting)),
+    )

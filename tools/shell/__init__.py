@@ -1,0 +1,1 @@
+"""Running commands and programs, and what they leave running."""

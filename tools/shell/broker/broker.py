@@ -1,0 +1,218 @@
+"""Forks supervisors for the server, and kills what a dead one leaves: run as a script, in a process of its own.
+
+    server -- broker -- supervisor -- program -- whatever it starts
+               `- supervisor ...
+
+The server makes a socket for each supervisor and hands one end to the broker, which forks. From then on the two talk to
+each other; the broker only keeps a copy of that end, and closes it once the supervisor and all that was beneath it have
+ended. So the end of the socket is, for the server, the proof that nothing is left.
+
+Nothing outlives the server, however it ends: then all sockets close, and supervisors end what they look after. They do
+the same when the broker is killed. A supervisor that is killed leaves its processes to the broker (on Linux both are
+sub-reapers). What is left to a program that wants to stay: kill both at the same moment, or gain rights of a user whom
+we may not signal. On systems without sub-reapers also: leave its group, or kill its supervisor.
+
+Nothing of ours is imported but four neighbours: the file is run by its path, without the import path of the
+server. Standard input is the socket to the server. Arguments: what supervisors follow, `descendants` or `group`, and
+how many files programs may have open.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from tools.shell.broker import descendants, messages, process_privacy, supervisor
+else:
+    # With -P the folder of a script is not on the path. Last on it, it hides nothing of the standard library.
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import descendants
+    import messages
+    import process_privacy
+    import supervisor
+
+if sys.platform == "win32":
+    raise ImportError("there is no broker on Windows")
+
+LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
+"""After so long without the server, what is still there is left alone: supervisors are given up one second earlier."""
+
+
+class Broker:
+    """The parent of all supervisors.
+
+    Args:
+        server: The socket to the server. Each byte on it comes with the socket of a new supervisor.
+        is_subreaper: Whether this process gets what dead supervisors leave.
+        most_files: How many files a program may have open, unless it asks for more.
+    """
+
+    def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
+        self._server = server
+        self._is_subreaper = is_subreaper
+        self._most_files = most_files
+        self._lifeline = os.pipe()
+        """Nothing is ever written: it ends with this process, which supervisors notice."""
+        self._waiting = supervisor.Waiting(server.fileno())
+        self._channels: dict[int, socket.socket] = {}
+        """A copy of the socket of each supervisor, by its process id."""
+        self._left: list[socket.socket] = []
+        """Those of dead supervisors, until nothing is beneath them."""
+        self._sweep_at: float | None = None
+        self._leave_at: float | None = None
+
+    def serve(self) -> None:
+        """Fork supervisors until the server is gone and all of them have ended."""
+        while self._leave_at is None or ((self._channels or self._left) and monotonic() < self._leave_at):
+            if self._waiting.wait(self._sweep_at, self._leave_at) and not self._listen():
+                self._leave_at = monotonic() + LEAVE_SECONDS
+                self._waiting.forget(self._server.fileno())
+            self._reap()
+            if self._left:
+                self._sweep()
+
+    def _listen(self) -> bool:
+        """Fork a supervisor if one is asked for; whether the server is still there."""
+        try:
+            asked, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
+        except OSError:
+            return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+            self._fork(socket.socket(fileno=descriptor))
+        return bool(asked)
+
+    def _fork(self, channel: socket.socket) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            with channel, suppress(OSError):
+                channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
+            return
+        if pid == 0:
+            self._become_supervisor(channel)
+        self._channels[pid] = channel
+
+    def _become_supervisor(self, channel: socket.socket) -> NoReturn:
+        """In the child: let go of all that is the broker's, then serve."""
+        status = 1
+        try:
+            alive, held = self._lifeline
+            os.close(held)
+            for foreign in (self._server, self._waiting, *self._channels.values(), *self._left):
+                foreign.close()
+            is_subreaper = self._is_subreaper and descendants.become_subreaper()
+            follow = _descendants if is_subreaper else descendants.Group
+            _limit_descriptors(self._most_files)
+            try:
+                made = supervisor.Supervisor(channel, alive, follow)
+            except OSError as error:
+                channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
+            else:
+                status = 0 if made.serve() else 1
+        except BaseException as error:  # noqa: BLE001 - it must not go on in the code of the broker
+            sys.excepthook(type(error), error, error.__traceback__)
+        finally:
+            os._exit(status)
+
+    def _reap(self) -> bool:
+        """Take note of children that have ended, supervisors and what they left; whether there were any.
+
+        Supervisors are not to be stopped.
+        """
+        has_reaped = False
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                if pid == 0:
+                    break
+                if os.WIFSTOPPED(status):
+                    descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
+                    continue
+                has_reaped = True
+                if channel := self._channels.pop(pid, None):
+                    self._part_with(channel, is_in_order=status == 0)
+        return has_reaped
+
+    def _part_with(self, channel: socket.socket, *, is_in_order: bool) -> None:
+        """A supervisor has ended; one that did so in order has left nothing."""
+        if is_in_order:
+            channel.close()
+        else:
+            self._left.append(channel)
+
+    def _sweep(self) -> None:
+        """Kill what dead supervisors have left; once nothing is left, let the server know."""
+        if self._is_subreaper:
+            left = descendants.Descendants(spared=self._channels)
+            if left.pids():
+                left.kill()
+                self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
+                return
+            # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
+            if self._reap():
+                self._sweep_at = monotonic()
+                return
+        for channel in self._left:
+            channel.close()
+        self._left.clear()
+        self._sweep_at = None
+
+
+def _descendants(_program: int) -> descendants.Followed:
+    return descendants.Descendants()
+
+
+def _let_go() -> socket.socket:
+    """Keep no descriptor of whoever started the server: nothing but the socket, which is returned, and stderr."""
+    server = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    while null <= sys.stderr.fileno():  # whatever of the first three was closed
+        null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) != server.fileno():
+            with suppress(OSError):
+                os.close(int(name))
+    return server
+
+
+def _limit_descriptors(most: int) -> None:
+    """Give programs the limit that the server was started with, who has raised its own."""
+    import resource  # noqa: PLC0415 - as the supervisors do
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError):  # it is lower by now, which nobody but another one can have done
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def main(what: str, most_files: int) -> None:
+    """Serve the server on standard input."""
+    gc.disable()
+    process_privacy.make_private()
+    with suppress(PermissionError):
+        os.setsid()
+    os.chdir("/")
+    # Whoever wants all of this to end asks the server, which ends what runs in order.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    server = _let_go()
+    # Supervisors find them loaded when they need them.
+    for name in ("fcntl", "resource"):
+        import_module(name)
+
+    is_subreaper = what == "descendants" and descendants.become_subreaper()
+    gc.freeze()
+    Broker(server, is_subreaper, most_files).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,99 @@
+"""What server and supervisors say to each other: messages of numbers, and what is to be run.
+
+Only the standard library is imported: the broker runs by its path, without the import path of the server.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tools.shell.process import ProcessSpec
+
+
+FRAME = struct.Struct("=BI")
+"""What every message begins with: its kind, and the bytes that follow."""
+
+NUMBER = struct.Struct("=I")
+"""A number in a message."""
+
+RUN, END, LIST = 1, 2, 3
+"""From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
+attachments, and those that are handed on. END: the grace in milliseconds. LIST: nothing."""
+
+STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
+"""To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
+GONE: nothing is left, the next one may come. LISTED: the ids of what runs."""
+
+MOST_DESCRIPTORS = 253
+"""As many does Linux pass with one message (SCM_MAX_FD)."""
+
+STANDARD_ERROR = 2
+
+OUTPUT_NUMBERS = (1, STANDARD_ERROR)
+"""Descriptors that a program writes to, so nothing can be attached there."""
+
+LARGEST_LIMIT = (1 << 63) - 2
+"""Of setrlimit; one more means none."""
+
+
+class Packed(NamedTuple):
+    """What is to be run, as a supervisor reads it.
+
+    Args:
+        argv: The program and its arguments.
+        folder: The folder it starts in.
+        environment: All of its environment.
+        limits: Bytes of a file, processes, bytes of a core dump; -1 leaves one as it is.
+        group: The control group; empty for none.
+        numbers: Those of the descriptors that come after the one of the output.
+    """
+
+    argv: list[bytes]
+    folder: bytes
+    environment: dict[bytes, bytes]
+    limits: tuple[int, int, int]
+    group: bytes
+    numbers: list[int]
+
+
+def framed(kind: int, *numbers: int) -> bytes:
+    """A message of numbers."""
+    return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))
+
+
+def packed(spec: ProcessSpec) -> bytes:
+    """What follows in a message RUN: texts with NUL between them, the first of which is a list of numbers.
+
+    Raises:
+        ValueError: The operating system cannot take it, such as a text with NUL in it.
+    """
+    wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
+    limits = [-1 if limit is None else limit for limit in wanted]
+    errors = (STANDARD_ERROR,) if spec.separates_errors else ()
+    given = (*spec.attachments, *spec.descriptors)
+    numbers = [len(spec.argv), *limits, *errors, *given]
+    texts = [spec.limits.group or "", spec.folder, *spec.argv]
+    for name, value in spec.environment.items():
+        texts += (name, value)
+    if (
+        not spec.argv
+        or any("\0" in text for text in texts)
+        or any(not name or "=" in name for name in spec.environment)
+        or any(number < 0 or number in OUTPUT_NUMBERS for number in given)
+        or len(set(given)) < len(given)
+        or not all(-1 <= limit <= LARGEST_LIMIT for limit in limits)
+    ):
+        raise ValueError("the operating system cannot take this")
+    return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
+
+
+def unpacked(body: bytes) -> Packed:
+    """What `packed` has put together."""
+    head, group, folder, *texts = body.split(b"\0")
+    count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
+    pairs = iter(texts[count:])
+    environment = dict(zip(pairs, pairs, strict=True))
+    return Packed(texts[:count], folder, environment, (file_bytes, processes, core_bytes), group, numbers)

@@ -1,0 +1,56 @@
+"""Starts programs through the broker, a process that leaves nothing of them behind."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import Protocol
+
+from tools.shell.process import Process, ProcessSpec, ProcessStarter, StartFailedError
+
+
+class _Pool(ProcessStarter, Protocol):
+    """A `SupervisorPool`; Windows, where this module is imported too, has no such type."""
+
+    async def aclose(self) -> None: ...
+
+
+class BrokeredStarter:
+    """Starts programs: a `ProcessStarter`. To be closed in the event loop that it was used in.
+
+    Everything for it is imported and started with the first program, since many servers never run one. On Windows there
+    is no broker, and nothing can be started.
+
+    Args:
+        by_group: Follow only the group of each program, as on systems without sub-reapers.
+    """
+
+    def __init__(self, *, by_group: bool = False) -> None:
+        self._by_group = by_group
+        self._pool: _Pool | None = None
+        self._is_closed = False
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        """Start a program. If this is cancelled, nothing of it stays.
+
+        Raises:
+            StartFailedError: It cannot be started.
+        """
+        if sys.platform == "win32" or self._is_closed:
+            raise StartFailedError(errno.ENOSYS)
+        if self._pool is None:
+            from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - with the first program
+
+            self._pool = SupervisorPool(by_group=self._by_group)
+        try:
+            return await self._pool.start(spec)
+        except ValueError:
+            raise StartFailedError(errno.EINVAL) from None
+        except OSError as error:
+            raise StartFailedError(error.errno or 0) from None
+
+    async def aclose(self) -> None:
+        """End everything that runs, and the broker. Shielded from cancellation, and bounded (1.5 seconds)."""
+        self._is_closed = True
+        if self._pool is not None:
+            await self._pool.aclose()

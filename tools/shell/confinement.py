@@ -1,0 +1,108 @@
+"""Where a command runs: as it is, or in a sandbox that shows it no more than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.shell.process import ProcessSpec
+
+
+class NetworkAccess(StrEnum):
+    """What a command reaches: nothing, or all that this machine reaches (`shell.network`)."""
+
+    NONE = "none"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxChanges:
+    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`.
+
+    Args:
+        moved: Paths of those that were not there when it began, whoever made them, each with where it is now.
+        unmovable: Paths of those that could not be moved.
+        changed: Paths of those that are gone now, or are not what they were, whoever did that.
+        uncovered: How many files and folders could not be kept from it, since there are too many.
+        temporary_bytes: How much its `/tmp` held that was emptied, since that was too much; else 0.
+        is_unknown: Whether it could not be looked at.
+    """
+
+    moved: tuple[tuple[str, str], ...] = ()
+    unmovable: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    uncovered: int = 0
+    temporary_bytes: int = 0
+    is_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A known place of secrets that a command does not see as it is.
+
+    Args:
+        path: Where it is.
+        programs: What may fail for want of it, by what commands call them.
+        is_copy: Whether a copy without secret values is seen in its place, else nothing is.
+    """
+
+    path: str
+    programs: frozenset[str]
+    is_copy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """A command ready to be started.
+
+    Args:
+        spec: What is to be started, the sandbox's own program in front where there is one.
+        sandbox: What confines it: `bwrap`, or `none`.
+        network: What it reaches.
+        withheld: Which known places of secrets it does not see as they are.
+    """
+
+    spec: ProcessSpec
+    sandbox: str = "none"
+    network: NetworkAccess = NetworkAccess.HOST
+    withheld: tuple[Withheld, ...] = field(default=(), kw_only=True)
+
+    async def begin(self) -> None:
+        """Let the command begin, which was started; until then nothing of it runs.
+
+        Raises:
+            ToolError: It must not begin, and has to be ended: it is not confined as it was meant to be.
+        """
+
+    async def release(self) -> SandboxChanges:
+        """Give back what is held for the command, once everything of it has ended, or if it was not started."""
+        return SandboxChanges()
+
+
+class Confinement(Protocol):
+    """Decides where a command runs."""
+
+    async def confine(
+        self,
+        spec: ProcessSpec,
+        workspace_roots: Sequence[str],
+        waiver: Waiver = NO_WAIVER,
+        private_folder: Callable[[], str] | None = None,
+        /,
+    ) -> Confined:
+        """Put a command into a sandbox, or leave it as it is.
+
+        Args:
+            spec: The command as it would be started without a sandbox.
+            workspace_roots: Real paths of the folders it may change.
+            waiver: What of the protection it is let off.
+            private_folder: Makes the client's folder, if it has one, for its `/tmp` and for what is taken out of the
+                workspace. Blocks.
+
+        Raises:
+            ToolError: A sandbox is required, and none works here.
+        """
+        ...

@@ -1,0 +1,133 @@
+"""The environment of commands: what builds need, and no secret of the server.
+
+Names that are not known here are left out, whatever they hold; `shell.env` adds them. What is known is left out too
+where its name or its value looks like a secret. Nothing a command starts may wait for a person: there is no terminal,
+so pagers are `cat`, questions for passwords fail at once, and so do editors, except that git takes the message it
+proposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tools.contract.secrets import has_secret, is_secret_name, without_userinfo
+
+PERSON = ("HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "SHELL", "TZ", "HOSTNAME", "PWD")
+SYSTEM = ("PATH", "TMPDIR", "TMP", "TEMP", "MANPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PKG_CONFIG_PATH")
+WINDOWS = (
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "USERPROFILE", "USERNAME", "HOMEDRIVE"),
+    *("HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432"),
+    *("COMMONPROGRAMFILES", "PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS", "PSMODULEPATH"),
+)
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY")
+"""Known in small letters too. Names and passwords in their addresses are taken out."""
+
+INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "NPM_CONFIG_REGISTRY", "GOPROXY")
+"""Where packages come from; cleaned like proxies."""
+
+CERTIFICATES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
+    *("NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"),
+)
+TOOLCHAINS = (
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "PYENV_ROOT", "PYENV_VERSION", "UV_CACHE_DIR"),
+    *(
+        "PIP_CACHE_DIR",
+        "POETRY_HOME",
+        "PIPX_HOME",
+        "NVM_DIR",
+        "NVM_BIN",
+        "FNM_DIR",
+        "VOLTA_HOME",
+        "PNPM_HOME",
+        "BUN_INSTALL",
+    ),
+    *("DENO_DIR", "DENO_INSTALL", "JAVA_HOME", "JDK_HOME", "MAVEN_HOME", "M2_HOME", "GRADLE_HOME", "GRADLE_USER_HOME"),
+    *(
+        "SDKMAN_DIR",
+        "KOTLIN_HOME",
+        "SCALA_HOME",
+        "ANDROID_HOME",
+        "ANDROID_SDK_ROOT",
+        "GOPATH",
+        "GOROOT",
+        "GOBIN",
+        "GOCACHE",
+    ),
+    *("GOMODCACHE", "GOFLAGS", "GOTOOLCHAIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR"),
+    *(
+        "RBENV_ROOT",
+        "RBENV_VERSION",
+        "GEM_HOME",
+        "GEM_PATH",
+        "BUNDLE_PATH",
+        "ASDF_DIR",
+        "ASDF_DATA_DIR",
+        "MISE_DATA_DIR",
+    ),
+    *("COMPOSER_HOME", "DOTNET_ROOT", "NUGET_PACKAGES", "OPAMROOT", "OPAM_SWITCH_PREFIX", "GHCUP_INSTALL_BASE_PREFIX"),
+    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR"),
+    *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NIX_PATH", "NIX_PROFILES", "HOMEBREW_PREFIX", "EMSDK"),
+    *("PYTHONUTF8", "PYTHONIOENCODING", "SOURCE_DATE_EPOCH"),
+)
+PREFIXES = ("LC_", "XDG_")
+
+FIXED: Mapping[str, str] = {
+    # There never is a terminal.
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    # Set and empty: git asks no other program, and its own question is off.
+    "GIT_ASKPASS": "",
+    "GIT_TERMINAL_PROMPT": "0",
+    "SSH_ASKPASS": "",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GCM_INTERACTIVE": "never",
+    "GH_PROMPT_DISABLED": "1",
+    "PIP_NO_INPUT": "1",
+    "DEBIAN_FRONTEND": "noninteractive",
+    # git goes on with the message it proposes; a plan of a rebase that nobody has edited is an error, not a success.
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "EDITOR": "false",
+    "VISUAL": "false",
+    # A program that a repository names would run with every `git status`.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    # A folder of the workspace that only looks like a repository would have its programs run by `git status`.
+    "GIT_CONFIG_KEY_1": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_1": "explicit",
+    "CORETOOLS_MCP": "1",
+}
+
+_CLEANED = frozenset((*PROXIES, *INDEXES))
+_KNOWN = frozenset((*PERSON, *SYSTEM, *WINDOWS, *PROXIES, *INDEXES, *CERTIFICATES, *TOOLCHAINS))
+
+
+def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """All variables of a command.
+
+    Args:
+        configured: What the operator sets for commands (`shell.env`): taken as it is, over everything else.
+        inherited: The server's own environment.
+    """
+    environment: dict[str, str] = {}
+    for name, value in inherited.items():
+        passed = _passed(name, value)
+        if passed is not None:
+            environment[name] = passed
+    return {**environment, **FIXED, **configured}
+
+
+def _passed(name: str, value: str) -> str | None:
+    """What becomes of an inherited variable; `None` leaves it out."""
+    known = name.upper() if name.upper() in _CLEANED else name
+    if known not in _KNOWN and not known.startswith(PREFIXES):
+        return None
+    if is_secret_name(known):
+        return None
+    cleaned = without_userinfo(value) if known in _CLEANED else value
+    return None if has_secret(cleaned) else cleaned

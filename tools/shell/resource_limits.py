@@ -1,0 +1,142 @@
+"""How large and how many a command may become.
+
+The limits of the operating system hold for every command, in the sandbox or not. The number of processes is no limit
+for root, whatever user namespace it is mapped into; for root a control group counts them, where one can be made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from contextlib import suppress
+
+from tools.shell.process import ResourceLimits
+
+FILE_BYTES = 4 * 1024**3
+"""The largest file: larger than what builds make, and stops a runaway before a common disk is full."""
+
+PROCESSES = 512
+"""How many processes and threads commands may add to those of their user."""
+
+PROCESS_STEP = 256
+"""The limit is a multiple of this, so that it is mostly the same from command to command."""
+
+GROUP_PROCESSES = 1_024
+"""How many processes and threads all commands of a server that runs as root may be together."""
+
+_GROUPS = "/sys/fs/cgroup"
+_GROUP_NAME = "coretools-mcp-"
+
+
+def default_limits() -> ResourceLimits:
+    """The limits of every command, counted anew: the limit of processes is one of the user, not of the command."""
+    return ResourceLimits(file_bytes=FILE_BYTES, processes=_processes_allowed(), core_bytes=0)
+
+
+def is_root() -> bool:
+    """Whether this server runs as root."""
+    if sys.platform == "win32":
+        return False
+    return os.geteuid() == 0
+
+
+def _processes_allowed() -> int | None:
+    if sys.platform == "win32" or is_root():
+        return None
+    import resource  # noqa: PLC0415 - not on every system
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    allowed = -(-(_threads_of(os.getuid()) + PROCESSES) // PROCESS_STEP) * PROCESS_STEP
+    return allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
+
+
+def _threads_of(user: int) -> int:
+    """How many threads a user runs now; where there is no `/proc`, as many again as may be added."""
+    count = 0
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return PROCESSES
+    for process in processes:
+        with suppress(OSError):
+            if os.stat(f"/proc/{process}").st_uid == user:
+                # A folder's links are itself, its name, and one for each folder in it.
+                count += os.stat(f"/proc/{process}/task").st_nlink - 2
+    return count
+
+
+class ProcessGroupLimit:
+    """A control group that counts the processes of all commands of this server."""
+
+    def __init__(self) -> None:
+        self._groups: list[str] = []
+        # Also when the object is lost, and at the end of the program.
+        self._finalizer = weakref.finalize(self, _remove, self._groups)
+
+    def entrance(self) -> str | None:
+        """The file by which a process joins the group (`ResourceLimits.group`), `None` where there is no group."""
+        if not self._groups or not os.path.isdir(self._groups[0]):
+            made = _make_group()
+            self._groups[:] = [made] if made is not None else []
+        if not self._groups:
+            return None
+        return os.path.join(self._groups[0], "cgroup.procs")
+
+    def close(self) -> None:
+        """Remove the group, which must be empty by now."""
+        self._finalizer()
+
+
+def _remove(groups: list[str]) -> None:
+    while groups:
+        with suppress(OSError):
+            os.rmdir(groups.pop())
+
+
+def _make_group() -> str | None:
+    for parent in _parents():
+        _remove_left(parent)
+        group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
+        try:
+            os.makedirs(group, exist_ok=True)
+            # Opened as it is: where nothing counts, there is no such file, and none may be made.
+            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
+        except OSError:
+            with suppress(OSError):
+                os.rmdir(group)
+            continue
+        try:
+            os.write(descriptor, str(GROUP_PROCESSES).encode())
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+        return group
+    return None
+
+
+def _parents() -> list[str]:
+    """Where a group may be made: beside or beneath our own in the hierarchy that counts processes."""
+    parents: list[str] = []
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as lines:
+            for line in lines:
+                _, controllers, own = line.rstrip("\n").split(":", 2)
+                if controllers == "pids":
+                    parents.append(f"{_GROUPS}/pids{own}")
+                elif not controllers:
+                    parents += [f"{_GROUPS}{own}", f"{_GROUPS}{os.path.dirname(own)}", _GROUPS]
+    except (OSError, ValueError):
+        return []
+    return [parent for parent in dict.fromkeys(parents) if os.path.isfile(os.path.join(parent, "cgroup.procs"))]
+
+
+def _remove_left(parent: str) -> None:
+    """Remove the groups of servers that are gone."""
+    with suppress(OSError):
+        for name in os.listdir(parent):
+            owner = name.removeprefix(_GROUP_NAME)
+            if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                with suppress(OSError):
+                    os.rmdir(os.path.join(parent, name))

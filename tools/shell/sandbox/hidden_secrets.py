@@ -1,0 +1,255 @@
+"""What commands in the sandbox do not get to see: keys, passwords, sessions of browsers, settings of agents.
+
+Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; a secret in a
+place of its own is not found by it. Settings that programs need are shown as a copy without the secret values in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cache, lru_cache
+from itertools import chain
+
+from tools.files.workspace import contains, is_inside
+from tools.shell.confinement import Withheld
+from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
+from tools.shell.sandbox.secret_removal import blanked, included_settings
+
+SYSTEM_FILES = (
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/krb5.keytab"),
+    *(
+        "/etc/ssh/ssh_host_rsa_key",
+        "/etc/ssh/ssh_host_ecdsa_key",
+        "/etc/ssh/ssh_host_ed25519_key",
+        "/etc/rancher/k3s/k3s.yaml",
+    ),
+)
+"""What root can read even without its rights."""
+
+SYSTEM_FOLDERS = (
+    "/etc/ssl/private",
+    "/etc/sudoers.d",
+    "/etc/kubernetes",
+    "/etc/wireguard",
+    "/etc/NetworkManager/system-connections",
+)
+
+READ_BYTES = 256 * 1024
+"""Settings that are longer are hidden."""
+
+COPIES = 64
+"""The most copies of a command: each takes a descriptor and a mount. What comes after them is hidden."""
+
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file that changed less than so long ago may change again without that being seen in its times."""
+
+_FEW = 4
+"""So few names are looked for one by one; for more, their folder is listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Real paths of what is there and has to be hidden.
+
+    Args:
+        folders: Folders.
+        files: Files.
+        copies: What is shown in place of files.
+        shown: What is seen as it is although it lies in a folder that is hidden.
+        withheld: What of it is known, for results.
+    """
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    shown: tuple[str, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that is not seen as it is."""
+        return (*self.folders, *self.files, *self.copies)
+
+
+def secret_places(
+    home: str,
+    more: Iterable[str] = (),
+    readable: Sequence[str] = (),
+    roots: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Hidden:
+    """What has to be hidden on this machine now.
+
+    Args:
+        home: The home folder, an absolute path.
+        more: Folders or files of the server itself.
+        readable: Paths that are shown whole although they are known.
+        roots: Real paths of the writable folders.
+        environ: Variables that tell where places have been moved to.
+    """
+    real_home = os.path.realpath(home)
+    whole = tuple(map(os.path.realpath, readable))
+    known = [*_known(home, environ), *((path, "") for path in (*SYSTEM_FILES, *SYSTEM_FOLDERS))]
+    folders: dict[str, None] = {}
+    files: dict[str, None] = {}
+    copies: dict[str, bytes] = {}
+    withheld: dict[str, Withheld] = {}
+    named: list[tuple[str, str]] = []
+    for path, place in chain(known, named, ((path, None) for path in more)):
+        # What this user cannot read, no command can.
+        with suppress(OSError):
+            if not os.access(path, os.R_OK):
+                continue
+            real = os.path.realpath(path)
+            if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, whole)):
+                continue
+            entry = HOME_PLACES.get(place or "")
+            state = os.stat(real)
+            # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
+            is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
+            if entry is not None and place and entry.is_settings and len(copies) < COPIES:
+                content, is_whole, included = _copy_of(real, place, state)
+                if len(named) < COPIES:
+                    named += (
+                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
+                        for each in included
+                    )
+                if is_whole and not is_linked and not any(contains(folder, real) for folder in folders):
+                    continue
+                if content is not None and not is_linked:
+                    copies[real] = content
+            if real not in copies:
+                (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
+            if entry is not None:
+                withheld[real] = Withheld(path, entry.programs, is_copy=real in copies)
+    covered = tuple(folders)
+    return Hidden(
+        folders=tuple(sorted(folders)),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
+        copies=copies,
+        shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
+        withheld=tuple(withheld.values()),
+    )
+
+
+@dataclass(slots=True)
+class _Names:
+    """What is known below a folder.
+
+    Args:
+        place: The place in the table that the folder itself is, if it is one.
+        below: What is known below each name in it; the case of the key is folded, since there are file systems where it
+            makes no difference.
+        patterns: The same for names of a pattern.
+        any_pattern: All of these in one; `None` for none.
+    """
+
+    place: str | None = None
+    below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
+    patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
+    any_pattern: re.Pattern[str] | None = None
+
+
+@cache
+def _names() -> _Names:
+    """The whole table."""
+    top = _Names()
+    patterns: dict[tuple[int, str], _Names] = {}
+    for place in HOME_PLACES:
+        names = top
+        for part in place.split("/"):
+            if "*" not in part:
+                names = names.below.setdefault(part.casefold(), (part, _Names()))[1]
+                continue
+            pattern = patterns.setdefault((id(names), part), _Names())
+            if all(pattern is not known for _, known in names.patterns):
+                names.patterns.append((re.compile(translate(part.casefold())), pattern))
+            names = pattern
+        names.place = place
+    _join_patterns(top)
+    return top
+
+
+def _join_patterns(names: _Names) -> None:
+    if names.patterns:
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
+    for below in (*(known for _, known in names.below.values()), *(known for _, known in names.patterns)):
+        _join_patterns(below)
+
+
+@cache
+def _moved(folder: str) -> _Names:
+    """What is known at and below a folder of the home, wherever that has been moved to."""
+    names = _names()
+    for part in map(str.casefold, filter(None, folder.split("/"))):
+        matching = (known for pattern, known in names.patterns if pattern.match(part))
+        names = names.below[part][1] if part in names.below else next(matching, _Names())
+        if names.place is not None and not HOME_PLACES[names.place].is_settings:
+            break  # all that lies in it
+    exact = HOME_PLACES.get(folder)
+    return _Names(folder) if exact is not None and exact.is_settings else names
+
+
+def _known(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What is there of the table, each with its place in it; folders before what lies in them."""
+    found = list(_there(home, _names()))
+    for variable, place in MOVED.items():
+        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
+            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
+                found += _there(os.path.normpath(value), _moved(place))
+    return sorted(found)
+
+
+def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
+    """The paths of names that can be there: one look at a folder tells of most that they are not."""
+    if names.place is not None:
+        yield folder, names.place
+    present: Iterable[str] = names.below  # what cannot be listed may be reached by name all the same
+    if len(names.below) > _FEW or names.patterns:
+        with suppress(OSError):
+            present = os.listdir(folder)
+    for entry in present:
+        folded = entry.casefold()
+        if (known := names.below.get(folded)) is not None:
+            yield from _there(f"{folder}/{known[0]}", known[1])
+        if names.any_pattern is None or names.any_pattern.match(folded) is None:
+            continue
+        for pattern, those in names.patterns:
+            if pattern.match(folded):
+                yield from _there(f"{folder}/{entry}", those)
+
+
+def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool, Sequence[str]]:
+    """What is shown of settings, `None` for nothing, whether that is all of them, and what they include."""
+    changed = max(state.st_mtime_ns, state.st_ctime_ns)
+    look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
+    try:
+        return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
+    except OSError:
+        return None, False, ()
+
+
+@lru_cache(maxsize=256)
+def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None, False, ()
+        content = b""
+        while len(content) <= READ_BYTES and (block := os.read(descriptor, READ_BYTES + 1)):
+            content += block
+    finally:
+        os.close(descriptor)
+    if len(content) > READ_BYTES:
+        return None, False, ()
+    text = content.decode("utf-8", "replace")
+    shown = blanked(text, place)
+    included = included_settings(text) if "git" in HOME_PLACES[place].programs else ()
+    return (None, False, included) if shown is None else (shown.encode(), shown == text, included)

@@ -1,0 +1,282 @@
+"""Talks with a bubblewrap that was started, and holds it before its command begins.
+
+It reads its options from a pipe, so that it can be started while they are still being found out.
+
+What stays as it is in a workspace is mounted by path, and other commands may be at work in the same workspace: one of
+them can put a link in place of a folder between our look and the mount, so that something else of the machine is
+mounted, writable. So the last thing that bubblewrap does for the sandbox is to copy a pipe of ours to `/dev/null`. The
+pipe is full: that it has room tells that everything is mounted; and until we close it, bubblewrap waits. Meanwhile the
+mount table of the sandbox is compared with what was meant, from outside, where no command has a hand in it.
+
+A table says which mount lies on which. Its order and its paths alone do not: of several mounts on one place only the
+topmost is seen, and a mount on a folder covers those that were made below it before.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import anyio
+
+from tools.contract.exhaustion import exhaustion_of
+from tools.files.workspace import contains
+
+SECONDS = 10.0
+"""How long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy."""
+
+NEW_ROOT = "/newroot"
+"""Where bubblewrap puts together what becomes the root of the sandbox."""
+
+_NO_READER = 0x008
+"""POLLERR, as Linux tells of a pipe that nobody can read."""
+
+_CHILD = b'"child-pid":'
+"""What stands before the process id in what bubblewrap tells."""
+
+
+_ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
+"""How the mount table writes these characters (proc_pid_mountinfo(5))."""
+
+
+class Gate:
+    """Three pipes between us and one bubblewrap. To be closed, which lets it through: only if it is to go on, or gone.
+
+    Raises:
+        OSError: There are no descriptors left.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        try:
+            self._told, self.info = self._pipe()
+            """Bubblewrap writes to the second one what its process is."""
+            self.held, self._full = self._pipe()
+            """It reads from the first one, and waits there."""
+            self.options, self._saying = self._pipe()
+            """It reads its options from the first one."""
+            if sys.platform != "win32":
+                os.set_blocking(self._told, False)
+                os.set_blocking(self._full, False)
+                os.set_blocking(self._saying, False)
+                with suppress(BlockingIOError):
+                    while True:
+                        os.write(self._full, bytes(1 << 16))
+        except BaseException:
+            self.close()
+            raise
+
+    def give_away(self) -> None:
+        """Close our copies of the ends that bubblewrap has, once it was started or could not be."""
+        self._close(self.info, self.held, self.options)
+
+    def say(self, options: Iterable[str]) -> None:
+        """Tell bubblewrap its options. Blocks while it does not read.
+
+        Raises:
+            TimeoutError: It does not read for some seconds.
+        """
+        rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
+        # One that has ended printed why.
+        with suppress(BrokenPipeError):
+            while rest:
+                if not self._poll(self._saying, SECONDS):
+                    raise TimeoutError
+                rest = rest[os.write(self._saying, rest) :]
+        self._close(self._saying)
+
+    async def look(self, expected: Iterable[Expected], seconds: float = SECONDS) -> bool:
+        """Wait until everything is mounted, and let it go on if that is what is expected.
+
+        Args:
+            expected: What the mount table has to say.
+            seconds: How long to wait.
+
+        Returns:
+            Whether it was let on, or has ended by itself before. Where not, it waits still.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        with anyio.move_on_after(seconds):
+            await anyio.wait_writable(self._full)
+        return self._decide(expected)
+
+    def look_for(self, expected: Iterable[Expected], seconds: float) -> bool:
+        """The same, blocking."""
+        self._poll(self._full, seconds)
+        return self._decide(expected)
+
+    def close(self) -> None:
+        """Close what is open. May be called again."""
+        self._close(*self._open)
+
+    def _decide(self, expected: Iterable[Expected]) -> bool:
+        state = self._poll(self._full, 0)
+        if not state:
+            raise TimeoutError
+        # Without a reader it has ended, and printed why.
+        is_passed = bool(state & _NO_READER) or self._is_as(expected)
+        if is_passed:
+            self.close()
+        return is_passed
+
+    def _is_as(self, expected: Iterable[Expected]) -> bool:
+        # It tells its process before that begins to mount.
+        try:
+            process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
+            return all(map(MountTable(process, NEW_ROOT).has, expected))
+        except (BlockingIOError, ValueError, IndexError):
+            return False
+        except OSError as error:
+            if exhaustion_of(error) is not None:
+                raise
+            return False
+
+    def _poll(self, descriptor: int, seconds: float) -> int:
+        if sys.platform == "win32":
+            return 0
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return next((events for _, events in poll.poll(seconds * 1000)), 0)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._open.update(ends)
+        return ends
+
+    def _close(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            if descriptor in self._open:
+                self._open.remove(descriptor)
+                os.close(descriptor)
+
+
+class Mount(NamedTuple):
+    """A line of a mount table.
+
+    Args:
+        number: By which other lines call it.
+        parent: The mount that it lies on.
+        device: Of its file system.
+        what: The path in its file system.
+        at: Where it is mounted.
+        is_read_only: Whether nothing can be changed through it.
+    """
+
+    number: str
+    parent: str
+    device: str
+    what: str
+    at: str
+    is_read_only: bool
+
+
+_NONE = Mount("", "", "", "", "", is_read_only=False)
+"""In place of a root that is not a mount: nothing is mounted as it."""
+
+
+class Expected(NamedTuple):
+    """A mount that a sandbox is to have, on top of all others on its place.
+
+    Args:
+        at: Where.
+        device: Of its file system.
+        what: The path in its file system.
+        is_read_only: Whether nothing can be changed through it.
+        layers: How many mounts lie on each other there, it included; `None` where that may differ. As each has
+            exactly one more than before, none was led to another place by a link.
+    """
+
+    at: str
+    device: str
+    what: str
+    is_read_only: bool
+    layers: int | None = None
+
+
+class MountTable:
+    """What a process has mounted where, as it was when this was made.
+
+    Args:
+        process: Its id.
+        top: The folder that will be its root. Where that is not the root yet, only what lies in it is told.
+
+    Raises:
+        OSError: The process is gone, or is not ours.
+    """
+
+    def __init__(self, process: int | str = "self", top: str = "") -> None:
+        known = {mount.number: mount for mount in _mounts(process, top)}
+        upon = {number: mount for number, mount in known.items() if mount.parent in known and mount.parent != number}
+        self._lowest = next((mount for mount in known.values() if mount.at == "/" and mount.number not in upon), _NONE)
+        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}
+        """What lies on a mount, at a place."""
+
+    def bound_first(self, path: str) -> Expected:
+        """What a table has to say of a path that was mounted onto itself, where nothing above it was before.
+
+        Args:
+            path: An absolute path without links.
+        """
+        over, _ = self._seen(path)
+        what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
+        return Expected(path, over.device, what or "/", over.is_read_only)
+
+    def bound(self, path: str, *, is_read_only: bool = False) -> Expected:
+        """The same where a folder above came before, with all that is mounted below it.
+
+        Args:
+            path: An absolute path without links.
+            is_read_only: Whether it was mounted so.
+        """
+        own, (_, layers) = self.bound_first(path), self._seen(path)
+        return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
+
+    def has(self, expected: Expected) -> bool:
+        """Whether a mount is there and seen."""
+        seen, layers = self._seen(expected.at)
+        return (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4] and expected.layers in {
+            None,
+            layers,
+        }
+
+    def _seen(self, path: str) -> tuple[Mount, int]:
+        """The mount on which a path is found, from the root on down, and how many lie on each other at the path."""
+        seen, layers = self._lowest, 0
+        for place in _way(path):
+            layers = 0
+            while (upon := self._upon.get((seen.number, place))) is not None:
+                seen, layers = upon, layers + 1
+        return seen, layers
+
+
+def _way(path: str) -> Iterator[str]:
+    """The folders that lead to an absolute path, and it."""
+    yield "/"
+    end = 0
+    while path != "/" and end >= 0:
+        end = path.find("/", end + 1)
+        yield path if end < 0 else path[:end]
+
+
+def _mounts(process: int | str, top: str) -> Iterator[Mount]:
+    with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+        for line in lines:
+            if top in line:
+                number, parent, device, what, at, options, _ = line.split(" ", 6)
+                if contains(top or "/", at):
+                    at = _unescaped(at.removeprefix(top)) or "/"
+                    yield Mount(number, parent, device, _unescaped(what), at, "ro" in options.split(","))
+
+
+def _unescaped(text: str) -> str:
+    if "\\" in text:
+        # The backslash last, since all others begin with one.
+        for character, escape in _ESCAPES.items():
+            text = text.replace(escape, character)
+    return text

@@ -1,0 +1,173 @@
+"""A URL, read once: the host that is judged is the host that is connected to.
+
+Parsers of URLs differ in what they make of backslashes, white space, user names and odd spellings of numbers, and each
+difference is a way past a guard. What they could read differently is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from urllib.parse import quote, urljoin
+
+from tools.contract.names_on_one_line import brief, one_line
+from tools.web.addresses import Address
+
+MAX_URL_CHARS = 8_000
+"""Servers refuse longer ones; RFC 9110 asks for 8,000 to be understood."""
+
+PORTS = {"http": 80, "https": 443}
+"""The schemes that there are, with their ports."""
+
+MAX_HOST_CHARS = 253
+
+_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
+_DOUBTFUL = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+"""Without zeros in front, which some readers take for octal."""
+_LAST_PORT = 65_535
+_KEPT = "%!$&'()*+,;=:@/?-._~[]"
+"""Characters of a path and a query that stay as they are."""
+
+
+class UrlError(ValueError):
+    """It is no URL that can be opened; the text is a phrase that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a URL leads.
+
+    Args:
+        scheme: `http` or `https`.
+        host: A name in ASCII and lower case without a final dot, or an address without brackets.
+        port: Given or implied.
+        path: Path and query, as they are sent.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def address(self) -> Address | None:
+        """The host, where it is an address."""
+        try:
+            return ip_address(self.host)
+        except ValueError:
+            return None
+
+    @property
+    def authority(self) -> str:
+        """Host and port as they stand in a URL; the scheme's own port is left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The whole URL, in the one spelling that is used from here on."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    def joined(self, reference: str) -> Target:
+        """Where a reference on this page leads.
+
+        Raises:
+            UrlError: Nowhere that can be opened.
+        """
+        try:
+            return parse_url(urljoin(self.url, reference))
+        except UrlError:
+            raise
+        except ValueError:
+            raise UrlError("it is no URL") from None
+
+    def with_host(self, host: str, path: str) -> Target:
+        """Another host and path, by the same scheme and its own port."""
+        return Target(self.scheme, host, PORTS[self.scheme], path)
+
+
+def parse_url(text: str) -> Target:
+    """Read a URL.
+
+    Raises:
+        UrlError: It is none, or one that could be read in several ways.
+    """
+    if len(text) > MAX_URL_CHARS:
+        raise UrlError(f"it has {len(text):,} characters, at most {MAX_URL_CHARS:,} are possible")
+    doubtful = _DOUBTFUL.search(text)
+    if doubtful is not None:
+        shown = doubtful[0].encode("unicode_escape").decode() if doubtful[0] != "\\" else "\\"
+        raise UrlError(f"it holds the character '{shown}', which a URL cannot hold; write it percent-encoded")
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        raise UrlError("it does not begin with http:// or https://")
+    scheme, authority = found["scheme"].lower(), found["authority"]
+    if scheme not in PORTS:
+        raise UrlError(f"its scheme is '{brief(scheme)}', and only http and https are opened")
+    if not authority:
+        raise UrlError("it names no host")
+    if "@" in authority:
+        raise UrlError("it holds a user name or a password, which are not sent")
+    host, port = _split(authority)
+    path = quote(found["rest"], safe=_KEPT)
+    if not path.startswith("/"):
+        path = f"/{path}"
+    return Target(scheme, host, PORTS[scheme] if port is None else port, path)
+
+
+def _split(authority: str) -> tuple[str, int | None]:
+    if authority.startswith("["):
+        inside, bracket, after = authority[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise UrlError("its host is no address in brackets")
+        return _v6(inside), _port(after[1:]) if after else None
+    host, colon, port = authority.partition(":")
+    return _host(host), _port(port) if colon else None
+
+
+def _port(text: str) -> int:
+    if not _PORT.fullmatch(text) or int(text) > _LAST_PORT:
+        raise UrlError(f"its port '{brief(text)}' is no number from 1 to {_LAST_PORT}")
+    return int(text)
+
+
+def _v6(text: str) -> str:
+    try:
+        address = IPv6Address(text)
+    except AddressValueError:
+        raise UrlError(f"'{brief(text)}' is no IPv6 address") from None
+    if address.scope_id is not None:
+        raise UrlError("its address names a network interface")
+    return str(address)
+
+
+def _host(text: str) -> str:
+    host = (text if text.isascii() else _in_ascii(text)).lower()
+    host = host.removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _v4(host)
+    if len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
+        raise UrlError(f"'{brief(one_line(text))}' is no host name")
+    return host
+
+
+def _v4(host: str) -> str:
+    """An address in its one usual form; as `127.1`, `0x7f.1` or `2130706433` each reader reads it differently."""
+    try:
+        return str(IPv4Address(host))
+    except AddressValueError:
+        raise UrlError(f"its host '{brief(host)}' is a number, but no address in the usual form 1.2.3.4") from None
+
+
+def _in_ascii(text: str) -> str:
+    import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
+
+    try:
+        return idna.encode(text, uts46=True, transitional=False).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        raise UrlError(f"'{brief(one_line(text))}' is no host name") from None
