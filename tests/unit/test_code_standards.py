@@ -48,16 +48,12 @@ DISK_CALLS = re.compile(
 """What reaches the disk, or a descriptor, past the opener."""
 
 DISK_MODULES = {
-    "descriptors.py",
+    "opener.py",
     "ignore_files.py",
-    "child.py",
+    "document_process.py",
     "programs.py",
-    "link_free.py",
-    "changing/folder_lock.py",
-    "changing/temporary_file.py",
-    "true_names.py",
     "workspace.py",
-    "changing/writer.py",
+    "change/writer.py",
 }
 """The opener and the writer; ignore files, which may stand above a root; processes and the program they run."""
 
@@ -211,9 +207,9 @@ def test_the_tools_know_neither_the_server_nor_what_serves(foreign: str) -> None
 @pytest.mark.requirement("project.io-modules")
 def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
     touching = {
-        name.removeprefix("tools/filesystem/")
+        name.removeprefix("tools/files/")
         for name, tree in _trees().items()
-        if name.startswith("tools/filesystem/")
+        if name.startswith("tools/files/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and _is_disk_call(ast.unparse(node.func))
     }

@@ -359,7 +359,6 @@ def test_offering_the_tool_loads_nothing_that_searches() -> None:
     done = subprocess.run([sys.executable, "-c", probe], cwd=root, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {
         "tools.web",
-        "tools.builtin.web_search",
         "tools.web.search_settings",
     }
 
