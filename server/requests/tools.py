@@ -111,7 +111,7 @@ class ToolRequests:
         tools = self.registry.get_all_tools()
         if self.is_built_in:  # else these are names of others
             tools = [tool for tool in tools if tool.name not in hidden]
-        return [tool for tool in tools if self.flow.policy.why_not_offered(tool) is None]
+        return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]
 
     async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """A middleware: lists of tools, and calls of tools of upstreams, go out as they are.

@@ -15,8 +15,8 @@ import pytest
 from server.audit import AuditLog
 from tests.harness import ROOT
 from tools.call.audit import AuditEntry
+from tools.call.consent import Remembered, Scope
 from tools.contract.confirmation import Answer, Decision, Unavailable
-from tools.permissions.lasting_answers import Remembered, Scope
 from tools.permissions.verdict import Permission, Verdict
 
 ALLOW = Permission(Verdict.ALLOW, "because")

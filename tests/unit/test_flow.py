@@ -11,6 +11,7 @@ import pytest
 from tests.people import Keeper, Person
 from tools.call.audit import AuditEntry
 from tools.call.base_tool import BaseTool, Behaviour
+from tools.call.consent import RuleKeeper, Scope
 from tools.call.context import ClientState, ToolContext
 from tools.call.flow import Flow, package
 from tools.call.registry import ToolRegistry
@@ -29,7 +30,6 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
 from tools.contract.subjects import HostSubject, Kind, Subject
-from tools.permissions.lasting_answers import RuleKeeper, Scope
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.verdict import Permission, Verdict
 
@@ -90,7 +90,7 @@ class Fixed(PermissionPolicy):
         super().__init__()
         self._verdict = verdict
 
-    def judge_details(self, tool: Any, details: Any, mode: Any) -> Permission:
+    def judge_details(self, request: Any, details: Any) -> Permission:
         return Permission(self._verdict, "because the test says so")
 
 

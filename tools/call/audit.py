@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tools.call.consent import Remembered
 from tools.contract.confirmation import Answer, Unavailable
-from tools.permissions.lasting_answers import Remembered
 from tools.permissions.verdict import Permission
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tools.contract.parameters import ToolParams, about_ignored, about_ignored_within, bind, published_schema, rename
 from tools.contract.results import FunctionDeclaration
+from tools.contract.subjects import Kind, Subject, ToolTraits
 
 if TYPE_CHECKING:
     from tools.call.context import ToolContext
     from tools.contract.confirmation import ConfirmationDetails
     from tools.contract.results import ToolResult
-    from tools.contract.subjects import Kind, Subject
 
 
 ParamsT = TypeVar("ParamsT")
@@ -66,6 +66,9 @@ class BaseTool(ABC, Generic[ParamsT]):
     aliases: tuple[str, ...] = ()
     """Older wire names, class names and display names that calls may use; never listed."""
 
+    is_builtin: bool = False
+    """Whether it is one of this server's own."""
+
     version: str = ""
     """What it is made from, where that may change while it is in use; an answer to a question is bound to it."""
 
@@ -106,6 +109,18 @@ class BaseTool(ABC, Generic[ParamsT]):
     def loose_rule_names(self) -> tuple[str, ...]:
         """Names that may be another tool's tomorrow: only rules that ask or refuse count them."""
         return ()
+
+    @cached_property
+    def traits(self) -> ToolTraits:
+        """What permissions go by of this tool."""
+        return ToolTraits(
+            self.name,
+            self.kind,
+            self.rule_names,
+            self.loose_rule_names,
+            read_only=self.behaviour.read_only,
+            is_builtin=self.is_builtin,
+        )
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.
@@ -163,6 +178,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     Subclasses set `params_model` and, where older names exist, `parameter_aliases`.
     """
 
+    is_builtin = True
     params_model: type[BuiltinParamsT]
     parameter_aliases: Mapping[str, str] = {}
     """Accepted spelling -> published name."""

@@ -21,7 +21,18 @@ from typing import Any, TypeVar
 
 from tools.call.audit import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
-from tools.call.consent import Judgement, question_of, refusal_of, require_consent, require_current
+from tools.call.consent import (
+    Judgement,
+    Remembered,
+    RuleKeeper,
+    choices_for,
+    grants_for,
+    question_of,
+    refusal_of,
+    remember,
+    require_consent,
+    require_current,
+)
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Channel, Confirmer, Pending, Question, Unavailable
@@ -30,8 +41,7 @@ from tools.contract.exhaustion import UNKNOWN_EFFECT, exhaustion_of
 from tools.contract.results import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
 from tools.contract.subjects import Access, PathSubject, Subject
 from tools.contract.threads import run_blocking
-from tools.permissions.lasting_answers import Remembered, RuleKeeper, choices_for, grants_for, remember
-from tools.permissions.policy import PermissionPolicy
+from tools.permissions.policy import PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
@@ -102,34 +112,31 @@ class Flow:
             ToolError: The call cannot succeed.
         """
         params = tool.validate_tool_params(arguments)
-        permission, subjects = await self._judge_call(tool, params, context)
+        client, workspace = context.client, context.workspace
+        request = PermissionRequest(
+            tool.traits, client.approval_mode, client.grants or (), workspace, tool.why_asked_anew(client.key)
+        )
+        subjects: Sequence[Subject] = ()
+        permission, is_settled = self.policy.judge_alone(request)
+        if not is_settled:
+
+            def look() -> tuple[Permission | None, Sequence[Subject]]:
+                found = tool.subjects(params, context)
+                return self.policy.judge_subjects(request, found), found
+
+            permission, subjects = await run_blocking(context.signal, look)
         if permission is not None and permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         details = await tool.should_confirm_execute(params, context)
-        permission = permission or self.policy.judge_details(tool, details, context.client.approval_mode)
+        permission = permission or self.policy.judge_details(request, details)
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
-        grants = grants_for(tool, details, permission, subjects, context.workspace)
-        choices = choices_for(details, grants, context.client, saves=self.keeper is not None)
+        grants = grants_for(tool.traits, details, permission, subjects, workspace)
+        choices = choices_for(details, grants, client, saves=self.keeper is not None)
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, replace(permission, grants=grants), details, choices, written)
-
-    async def _judge_call(
-        self, tool: BaseTool[Any], params: Any, context: ToolContext
-    ) -> tuple[Permission | None, Sequence[Subject]]:
-        """Step 4: the verdict for which the tool need not be asked, if there is one, and what the call touches."""
-        client, workspace = context.client, context.workspace
-        permission, is_settled = self.policy.judge_alone(tool, client, workspace)
-        if is_settled:
-            return permission, ()
-
-        def look() -> tuple[Permission | None, Sequence[Subject]]:
-            subjects = tool.subjects(params, context)
-            return self.policy.judge_subjects(tool, subjects, client, workspace), subjects
-
-        return await run_blocking(context.signal, look)
 
     async def _clear(
         self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer

@@ -22,6 +22,27 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class ToolTraits:
+    """What permissions go by of a tool, whatever a call of it touches.
+
+    Args:
+        name: The name used in calls.
+        kind: What rules and approval modes group tools by.
+        rule_names: The names that permission rules may call it by. The first one is nobody else's, now and later.
+        loose_rule_names: Names that may be another tool's tomorrow: only rules that ask or refuse count them.
+        read_only: It changes nothing.
+        is_builtin: It is one of this server's own.
+    """
+
+    name: str
+    kind: Kind
+    rule_names: tuple[str, ...]
+    loose_rule_names: tuple[str, ...] = ()
+    read_only: bool = False
+    is_builtin: bool = False
+
+
 class Access(StrEnum):
     """What something is touched for."""
 

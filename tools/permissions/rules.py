@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from tools.call.base_tool import BaseTool
-from tools.contract.subjects import Access
+from tools.contract.subjects import Access, ToolTraits
 from tools.files.ignore_rules import RuleList, bytes_text, parse_rules
 from tools.permissions.tool_names import (
     BETWEEN,
@@ -238,7 +236,7 @@ class Rule:
             return self._surely_names(names_to_allow(names))
         return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
 
-    def names_tool(self, tool: BaseTool[Any]) -> bool:
+    def names_tool(self, tool: ToolTraits) -> bool:
         """Whether it names this tool."""
         return self.names(tool.rule_names, tool.loose_rule_names)
 
@@ -363,10 +361,6 @@ class Rules:
     allow: tuple[Rule, ...] = ()
     core: tuple[Rule, ...] = ()
     included: tuple[Rule, ...] | None = None
-
-    def with_allowed(self, rules: Sequence[Rule]) -> Rules:
-        """These rules and some more that allow."""
-        return replace(self, allow=(*self.allow, *rules))
 
     @property
     def of_calls(self) -> Iterator[Rule]:

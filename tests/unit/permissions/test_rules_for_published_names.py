@@ -120,7 +120,7 @@ async def test_only_what_is_included_is_offered_wherever_it_comes_from(
 ) -> None:
     flow = flow_with(tool("search", "search"), built_in=True, tools_include=include)
     tools = flow.registry.get_all_tools()
-    assert {each.name for each in tools if flow.policy.why_not_offered(each) is None} == offered
+    assert {each.name for each in tools if flow.policy.why_not_offered(each.traits) is None} == offered
     if "search" not in offered:
         assert await verdict(flow, context, "search") is Verdict.DENY
 

@@ -19,10 +19,11 @@ from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, quiet_pool
 from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
-from tools.call.context import ClientState
 from tools.call.registry import ToolRegistry
+from tools.contract.limits import ApprovalMode
 from tools.contract.subjects import CommandSubject
 from tools.files.workspace import Workspace
+from tools.permissions.policy import PermissionRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -167,11 +168,11 @@ async def test_rules_change_at_once_and_what_a_session_was_granted_stays(
     environ: dict[str, str], file: Path, root: Path
 ) -> None:
     running = Running(file, environ, {"permissions": {"allow": ["Bash(touch *)"]}})
-    client, workspace = ClientState(key="test", grants=["Bash(mkdir *)"]), Workspace([str(root)])
+    request = PermissionRequest(ShellTool().traits, ApprovalMode.DEFAULT, ["Bash(mkdir *)"], Workspace([str(root)]))
 
     def verdict(command: str) -> str:
         subject = CommandSubject(command, str(root))
-        permission = running.policy.judge_subjects(ShellTool(), [subject], client, workspace)
+        permission = running.policy.judge_subjects(request, [subject])
         return permission.verdict if permission is not None else "none"
 
     assert [verdict("touch a"), verdict("mkdir b"), verdict("rm c")] == ["allow", "allow", "ask"]

@@ -20,11 +20,11 @@ from server.settings.trust import digest, forget_folder, trust_file, trust_folde
 from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.builtin.task import TaskTool
-from tools.call.context import ClientState
 from tools.call.registry import ToolRegistry
 from tools.contract.limits import ApprovalMode
 from tools.contract.subjects import AgentSubject
 from tools.files.workspace import Workspace
+from tools.permissions.policy import PermissionRequest
 from tools.planning.agent_command import AgentCommand
 
 OWN = ".coretools/settings.json"
@@ -199,11 +199,10 @@ async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_no
     registry = ToolRegistry()
     registry.register_tool(tool)
     live, policy = await _changed(project, registry)
-    client = ClientState(key="test", approval_mode=ApprovalMode.YOLO, grants=["Agent"])
-    workspace = Workspace([str(tmp_path)])
+    request = PermissionRequest(tool.traits, ApprovalMode.YOLO, ["Agent"], Workspace([str(tmp_path)]))
 
     def verdict(agent: str = "helper") -> tuple[str, str]:
-        permission = policy.judge_subjects(tool, [AgentSubject(agent)], client, workspace)
+        permission = policy.judge_subjects(request, [AgentSubject(agent)])
         return permission.verdict, permission.reason
 
     async def apply() -> None:
