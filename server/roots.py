@@ -19,8 +19,7 @@ from pydantic import ValidationError
 from server.clients import Client, ClientRoots, RequestContext
 from server.file_uris import UriRefusedError, path_of_uri
 from server.settings.files import real_path
-from tools.files.ignore_files import Forbidden
-from tools.files.workspace import Workspace, contains
+from tools.files.workspace import Forbidden, Workspace, contains
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ import pytest
 
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, text_of, watched_server
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
 from tools.files.ignore_files import (
     MAX_COST_IN_FORCE,

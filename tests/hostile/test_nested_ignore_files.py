@@ -19,21 +19,20 @@ from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refu
 from tests.unit.permissions.test_policy import flow_with, of_command
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import AbortSignal
-from tools.files import ignore_files
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     agent_ignore_file,
-    agent_ignore_file_below,
     is_hidden_target,
     scope_of,
 )
 from tools.files.ignore_rules import COST_OF_RULE, MAX_COST
 from tools.files.workspace import Location, Workspace
+from tools.permissions import agent_ignored_folders
+from tools.permissions.agent_ignored_folders import agent_ignore_file_below
 from tools.permissions.verdict import Verdict
 
 
@@ -381,5 +380,5 @@ def test_where_there_is_no_time_to_look_a_folder_may_hold_something(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(root, "sub/x.txt")
-    monkeypatch.setattr(ignore_files, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(agent_ignored_folders, "LOOK_SECONDS", -1.0)
     assert below(root) == "an agent-ignore file"

@@ -31,7 +31,6 @@ WORK = (
     "tools.files.change.editor",
     "tools.files.change.text_match",
     "tools.files.change.whole_file",
-    "tools.files.encoding_guess",
     "tools.shell.broker.broker",
     "tools.shell.command",
     "tools.shell.process.",

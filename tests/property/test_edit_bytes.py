@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tools.files.change.editor import apply_edit
 from tools.files.change.text_match import Haystack, Strategy, find_match
-from tools.files.text import decode, encode
+from tools.files.text_encodings import decode, encode
 
 MARK = "\u2254MARK\u2254"
 ASCII_MARK = "<<MARK>>"

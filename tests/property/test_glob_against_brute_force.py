@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.patterns import compile_patterns
 from tools.files.find.walk import Filters, Walk
 from tools.files.workspace import Workspace

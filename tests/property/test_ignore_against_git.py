@@ -167,8 +167,7 @@ def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_me
 @settings(max_examples=60, deadline=None, database=None)
 @given(tree=TREES, top=RULE_FILES)
 def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
-    from tools.contract.limits import AbortSignal
-    from tools.files.deadline import Deadline
+    from tools.contract.limits import AbortSignal, Deadline
     from tools.files.find.walk import Everything, Filters, Walk
 
     with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from tests.harness import ROOT
 from tests.property.ripgrep import listed
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
 from tools.files.workspace import Workspace
 

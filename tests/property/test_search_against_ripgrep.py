@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.property.ripgrep import ripgrep
 from tools.builtin.grep_search import GrepTool
 from tools.call.context import ClientState, ToolContext
-from tools.contract.limits import AbortSignal, Limits
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.files.find.walk import Everything, Filters, Walk
 from tools.files.workspace import Workspace
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tools.files.encoding_guess import decode_as, named
-from tools.files.text import Encoding, decode, encode, line_endings, split_lines
+from tools.files.line_endings import line_endings, split_lines
+from tools.files.text_encodings import Encoding, decode, decode_as, encode, named
 
 MARKED = {
     "utf-8": b"",

@@ -50,7 +50,7 @@ DISK_CALLS = re.compile(
 DISK_MODULES = {
     "opener.py",
     "ignore_files.py",
-    "document_process.py",
+    "child_process.py",
     "programs.py",
     "workspace.py",
     "change/writer.py",

@@ -25,7 +25,7 @@ from tools.files.ignore_files import refuse_hidden
 from tools.files.opener import OpenedFile
 from tools.files.read.media import FileKind, FileType, detect
 from tools.files.read.reader import read
-from tools.files.text import SNIFFED_BYTES
+from tools.files.text_encodings import SNIFFED_BYTES
 from tools.files.workspace import Location, explain
 
 MAX_BLOB_BYTES = 10_000_000

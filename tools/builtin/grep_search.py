@@ -11,12 +11,12 @@ from pydantic import Field
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
+from tools.contract.limits import SEARCH_SECONDS
 from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.deadline import SEARCH_SECONDS
 from tools.files.find.file_filtering import OPTIONS, gather_options
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from tools.builtin.path_parameters import path_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.limits import SEARCH_SECONDS
 from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams, coerce
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.deadline import SEARCH_SECONDS
 from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options
 
 MAX_PATHS = 1_000

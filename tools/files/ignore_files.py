@@ -16,23 +16,17 @@ import codecs
 import logging
 import os
 import stat
-import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
 from tools.contract.names_on_one_line import shown_path, shown_whole_path
 from tools.files.ignore_rules import MAX_COST, RuleList, bytes_text, parse_rules
 from tools.files.opener import NotRegularError, OpenedFile, open_regular
-from tools.files.workspace import contains
-
-if TYPE_CHECKING:
-    from tools.files.workspace import Location, Workspace
-
+from tools.files.workspace import Forbidden, Location, Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +45,6 @@ MAX_COST_IN_FORCE = 2 * MAX_COST
 """What the rules of git that one folder comes under may cost: files below those do not count. The same for agents,
 where a file below those hides all of its folder."""
 
-LOOK_SECONDS = 1.0
-"""How long agent-ignore files are looked for below one folder; a shell command waits for it."""
-
-_ENTRIES_LOOKED_AT = 10_000
-"""So many are compared with the rules before a command reads a folder; it takes some 50 ms."""
-
-_ENTRIES_AT_ONCE = 500
-"""Looked at between two looks at the clock."""
-
-_SOME_FILE = "an agent-ignore file"
-"""What one is called where it is not known whether there is any."""
-
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 """Bytes that no text holds which is neither UTF-8 nor UTF-16."""
 
@@ -74,32 +56,20 @@ class HiddenBy(StrEnum):
     AGENT = "agent"
 
 
-class Forbidden(Protocol):
-    """What permission rules forbid to read."""
-
-    def hides(self, path: str) -> str | None:
-        """The rule that is about an entry, as it was written; `None` if none is.
-
-        Args:
-            path: Its absolute real path. A rule about a folder is about everything in it.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class IgnoreFile:
     """One ignore file in force.
 
     Args:
         rules: What it says.
         base: Length of the path, from the top on, of the folder it stands in.
-        source: Its path.
+        path: Its own path.
         hidden_by: Whose rule it is.
     """
 
     rules: RuleList
     base: int
-    source: str
+    path: str
     hidden_by: HiddenBy
 
 
@@ -116,8 +86,8 @@ class Scope:
     """
 
     prefix: str
-    git: tuple[_Layer, ...] | None
-    agent: tuple[_Layer, ...] | None
+    git: tuple[IgnoreFile, ...] | None
+    agent: tuple[IgnoreFile, ...] | None
     forbidden: Forbidden | None
     folder: str
 
@@ -129,8 +99,8 @@ class Scope:
             return HiddenBy.GIT
         if not self.agent and not self.git:
             return None
-        layer = self.deciding(name, is_folder=is_folder)
-        return layer.hidden_by if layer else None
+        file = self.deciding(name, is_folder=is_folder)
+        return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
         """What `hides` tells of several entries of this folder: those that are left out, and whose rule says so.
@@ -143,14 +113,14 @@ class Scope:
             return {}
         return {name: by for name in names if (by := self.hides(name, is_folder=is_folder)) is not None}
 
-    def deciding(self, name: str, *, is_folder: bool) -> _Layer | None:
+    def deciding(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
         """The ignore file that hides an entry of this folder, or `None` if it is not hidden."""
         path = self.prefix + bytes_text(name)
-        for layers in (self.agent or (), self.git or ()):
-            for layer in reversed(layers):
-                hidden = layer.rules.hides(path[layer.base :], is_folder=is_folder)
+        for files in (self.agent or (), self.git or ()):
+            for file in reversed(files):
+                hidden = file.rules.hides(path[file.base :], is_folder=is_folder)
                 if hidden is not None:
-                    return layer if hidden else None
+                    return file if hidden else None
         return None
 
     def enter(self, folder: str, names: Container[str]) -> Scope:
@@ -175,36 +145,26 @@ class Scope:
         Raises:
             ToolError: `path_ignored`: an agent-ignore file is among them, and it is not known what it hides.
         """
-        git, agent = self._git_with_own(names), self._agent_with_own(names)
+        git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
+        if git is not None and GIT_FOLDER in names:
+            exclude = exclude_file(os.path.join(folder, GIT_FOLDER))
+            if exclude is not None:
+                git = (IgnoreFile(_rules_of_git(exclude, through_links=True), base, exclude, HiddenBy.GIT),)
+        if git and GIT_IGNORE_FILE in names:
+            if sum(file.rules.cost for file in git) < MAX_COST_IN_FORCE:
+                path = os.path.join(folder, GIT_IGNORE_FILE)
+                git = (*git, IgnoreFile(_rules_of_git(path), base, path, HiddenBy.GIT))
+            else:
+                logger.warning("an ignore file does not count, since those above it hold too many rules")
+        if agent is not None:
+            for name in AGENT_IGNORE_FILES:
+                if name in names and (rules := rules_for_agents(folder, name)):
+                    if sum(file.rules.cost for file in self.agent or ()) >= MAX_COST_IN_FORCE:
+                        raise _unknown_protection(folder, name, "stands below others that hold too many rules")
+                    agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self
-        return Scope(self.prefix, git, agent, self.forbidden, self.folder)
-
-    def _git_with_own(self, names: Container[str]) -> tuple[_Layer, ...] | None:
-        git, folder = self.git, self.folder
-        if git is None:
-            return None
-        if GIT_FOLDER in names and (exclude := exclude_file(os.path.join(folder, GIT_FOLDER))) is not None:
-            git = (self._of_git(exclude, through_links=True),)
-        if git and GIT_IGNORE_FILE in names:
-            if _cost(git) < MAX_COST_IN_FORCE:
-                return (*git, self._of_git(os.path.join(folder, GIT_IGNORE_FILE)))
-            logger.warning("an ignore file does not count, since those above it hold too many rules")
-        return git
-
-    def _of_git(self, path: str, *, through_links: bool = False) -> _Layer:
-        return _Layer(rules_of_git(path, through_links=through_links), len(self.prefix), path, HiddenBy.GIT)
-
-    def _agent_with_own(self, names: Container[str]) -> tuple[_Layer, ...] | None:
-        agent, folder = self.agent, self.folder
-        if agent is None:
-            return None
-        for name in AGENT_IGNORE_FILES:
-            if name in names and (rules := rules_for_agents(folder, name)):
-                if _cost(self.agent or ()) >= MAX_COST_IN_FORCE:
-                    raise not_known(folder, name, "stands below others that hold too many rules")
-                agent = (*agent, _Layer(rules, len(self.prefix), os.path.join(folder, name), HiddenBy.AGENT))
-        return agent
+        return Scope(self.prefix, git, agent, self.forbidden, folder)
 
 
 def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool) -> Scope:
@@ -220,7 +180,7 @@ def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool
         ToolError: `path_ignored`: one of those is there, in the folder or above it, and it is not known what it hides.
     """
     root = location.root
-    folder = top = (repository_above(root) if git else None) or root
+    folder = top = (_repository_above(root) if git else None) or root
     scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden, top)
     scope = scope.with_own_rules(PresentNames(top))
     for name in _names_below(top, location.path):
@@ -251,106 +211,15 @@ def agent_ignore_file(workspace: Workspace, location: Location) -> str | None:
         return None
     scope = Scope("", None, (), None, location.root).with_own_rules(own[0])
     for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
-        layer = scope.deciding(name, is_folder=_is_folder(folder))
-        if layer is not None:
-            return _shown_below(location.root, layer.source)
+        try:
+            is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
+        except OSError:
+            is_folder = False
+        hiding = scope.deciding(name, is_folder=is_folder)
+        if hiding is not None:
+            return shown_below(location.root, hiding.path)
         scope = scope.enter(folder, files)
     return None
-
-
-def agent_ignore_file_below(workspace: Workspace, location: Location) -> str | None:
-    """An agent-ignore file that may hide something in a folder or beneath it, or where links in it lead. Blocking.
-
-    Returns:
-        Its path below the root, as it is shown, or what to call it where it is not known whether there is one; `None`
-        if nothing there can be hidden or the workspace does not respect these files.
-    """
-    if not workspace.respect_agent_ignore:
-        return None
-    try:
-        return _file_in_force(workspace, location) or _file_beneath(workspace, location)
-    except (OSError, ToolError):
-        return _SOME_FILE
-
-
-def agent_ignore_file_hiding(workspace: Workspace, location: Location) -> str | None:
-    """An agent-ignore file that hides something that is in a folder or beneath it now. Blocking.
-
-    Returns:
-        As `agent_ignore_file_below`; also where there are links, or more entries than are looked at.
-    """
-    if (below := agent_ignore_file_below(workspace, location)) is None:
-        return None
-    looked = 0
-    try:
-        waiting = [scope_of(workspace, location, git=False, agent=True)]
-        while waiting:
-            scope = waiting.pop()
-            entries = list(_entries(scope.folder))
-            looked += len(entries)
-            if looked > _ENTRIES_LOOKED_AT or any(entry.is_symlink() for entry in entries):
-                return below
-            for entry in entries:
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if (layer := scope.deciding(entry.name, is_folder=is_folder)) is not None:
-                    return _shown_below(location.root, layer.source)
-                if is_folder and entry.name != GIT_FOLDER:
-                    waiting.append(scope.enter(entry.path, PresentNames(entry.path)))
-    except (OSError, ToolError):
-        return below
-    return None
-
-
-def _file_in_force(workspace: Workspace, location: Location) -> str | None:
-    """An agent-ignore file that a folder comes under.
-
-    Raises:
-        ToolError: `path_ignored`: it is not known what it hides.
-    """
-    layers = scope_of(workspace, location, git=False, agent=True).agent
-    return _shown_below(location.root, layers[-1].source) if layers else None
-
-
-def _file_beneath(workspace: Workspace, start: Location) -> str | None:
-    """An agent-ignore file beneath a folder, or that counts where a link beneath it leads.
-
-    Raises:
-        OSError: Not all could be looked at.
-        ToolError: `path_ignored`: it is not known what it hides.
-    """
-    until = time.monotonic() + LOOK_SECONDS
-    waiting, led_to = [start.path], {start.path}
-    while waiting:
-        folder = waiting.pop()
-        for number, entry in enumerate(_entries(folder)):
-            if number % _ENTRIES_AT_ONCE == 0 and time.monotonic() > until:
-                return _SOME_FILE
-            if entry.name in AGENT_IGNORE_FILES and rules_for_agents(folder, entry.name):
-                return _shown_below(start.root, entry.path)
-            if entry.is_symlink():
-                path = os.path.realpath(entry.path)
-                if path in led_to or contains(start.path, path) or not workspace.holds(path):
-                    continue
-                led_to.add(path)
-                if (hidden_by := _file_in_force(workspace, workspace.at(path))) is not None:
-                    return hidden_by
-                waiting.append(path)
-            elif entry.name != GIT_FOLDER and entry.is_dir(follow_symlinks=False):
-                waiting.append(entry.path)
-    return None
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder; nothing where there is none, or where commands cannot look into it either.
-
-    Raises:
-        OSError: It cannot be read for another reason.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
@@ -389,24 +258,13 @@ def refuse_hidden(workspace: Workspace, location: Location, done: str) -> None:
         )
 
 
-def _names_below(top: str, path: str) -> list[str]:
-    return [] if path == top else os.path.relpath(path, top).split(os.sep)
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def _cost(layers: Sequence[_Layer]) -> int:
-    return sum(layer.rules.cost for layer in layers)
-
-
-def _shown_below(root: str, path: str) -> str:
+def shown_below(root: str, path: str) -> str:
     """A path below a root as messages show it."""
     return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))
+
+
+def _names_below(top: str, path: str) -> list[str]:
+    return [] if path == top else os.path.relpath(path, top).split(os.sep)
 
 
 class PresentNames:
@@ -427,19 +285,69 @@ class PresentNames:
         return True
 
 
-def rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """The rules in an ignore file of git, as far as they are understood; none where there is none to be read.
-
-    Args:
-        path: The file.
-        through_links: Whether links are followed.
-    """
-    rules = parse_rules(beginning_of(path, through_links=through_links))
+def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
+    """The rules in an ignore file of git, as far as they are understood; none if it cannot be read."""
+    rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
         logger.warning(
             "an ignore file has a pattern in line %s that is not understood and does not count", rules.odd_line
         )
     return rules
+
+
+def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
+    """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
+    try:
+        with open_regular(path, through_links=through_links) as opened:
+            size = opened.info.st_size
+            if size > MAX_IGNORE_FILE_BYTES:
+                logger.warning("an ignore file is too large: only its first %s bytes count", MAX_IGNORE_FILE_BYTES)
+            # As much as may be wanted would be set aside first, and that takes longer than all the rest.
+            return _read(opened, min(size, MAX_IGNORE_FILE_BYTES))
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        return b""
+    except OSError as error:
+        logger.warning("cannot read an ignore file: %s", error)
+        return b""
+
+
+def _read(opened: OpenedFile, size: int) -> bytes:
+    """So many bytes, or all there are: one read may bring fewer."""
+    blocks: list[bytes] = []
+    while size > 0:
+        block: bytes | None = opened.stream.read(size)
+        if block is None:
+            raise BlockingIOError  # it is made up by somebody, and there may be more of it
+        if not block:
+            break
+        blocks.append(block)
+        size -= len(block)
+    return b"".join(blocks)
+
+
+def _repository_above(root: str) -> str | None:
+    """The nearest folder from a root upwards that is the top of a repository, if there is one."""
+    folder, below = root, ""
+    while folder != below:
+        if exclude_file(os.path.join(folder, GIT_FOLDER)) is not None:
+            return folder
+        folder, below = os.path.dirname(folder), folder
+    return None
+
+
+def exclude_file(git_folder: str) -> str | None:
+    """Where a repository keeps its own excludes (the file need not exist), or `None` if this is not a repository."""
+    try:
+        mode = os.lstat(git_folder).st_mode
+    except OSError:
+        return None
+    if stat.S_ISREG(mode):  # of a linked worktree or submodule; it names the real folder
+        named = _beginning_of(git_folder).decode("utf-8", "surrogateescape").partition("\n")[0]
+        named = named.removeprefix("gitdir:").strip(" \r").replace("\0", "")
+        folder = os.path.join(os.path.dirname(git_folder), named)
+        common = _beginning_of(os.path.join(folder, "commondir"), through_links=True)
+        git_folder = os.path.join(folder, common.decode("utf-8", "surrogateescape").strip().replace("\0", ""))
+    return os.path.join(git_folder, "info", "exclude")
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
@@ -452,135 +360,37 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
     Raises:
         ToolError: `path_ignored`: there is one, and it is not known what it protects; `resources_exhausted`.
     """
-    content = _protecting(folder, name)
-    rules = parse_rules(content) if content else None
-    if rules is None:
-        return None
+    path = os.path.join(folder, name)
+    try:
+        with open_regular(path, through_links=True) as opened:
+            content = _read(opened, MAX_IGNORE_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if not os.path.lexists(path):
+            return None
+        raise _unknown_protection(folder, name, "is a link that leads nowhere") from None
+    except OSError as error:
+        raise exhaustion_of(error, NOTHING_DONE) or _unknown_protection(folder, name, "cannot be read") from None
+    if len(content) > MAX_IGNORE_FILE_BYTES:
+        raise _unknown_protection(folder, name, f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes")
+    is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        # That of UTF-32 begins with the mark of UTF-16; it is told by its NUL characters.
+        is_text = "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
+    except UnicodeDecodeError:
+        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # names in an older encoding
+    if not is_text:
+        raise _unknown_protection(folder, name, "is not UTF-8 text")
+    rules = parse_rules(content)
     if rules.odd_line is not None:
-        raise not_known(folder, name, f"has a pattern in line {rules.odd_line} that is not understood")
+        raise _unknown_protection(folder, name, f"has a pattern in line {rules.odd_line} that is not understood")
     if rules.is_cut:
-        raise not_known(folder, name, "holds too many rules")
+        raise _unknown_protection(folder, name, "holds too many rules")
     return rules or None
 
 
-def beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
-    try:
-        with open_regular(path, through_links=through_links) as opened:
-            size = opened.info.st_size
-            if size > MAX_IGNORE_FILE_BYTES:
-                logger.warning("an ignore file is too large: only its first %s bytes count", MAX_IGNORE_FILE_BYTES)
-            # As much as may be wanted would be set aside first, and that takes longer than all the rest.
-            return _beginning(opened, min(size, MAX_IGNORE_FILE_BYTES))
-    except (FileNotFoundError, NotADirectoryError, NotRegularError):
-        return b""
-    except OSError as error:
-        logger.warning("cannot read an ignore file: %s", error)
-        return b""
-
-
-def repository_above(root: str) -> str | None:
-    """The nearest folder from a root upwards that is the top of a repository, if there is one."""
-    folder = root
-    while True:
-        if exclude_file(os.path.join(folder, GIT_FOLDER)) is not None:
-            return folder
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-
-
-def exclude_file(git_folder: str) -> str | None:
-    """Where a repository keeps its own excludes (the file need not exist), or `None` if this is no repository."""
-    try:
-        mode = os.lstat(git_folder).st_mode
-    except OSError:
-        return None
-    if stat.S_ISREG(mode):
-        return _exclude_of_worktree(git_folder)
-    return os.path.join(git_folder, "info", "exclude")
-
-
-def _exclude_of_worktree(git_file: str) -> str:
-    """The excludes of a linked worktree or submodule, whose `.git` is a file that names the real folder."""
-    named = beginning_of(git_file).decode("utf-8", "surrogateescape").partition("\n")[0]
-    folder = os.path.join(os.path.dirname(git_file), named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
-    common = (
-        beginning_of(os.path.join(folder, "commondir"), through_links=True)
-        .decode("utf-8", "surrogateescape")
-        .strip()
-        .replace("\0", "")
-    )
-    return os.path.join(folder, common, "info", "exclude")
-
-
-def _protecting(folder: str, name: str) -> bytes:
-    """The content of an agent-ignore file; empty where there is none.
-
-    Raises:
-        ToolError: `path_ignored`: there is one, and it is not known what it protects; `resources_exhausted`.
-    """
-    try:
-        with open_regular(os.path.join(folder, name), through_links=True) as opened:
-            content = _beginning(opened, MAX_IGNORE_FILE_BYTES + 1)
-    except FileNotFoundError:
-        if not os.path.lexists(os.path.join(folder, name)):
-            return b""
-        why = "is a link that leads nowhere"
-    except OSError as error:
-        exhaustion = exhaustion_of(error, NOTHING_DONE)
-        if exhaustion is not None:
-            raise exhaustion from None
-        why = "cannot be read"
-    else:
-        if len(content) > MAX_IGNORE_FILE_BYTES:
-            why = f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes"
-        elif not _is_text(content):
-            why = "is not UTF-8 text"
-        else:
-            return content
-    raise not_known(folder, name, why)
-
-
-def not_known(folder: str, name: str, why: str) -> ToolError:
-    """That nothing in a folder is read, since it is not known what the agent-ignore file in it protects.
-
-    Args:
-        folder: Where it stands.
-        name: Its base name.
-        why: What is the matter with it, as the end of a sentence.
-    """
+def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
         f"{name} in {shown_whole_path(folder)} {why}, so it is not known what it hides, and nothing there is read. "
         "Ask the user to mend or to remove it.",
     )
-
-
-def _beginning(opened: OpenedFile, size: int) -> bytes:
-    """So many bytes, or all there are: one read may bring fewer.
-
-    Raises:
-        OSError: They cannot be read.
-    """
-    pieces: list[bytes] = []
-    while size > 0:
-        piece: bytes | None = opened.stream.read(size)
-        if piece is None:
-            raise BlockingIOError  # it is made up by somebody, and there may be more of it
-        if not piece:
-            break
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
-def _is_text(content: bytes) -> bool:
-    """Whether rules can be read from it: UTF-8, UTF-16 with its mark, or names in an older encoding."""
-    is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        # That of UTF-32 begins with the mark of UTF-16; it is told by its NUL characters.
-        return "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
-    except UnicodeDecodeError:
-        return not is_utf_16 and _UNREADABLE.isdisjoint(content)

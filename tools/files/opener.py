@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +21,6 @@ from typing import Self
 
 from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
-from tools.files.temporary_names import is_temporary
 
 MAX_LINKS = 40
 """Links followed to find a real path (Linux's limit)."""
@@ -225,6 +226,21 @@ def _open_checked(path: str, flags: int, mode: int) -> int:
     if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return os.open(path, flags, mode)
+
+
+_PREFIX = ".coretools-"
+_SUFFIX = ".tmp"
+_TEMPORARY = re.compile(rf"{re.escape(_PREFIX)}[0-9a-f]{{16}}{re.escape(_SUFFIX)}")
+
+
+def temporary_name() -> str:
+    """A name that nothing has yet."""
+    return f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether this is such a name."""
+    return name.startswith(_PREFIX) and _TEMPORARY.fullmatch(name) is not None
 
 
 BLOCK_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.exhaustion import exhaustion_of
@@ -26,6 +26,7 @@ from tools.files.opener import (
     NotRegularError,
     OpenedFile,
     PathKind,
+    is_temporary,
     kind_of_mode,
     look,
     make_folders,
@@ -34,11 +35,6 @@ from tools.files.opener import (
     real_path,
     remove_folders,
 )
-from tools.files.temporary_names import is_temporary
-
-if TYPE_CHECKING:
-    from tools.files.ignore_files import Forbidden
-
 
 _USUALLY_IGNORED = sys.platform in ("win32", "darwin")
 
@@ -173,6 +169,18 @@ def contains(root: str, path: str) -> bool:
 def is_inside(path: str, folders: Iterable[str]) -> bool:
     """Whether an absolute path is one of some folders or lies in one, by its text."""
     return any(contains(folder, path) for folder in folders)
+
+
+class Forbidden(Protocol):
+    """What permission rules forbid to read."""
+
+    def hides(self, path: str) -> str | None:
+        """The rule that is about an entry, as it was written; `None` if none is.
+
+        Args:
+            path: Its absolute real path. A rule about a folder is about everything in it.
+        """
+        ...
 
 
 class Workspace:

@@ -23,8 +23,9 @@ from tools.files.change.changer import PROPOSED, Digest, Snapshot, clipped, sett
 from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.writer import Written, exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
+from tools.files.line_endings import line_endings, split_lines
 from tools.files.read_ledger import SeenFile
-from tools.files.text import UTF_8, Decoded, decode, encode, is_utf8, line_endings, split_lines
+from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryFile, MemoryFiles, MemoryScope
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from tools.contract.errors import ToolError
 from tools.contract.limits import ApprovalMode
 from tools.contract.subjects import Access, CommandSubject, Waiver
-from tools.files.ignore_files import agent_ignore_file, agent_ignore_file_below, agent_ignore_file_hiding
+from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, contains
+from tools.permissions.agent_ignored_folders import agent_ignore_file_below, agent_ignore_file_hiding
 from tools.permissions.auto_run_files import is_data
 from tools.permissions.command_paths import Surroundings, repository_stored_at
 from tools.permissions.hidden_paths import rules_about_what_is_in

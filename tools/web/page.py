@@ -12,11 +12,11 @@ from http import HTTPStatus
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import FileDataPart, InlineDataPart, Part
-from tools.files.document_process import ChildFailedError, document_worker_for, unnamed_file
+from tools.files.child_process import ChildFailedError, document_worker_for, unnamed_file
 from tools.files.opener import OpenedFile
 from tools.files.read.media import MAX_INLINE_BYTES, FileKind, FileType, detect
 from tools.files.read.pdf import ALL_PAGES, INSTALL, PdfText, extract, is_installed
-from tools.files.text import SNIFFED_BYTES
+from tools.files.text_encodings import SNIFFED_BYTES
 from tools.web.body import decode
 from tools.web.opener import WebResponse
 from tools.web.untrusted import harmless

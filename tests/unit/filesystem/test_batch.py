@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tools.call.context import ToolContext
+from tools.contract.limits import Deadline
 from tools.contract.results import TextPart
-from tools.files.deadline import Deadline
 from tools.files.find.selection import Candidate
 from tools.files.opener import NotRegularError, open_folder, open_regular
 from tools.files.read.reader import read as content_of

@@ -14,9 +14,8 @@ from tools.call.context import ToolContext
 from tools.call.flow import package
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import TextPart, ToolResult
-from tools.files.encoding_guess import STEP_BYTES, comes_back, decode_as, guess, named
 from tools.files.read.reader import HASHED_BYTES
-from tools.files.text import Encoding
+from tools.files.text_encodings import STEP_BYTES, Encoding, comes_back, decode_as, guess, named
 
 pytestmark = pytest.mark.anyio
 

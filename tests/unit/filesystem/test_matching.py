@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.files.change.text_match import Haystack, Match, Strategy, find_match, indentation_map
-from tools.files.text import UNKNOWN
+from tools.files.text_encodings import UNKNOWN
 
 
 def match(text: str, old: str) -> Match:

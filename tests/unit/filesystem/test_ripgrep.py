@@ -19,9 +19,8 @@ from tests.waiting import wait_until
 from tools.builtin.grep_search import GrepTool
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
-from tools.files.document_process import Child, Watch
+from tools.contract.limits import AbortSignal, Deadline
+from tools.files.child_process import Child, Watch
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.search.ripgrep import Query, Ripgrep
 

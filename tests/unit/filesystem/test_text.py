@@ -6,18 +6,8 @@ import codecs
 
 import pytest
 
-from tools.files.text import (
-    UNKNOWN_8BIT,
-    UTF_8,
-    decode,
-    encode,
-    eol_style,
-    line_endings,
-    looks_binary,
-    marked_encoding,
-    split_lines,
-    to_lf,
-)
+from tools.files.line_endings import eol_style, line_endings, split_lines, to_lf
+from tools.files.text_encodings import UNKNOWN_8BIT, UTF_8, decode, encode, looks_binary, marked_encoding
 
 
 @pytest.mark.requirement("read.encodings")

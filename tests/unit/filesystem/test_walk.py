@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.patterns import compile_patterns
 from tools.files.find.walk import Everything, Filters, Selection, Walk, Without
 from tools.files.ignore_files import HiddenBy

@@ -23,9 +23,10 @@ from tools.contract.results import FileDiff, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.change.diff import Diff
 from tools.files.change.writer import exclusive, replace_file
+from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
-from tools.files.text import Encoding, encode, eol_style
+from tools.files.text_encodings import Encoding, encode
 from tools.files.workspace import Location, Workspace, explain
 
 MAX_CHANGED_BYTES = 64_000_000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 
 from tools.contract.names_on_one_line import shown_name
-from tools.files.text import count_lines
+from tools.files.line_endings import count_lines
 
 CONTEXT_LINES = 3
 """Unchanged lines around each change (the usual unified diff)."""

@@ -23,7 +23,8 @@ from tools.files.change.text_match import (
     fold,
     is_too_large_for_relaxed,
 )
-from tools.files.text import Decoded, to_lf
+from tools.files.line_endings import to_lf
+from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
 
 MAX_LISTED_LINES = 10

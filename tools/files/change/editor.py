@@ -39,18 +39,18 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
-from tools.files.encoding_guess import Guess, check_fits, decode_as_named, guess
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.text import (
+from tools.files.line_endings import line_endings, line_separator, split_lines, to_lf
+from tools.files.text_encodings import (
     UTF_8,
     Decoded,
+    Guess,
+    check_fits,
     decode,
-    line_endings,
-    line_separator,
+    decode_as_named,
+    guess,
     looks_binary,
     marked_encoding,
-    split_lines,
-    to_lf,
 )
 from tools.files.workspace import Location
 

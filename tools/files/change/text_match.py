@@ -16,7 +16,8 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 
-from tools.files.text import UTF_8, Encoding, LineEndings, to_lf
+from tools.files.line_endings import LineEndings, to_lf
+from tools.files.text_encodings import UTF_8, Encoding
 
 BLANKS = " \t"
 """The white space that is forgiven; other characters that look like it are look-alikes."""

@@ -22,9 +22,17 @@ from tools.files.change.changer import (
     take_snapshot,
 )
 from tools.files.change.diff import unified_diff
-from tools.files.encoding_guess import check_fits, encoding_to_write, guess
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.text import Encoding, count_lines, decode, line_endings, looks_binary, marked_encoding
+from tools.files.line_endings import count_lines, line_endings
+from tools.files.text_encodings import (
+    Encoding,
+    check_fits,
+    decode,
+    encoding_to_write,
+    guess,
+    looks_binary,
+    marked_encoding,
+)
 from tools.files.workspace import Location
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from weakref import WeakValueDictionary
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
-from tools.files.opener import Folder, identity_of
+from tools.files.opener import Folder, identity_of, is_temporary, temporary_name
 from tools.files.read_ledger import FileIdentity
-from tools.files.temporary_names import is_temporary, temporary_name
 from tools.files.workspace import Location, Workspace
 
 BUSY_SECONDS = 5.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.limits import Deadline
 from tools.contract.names_on_one_line import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.results import ToolResult
-from tools.files.deadline import Deadline
 from tools.files.find.file_filtering import FileFilteringOptions, respects
 from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
 from tools.files.find.walk import (

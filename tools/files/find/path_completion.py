@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
-from tools.contract.limits import AbortSignal
-from tools.files.deadline import Deadline
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import CHECK_EVERY, Filters, Selection, Walk
 from tools.files.ignore_files import agent_ignore_file, is_hidden_target, scope_of
 from tools.files.opener import Entry, PathKind

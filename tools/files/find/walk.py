@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.files.deadline import Deadline
+from tools.contract.limits import Deadline
 from tools.files.ignore_files import HiddenBy, Scope, refuse_hidden, scope_of
 from tools.files.opener import Entry, Folder, PathKind
 from tools.files.workspace import Location, Workspace

@@ -15,9 +15,10 @@ from typing import BinaryIO, Protocol
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.results import Part, TextPart
+from tools.files.line_endings import eol_style
 from tools.files.read.media import FileKind
 from tools.files.read_ledger import FileIdentity
-from tools.files.text import REPLACEMENT, UNKNOWN, Encoding, eol_style
+from tools.files.text_encodings import REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20
 """Bytes read and counted at a time."""

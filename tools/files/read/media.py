@@ -15,7 +15,7 @@ from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart
 from tools.files.opener import OpenedFile
-from tools.files.text import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
+from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
 from tools.files.workspace import Location
 
 MAX_INLINE_BYTES = 3_000_000

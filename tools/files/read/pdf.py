@@ -19,12 +19,13 @@ from typing import Any, cast
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import TextPart
-from tools.files.document_process import ChildFailedError, DocumentWorker, document_worker_for
+from tools.files.child_process import ChildFailedError, DocumentWorker, document_worker_for
 from tools.files.document_worker import MAX_PAGE_CHARS
+from tools.files.line_endings import count_lines
 from tools.files.opener import OpenedFile
 from tools.files.read.line_window import MemorySource, Reading, Wanted, reading_of, window
 from tools.files.read.media import PDF, FileKind, media_parts
-from tools.files.text import UTF_8, count_lines
+from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 
 MAX_SECONDS = 20.0

@@ -11,25 +11,15 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.names_on_one_line import sendable_name
 from tools.contract.results import Part, TextPart, ToolResult
-from tools.files.encoding_guess import Guess, guess
 from tools.files.ignore_files import refuse_hidden
+from tools.files.line_endings import count_lines, eol_style, line_separator
 from tools.files.opener import OpenedFile
 from tools.files.read.line_window import FileSource, MemorySource, Reading, Wanted, reading_of, window
 from tools.files.read.media import TEXT, FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.read_ledger import SeenFile
-from tools.files.text import (
-    SNIFFED_BYTES,
-    UNKNOWN,
-    UTF_8,
-    Decoded,
-    count_lines,
-    decode,
-    eol_style,
-    line_separator,
-    marked_encoding,
-)
+from tools.files.text_encodings import SNIFFED_BYTES, UNKNOWN, UTF_8, Decoded, Guess, decode, guess, marked_encoding
 from tools.files.workspace import Location, explain
 
 if TYPE_CHECKING:

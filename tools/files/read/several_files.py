@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.limits import Deadline
 from tools.contract.names_on_one_line import one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
-from tools.files.deadline import Deadline
 from tools.files.find.file_filtering import respects
 from tools.files.find.patterns import PatternRefusedError
 from tools.files.find.selection import Candidate, FileSelection

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.files.deadline import Deadline
+from tools.contract.limits import Deadline
 from tools.files.find.walk import Filters, Selection, Start
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
+from tools.files.opener import is_temporary
 from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep
-from tools.files.temporary_names import is_temporary
 from tools.files.workspace import Location, Workspace
 
 MAX_FOLDERS = 10_000

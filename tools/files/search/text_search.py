@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.limits import Deadline
 from tools.contract.names_on_one_line import brief
 from tools.contract.results import ToolResult
-from tools.files.deadline import Deadline
 from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
 from tools.files.find.walk import Everything, Filters, Selection, Without, excluded_folders, search_starts
 from tools.files.search.content_search import ContentSearch, FileFilter

@@ -19,9 +19,8 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from tools.contract.exhaustion import ExhaustedError, start_thread
-from tools.contract.limits import AbortSignal
+from tools.contract.limits import AbortSignal, Deadline
 from tools.files import document_worker
-from tools.files.deadline import Deadline
 
 WATCH_SECONDS = 0.05
 """How often cancellation and the time limit are looked at while the child is silent."""
