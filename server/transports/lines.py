@@ -1,17 +1,19 @@
-"""The lines of a wire of JSON-RPC: cutting them out of a stream of bytes, however it arrives."""
+"""The lines of a JSON-RPC wire: cut out of the bytes that arrive, refused where they hold no message, and written."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from itertools import islice
 
 import mcp_types as types
 
-from server.json_rpc import NOT_A_MESSAGE, RequestId, error_of, read_unreadable
+from server.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 
 INBOX_MESSAGES = 256
 """Messages that wait to be taken before reading pauses."""
@@ -25,6 +27,18 @@ PIPE_BYTES = 1 << 20
 
 LARGE_PIECE = 4096
 """A smaller piece of a line is added to the one before, so that there are not very many of them."""
+
+OUTGOING_BYTES = 4 * 1024 * 1024
+"""Bytes waiting for a slow reader before senders have to wait."""
+
+UNREAD_BYTES = 1 << 18
+"""More than this waits only for a client that reads more slowly than we write."""
+
+LARGE_LINE = 1 << 16
+"""Of a smaller line a copy costs less than another piece."""
+
+MOST_PIECES = 64
+"""Written at once."""
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
@@ -101,6 +115,121 @@ class LineSplitter:
         self._pieces = [bytearray(whole[-KEPT_OF_OVERSIZED:])]
 
 
+class Backpressure:
+    """Whether a reader is too slow for more to be sent to it, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    def fill(self) -> None:
+        """Nothing more should be sent for now."""
+        self.is_full = True
+
+    def free(self) -> None:
+        """More can be sent again."""
+        if self.is_full:
+            self.is_full = False
+            waiting, self._waiting = self._waiting, {}
+            for tell in waiting:
+                tell()
+
+    def when_free(self, tell: Callable[[], None]) -> None:
+        """Have somebody told once, when more can be sent again."""
+        self._waiting[tell] = None
+
+    async def wait(self) -> None:
+        """Wait until more can be sent."""
+        while self.is_full:
+            free = asyncio.Event()
+            self.when_free(free.set)
+            await free.wait()
+
+
+STDIO_BACKPRESSURE = Backpressure()
+"""That of this process's client over stdio; clients that come over the network never fill it."""
+
+
+class OutgoingLines:
+    """Lines that wait to be written, in the pieces in which they came: what is large is not copied.
+
+    Args:
+        on_data: Called when there is something to write.
+        backpressure: Filled when too much waits, and freed when all of it is written.
+    """
+
+    def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
+        self.size = 0
+        """How many bytes wait to be written."""
+        self.backpressure = backpressure
+        self._on_data = on_data
+        self._pieces: deque[bytes | memoryview] = deque()
+        self._is_closed = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client reads too slowly for more to be begun."""
+        return self.size > OUTGOING_BYTES
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether more waits than an end that reads takes at once."""
+        return self.size > UNREAD_BYTES
+
+    def put(self, line: bytes) -> None:
+        """Let a line wait to be written; it is dropped where nobody reads any more.
+
+        Args:
+            line: Without its end.
+        """
+        if self._is_closed:
+            return
+        if len(line) < LARGE_LINE:
+            self._pieces.append(line + b"\n")
+        else:
+            self._pieces.append(line)
+            self._pieces.append(b"\n")
+        self.size += len(line) + 1
+        self._empty.clear()
+        if self.is_full:
+            self.backpressure.fill()
+        self._on_data()
+
+    def next_pieces(self) -> Sequence[bytes | memoryview]:
+        """What is to be written next."""
+        return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
+
+    def written(self, count: int) -> None:
+        """Forget so many bytes, which have been written."""
+        self.size -= count
+        if not self.size:
+            self._pieces.clear()
+            self._empty.set()
+            self.backpressure.free()
+            return
+        while count:
+            first = self._pieces[0]
+            if len(first) > count:
+                self._pieces[0] = memoryview(first)[count:]
+                break
+            count -= len(first)
+            self._pieces.popleft()
+
+    def close(self) -> None:
+        """Drop what is waiting, and let senders go: nobody reads any more."""
+        self._is_closed = True
+        self._pieces.clear()
+        self.size = 0
+        self._empty.set()
+        self.backpressure.free()
+
+    async def wait_empty(self) -> None:
+        """Wait until everything is written, or nobody reads it any more."""
+        await self._empty.wait()
+
+
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
     """The id of a message that was not read, where it is certain.
 
@@ -115,7 +244,7 @@ def certain_id(head: bytes, tail: bytes) -> RequestId | None:
         return None
 
 
-def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any]:
+def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
     """The error for a line that was too long."""
     head, _, tail = ends.partition(b"\n")
     message = (
@@ -125,7 +254,7 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> dict[str, Any]:
     return error_of(certain_id(head, tail), message)
 
 
-def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> dict[str, Any] | None:
+def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
     """The error for what is not a JSON-RPC message; `None` where nobody can wait for an answer to it.
 
     Args:

@@ -9,7 +9,6 @@ and waits for us. Where standard input is neither a pipe, a socket nor a termina
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import select
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.server.connection import Connection, NotifyOnlyOutbound
 from mcp.server.lowlevel import Server
@@ -32,11 +32,13 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from server.json_rpc import ID_IS_TAKEN, Json, Request, error_of, read_message, read_unreadable
-from server.transports.dispatcher import ROOM, Outbox, WireDispatcher
+from server.json_rpc import Json, read_message, read_unreadable
+from server.transports.dispatcher import WireDispatcher
 from server.transports.lines import (
+    STDIO_BACKPRESSURE,
     USUAL_PIPE_BYTES,
     LineSplitter,
+    OutgoingLines,
     enlarge,
     refusal_of_oversized,
     refusal_of_unreadable,
@@ -49,21 +51,6 @@ Incoming = DispatchContext[TransportContext]
 
 MOST_EARLY = 8
 """Notifications before the first request that are kept for it (the SDK's number)."""
-
-
-async def serve_one_client(server: Server[Any], dispatcher: WireDispatcher) -> None:
-    """Serve until the client is gone.
-
-    Args:
-        server: Answers.
-        dispatcher: The client's wire.
-    """
-    async with server.lifespan(server) as state:
-        client = _Client(server, dispatcher, state)
-        try:
-            await dispatcher.run(client.on_request, client.on_notify)
-        finally:
-            await aclose_shielded(client.connection)
 
 
 class _Client:
@@ -160,9 +147,6 @@ Clients that close our input wait two seconds for our end before they send SIGTE
 FLUSH_SECONDS = 30.0
 """How long a slow reader may take for answers that are there."""
 
-READER_CHECK_SECONDS = 0.1
-"""How often, while draining, it is looked whether anybody still reads the answers."""
-
 
 async def serve_stdio(server: Server[Any], max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
     """Serve the process's standard input and output until its end.
@@ -176,15 +160,30 @@ async def serve_stdio(server: Server[Any], max_message_bytes: int, runs_command:
         async with stdio_server() as (read_stream, write_stream):
             await server.run(read_stream, write_stream, server.create_initialization_options())
         return
-    reading, writing = _claim_wire()
+    import fcntl  # noqa: PLC0415 - POSIX only, like the rest of this path
+
+    # The wire leaves the standard descriptors; nothing but this transport can reach it then.
+    sys.stdout.flush()
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
     blocking = os.get_blocking(reading), os.get_blocking(writing)
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     wire = _Wire(reading, writing, max_message_bytes, runs_command)
     try:
-        wire.start()
-        await serve_one_client(server, wire.dispatcher)
-        await wire.flush()
+        wire.resume_reading()
+        async with server.lifespan(server) as state:
+            client = _Client(server, wire.dispatcher, state)
+            try:
+                await wire.dispatcher.run(client.on_request, client.on_notify)
+            finally:
+                await aclose_shielded(client.connection)
+        with anyio.move_on_after(FLUSH_SECONDS):
+            await wire.outgoing.wait_empty()
     finally:
         wire.stop()
         # The descriptors may be shared with a shell that goes on after us.
@@ -202,24 +201,15 @@ def _is_pollable(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
-def _claim_wire() -> tuple[int, int]:
-    """Move the wire away from the standard descriptors; nothing but this transport can reach it then."""
-    if sys.platform == "win32":
-        raise NotImplementedError("the SDK's transport serves there")
-    import fcntl  # noqa: PLC0415 - POSIX only, like the rest of this path
-
-    sys.stdout.flush()
-    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return reading, writing
-
-
 class _Wire:
-    """Moves lines between the descriptors and the dispatcher."""
+    """Moves lines between the descriptors and the dispatcher.
+
+    Args:
+        reading: Where lines come in.
+        writing: Where they go out.
+        max_message_bytes: A longer line is refused.
+        runs_command: Whether a tool runs programs.
+    """
 
     def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
         self._runs_command = runs_command
@@ -227,22 +217,14 @@ class _Wire:
         self._reading = reading
         self._writing = writing
         self._splitter = LineSplitter(max_message_bytes)
-        self.outbox = Outbox(on_data=self._schedule_write)
-        self.dispatcher = WireDispatcher(self.outbox, on_room=self._resume_reading)
+        self.outgoing = OutgoingLines(self._schedule_write, STDIO_BACKPRESSURE)
+        self.dispatcher = WireDispatcher(self.outgoing, on_room=self.resume_reading)
         self._is_reading = False
         self._is_stopped = False
         self._is_write_scheduled = False
         self._is_blocked = False
         self._is_large = False
         self._end: asyncio.Task[None] | None = None
-
-    @property
-    def _is_full(self) -> bool:
-        """Whether no more is taken in for now."""
-        return self.outbox.is_full or self.dispatcher.is_full
-
-    def start(self) -> None:
-        self._resume_reading()
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -251,14 +233,9 @@ class _Wire:
         if self._end is not None:
             self._end.cancel()
 
-    async def flush(self) -> None:
-        """Wait until everything owed is written, or nobody reads it any more."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECONDS):
-                await self.outbox.wait_empty()
-
-    def _resume_reading(self) -> None:
-        if self._is_full:
+    def resume_reading(self) -> None:
+        """Read on, unless no more is taken in for now."""
+        if self.outgoing.is_full or self.dispatcher.is_full:
             return
         if not (self._is_reading or self._is_stopped) and self._end is None:
             self._is_reading = True
@@ -281,61 +258,43 @@ class _Wire:
             self._end = self._loop.create_task(self._finish(), name="end of standard input")
             return
         self._take(data)
-        if self._is_full:
+        if self.outgoing.is_full or self.dispatcher.is_full:
             self._stop_reading()
 
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
-            self._receive(line)
+            try:
+                message = read_message(line, is_of_client=True)
+            except ValueError:
+                self._take_unreadable(line)
+            else:
+                self.dispatcher.receive(message, line)
         for oversized in self._splitter.take_oversized():
-            self._reply(refusal_of_oversized(oversized, self._splitter.max_bytes))
+            self.dispatcher.refuse(refusal_of_oversized(oversized, self._splitter.max_bytes))
 
-    def _receive(self, line: bytes) -> None:
-        try:
-            message = read_message(line, is_of_client=True)
-        except ValueError:
-            self._receive_unreadable(line)
-            return
-        if isinstance(message, Request) and self.outbox.owes(message.id):
-            self._reply(error_of(message.id, ID_IS_TAKEN))
-            return
-        self.outbox.note_received(message)
-        self.dispatcher.receive(message, line)
-
-    def _receive_unreadable(self, line: bytes) -> None:
+    def _take_unreadable(self, line: bytes) -> None:
         refusal = refusal_of_unreadable(line)
         if refusal is not None:
-            self._reply(refusal)
+            self.dispatcher.refuse(refusal)
             return
         try:
             unreadable = read_unreadable(line)
         except ValueError:
             unreadable = None
         if unreadable is None:
-            logger.warning("dropped a line that is no JSON-RPC message")
-        elif (failed := self.outbox.fail_question(unreadable.identity)) is not None:
-            self.dispatcher.receive(failed)
-
-    def _reply(self, refusal: dict[str, Any]) -> None:
-        self.outbox.put(json.dumps(refusal).encode())
+            logger.warning("dropped a line that is not a JSON-RPC message")
+        else:
+            self.dispatcher.fail_question(unreadable.identity)
 
     async def _finish(self) -> None:
-        """After the end of input: fail what can no longer be answered to us, wait a little for what we still owe."""
+        """After the end of input."""
         self._take(b"\n")  # the last line may lack its end
-        for refusal in self.outbox.fail_open_questions():
-            self.dispatcher.receive(refusal)
-        ended = self._loop.time()
-        while self.outbox.owes_answers and self._somebody_reads():
-            await self.outbox.wait_answered(READER_CHECK_SECONDS)
-            passed = self._loop.time() - ended
-            for cancelled in self.outbox.give_up(lambda tool, passed=passed: passed >= self._seconds_for(tool)):
-                self.dispatcher.receive(cancelled)
-        self.dispatcher.end()
+        await self.dispatcher.finish(
+            lambda tool: COMMAND_SECONDS if tool and self._runs_command(tool) else DRAIN_SECONDS, self._is_read
+        )
 
-    def _seconds_for(self, tool: str) -> float:
-        return COMMAND_SECONDS if tool and self._runs_command(tool) else DRAIN_SECONDS
-
-    def _somebody_reads(self) -> bool:
+    def _is_read(self) -> bool:
+        """Whether anybody still reads the answers."""
         if sys.platform == "win32":
             return True
         poll = select.poll()
@@ -343,8 +302,6 @@ class _Wire:
         return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
     def _schedule_write(self) -> None:
-        if self.outbox.is_full:
-            ROOM.fill()
         if self._is_write_scheduled:
             return
         if self.dispatcher.is_idle:
@@ -362,21 +319,19 @@ class _Wire:
             self._is_blocked = False
             self._loop.remove_writer(self._writing)
         try:
-            while pieces := self.outbox.next_pieces():
-                self.outbox.written(os.writev(self._writing, pieces))
-            ROOM.free()
+            while pieces := self.outgoing.next_pieces():
+                self.outgoing.written(os.writev(self._writing, pieces))
             self.dispatcher.go_on()
-            self._resume_reading()
+            self.resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
-            if self.outbox.size > USUAL_PIPE_BYTES and not self._is_large:
+            if self.outgoing.size > USUAL_PIPE_BYTES and not self._is_large:
                 self._is_large = True
                 enlarge(self._writing)
             self._loop.add_writer(self._writing, self._write)
         except OSError:
             # Nobody reads any more: the client is gone.
-            self.outbox.abandon()
-            ROOM.free()
+            self.outgoing.close()
             self._is_stopped = True
             self._stop_reading()
             self.dispatcher.end()

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from server.transports.dispatcher import OUTBOX_BYTES, Outbox, WireDispatcher
+from server.transports.dispatcher import WireDispatcher
+from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
 from server.upstreams.session.session import QuestionWaits
 from server.upstreams.wire.peer import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Conversation, Peer, Progress, Remark
 
@@ -128,20 +129,20 @@ async def test_progress_gives_a_call_more_time_when_it_comes_though_nobody_has_t
 
 @pytest.mark.requirement("stdio.slow_reader.questions")
 async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
-    outbox = Outbox(on_data=lambda: None)
-    dispatcher = WireDispatcher(outbox, on_room=lambda: None)
+    outgoing = OutgoingLines(lambda: None, Backpressure())
+    dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
     async with anyio.create_task_group() as tasks:
         await tasks.start(dispatcher.run, nobody, nobody)
         await dispatcher.notify("notifications/message", {"data": "x"})
-        outbox.put(b"x" * OUTBOX_BYTES)
-        full = outbox.size
+        outgoing.put(b"x" * OUTGOING_BYTES)
+        full = outgoing.size
         for _ in range(10):
             with anyio.move_on_after(0.01):
                 await dispatcher.send_raw_request("elicitation/create", {"message": "x" * MB})
-        assert outbox.size == full
+        assert outgoing.size == full
         tasks.start_soon(dispatcher.send_raw_request, "elicitation/create", {"message": "who?"})
         await anyio.wait_all_tasks_blocked()
-        outbox.written(full)
+        outgoing.written(full)
         await anyio.wait_all_tasks_blocked()
-        assert b"who?" in b"".join(outbox.next_pieces())
+        assert b"who?" in b"".join(outgoing.next_pieces())
         tasks.cancel_scope.cancel()

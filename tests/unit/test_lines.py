@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import anyio
 import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.json_rpc import Notification, Request
-from server.transports.dispatcher import LARGE_LINE, Outbox
-from server.transports.lines import LARGE_PIECE, LineSplitter, refusal_of_oversized, refusal_of_unreadable
+from server.transports.dispatcher import WireDispatcher
+from server.transports.lines import (
+    LARGE_LINE,
+    LARGE_PIECE,
+    Backpressure,
+    LineSplitter,
+    OutgoingLines,
+    refusal_of_oversized,
+    refusal_of_unreadable,
+)
 
 
 @pytest.mark.requirement("stdio.lines")
@@ -48,17 +57,17 @@ def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: l
     counts=st.lists(st.sampled_from([1, 99, 100, LARGE_LINE, LARGE_LINE + 1, 1 << 30]), min_size=1, max_size=20),
 )
 def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[int], counts: list[int]) -> None:
-    outbox = Outbox(on_data=lambda: None)
+    outgoing = OutgoingLines(lambda: None, Backpressure())
     sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
     taken = b""
     for line in sent:
-        outbox.put(line)
+        outgoing.put(line)
     for count in [*counts, *[1 << 30] * len(lines)]:
-        piece = b"".join(outbox.next_pieces())[:count]
+        piece = b"".join(outgoing.next_pieces())[:count]
         taken += piece
-        outbox.written(len(piece))
+        outgoing.written(len(piece))
     assert taken == b"".join(line + b"\n" for line in sent)
-    assert outbox.size == 0
+    assert outgoing.size == 0
 
 
 @pytest.mark.requirement("stdio.oversized")
@@ -116,19 +125,31 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
     asked: int | str, cancelled: int | str
 ) -> None:
-    outbox = Outbox(on_data=lambda: None)
-    outbox.note_received(Request(asked, "tools/call", {}))
-    assert outbox.owes_answers
-    outbox.note_received(Notification("notifications/cancelled", {"requestId": cancelled}))
-    assert not outbox.owes_answers
+    dispatcher = WireDispatcher(OutgoingLines(lambda: None, Backpressure()), on_room=lambda: None)
+    dispatcher.receive(Request(asked, "tools/call", {}), b"")
+    assert not dispatcher.is_idle
+    dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
+    assert dispatcher.is_idle
 
 
 @pytest.mark.requirement("results.encodable")
 @pytest.mark.anyio
 async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
-    outbox = Outbox(on_data=lambda: None)
-    outbox.post({"jsonrpc": "2.0", "id": 4, "result": {"text": "\ud800"}})
-    outbox.post({"jsonrpc": "2.0", "method": "x", "params": {"a": "\ud800"}})
-    lines = b"".join(outbox.next_pieces()).splitlines()
+    outgoing = OutgoingLines(lambda: None, Backpressure())
+    dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
+
+    async def answer(*_: object) -> dict[str, object]:
+        await dispatcher.notify("x", {"a": "\ud800"})
+        return {"text": "\ud800"}
+
+    async def hear(*_: object) -> None:
+        """Nothing is told here."""
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(dispatcher.run, answer, hear)
+        dispatcher.receive(Request(4, "x"), b"")
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    lines = b"".join(outgoing.next_pieces()).splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["error"]["code"] == types.INTERNAL_ERROR

@@ -22,7 +22,7 @@ from anyio.abc import TaskStatus
 from mcp.client.streamable_http import streamable_http_client
 
 from server.json_rpc import Failure, as_mapping, fields_of, read_message
-from server.transports.dispatcher import ROOM
+from server.transports.lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.peer import unusable
 from server.upstreams.wire.sdk_streams import MESSAGE_BYTES, sdk_streams
 from tools.contract.threads import lend_threads
@@ -177,7 +177,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
         count = 0
         try:
             async for chunk in self._inner:
-                await ROOM.wait()
+                await STDIO_BACKPRESSURE.wait()
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)

@@ -20,8 +20,7 @@ import anyio
 from pydantic_core import to_json
 
 from server.json_rpc import Message, fields_of, read_message
-from server.transports.dispatcher import ROOM
-from server.transports.lines import PIPE_BYTES, USUAL_PIPE_BYTES, LineSplitter, enlarge
+from server.transports.lines import PIPE_BYTES, STDIO_BACKPRESSURE, USUAL_PIPE_BYTES, LineSplitter, enlarge
 from server.upstreams.wire.peer import Inbox
 from server.upstreams.wire.sdk_streams import MESSAGE_BYTES, TOO_LARGE, answered_by_ends, understood
 from tools.contract.threads import THREADS
@@ -228,9 +227,9 @@ class Incoming:
         self._resume()
 
     def _on_readable(self) -> None:
-        if ROOM.is_full and not self._is_unwanted:
+        if STDIO_BACKPRESSURE.is_full and not self._is_unwanted:
             self._stop()
-            ROOM.when_free(self._resume)
+            STDIO_BACKPRESSURE.when_free(self._resume)
             return
         began = self._loop.time()
         self._read_piece()
