@@ -16,7 +16,7 @@ from tools.call.registry import ToolRegistry
 from tools.permissions.tool_names import GROUPS
 
 if TYPE_CHECKING:
-    from tools.discovery.discovery import Discovery, DiscoveryState
+    from tools.builtin.discovered_tools import Discovery, DiscoveryState
 
 
 class CustomTools:
@@ -79,10 +79,9 @@ class CustomTools:
             await self._discovery.known.wait()
 
     def _made(self, settings: Settings) -> Discovery:
-        from tools.builtin.discovered_tool import GROUP  # noqa: PLC0415 - as above
+        from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above
         from tools.builtin.task import TaskTool  # noqa: PLC0415 - as above
         from tools.discovery.commands import CommandSite  # noqa: PLC0415 - only with a discovery command
-        from tools.discovery.discovery import Discovery  # noqa: PLC0415
 
         roots = tuple(real_path(root) for root in self._settings.workspace.roots)
         self._set_environment(settings.shell.env)

@@ -30,11 +30,11 @@ from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import EVERYTHING
 from server.upstreams.session.status import WAYS_TO_AUTHENTICATE, UpstreamState
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.call.registry import ToolRegistry
 from tools.contract.display import visible_line
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
-from tools.discovery.discovery import DiscoveryStatus
 from tools.files.programs import find_configured
 from tools.files.search.ripgrep import find_ripgrep
 from tools.shell.confinement import NetworkAccess

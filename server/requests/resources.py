@@ -128,7 +128,7 @@ class MemoryResources:
             }
             for file in files
         ]
-        if self._todos.of(context):
+        if self._todos.of(context.client.key, context.workspace):
             todo_list = {
                 "uri": TODO_LIST,
                 "name": "todo-list",
@@ -160,7 +160,7 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     def _todo_list(self, context: ToolContext) -> ToolResult:
-        todos = [asdict(todo) for todo in self._todos.of(context)]
+        todos = [asdict(todo) for todo in self._todos.of(context.client.key, context.workspace)]
         if not todos:
             missing = ToolError(ToolErrorType.FILE_NOT_FOUND, "There is no todo list now; todo_write makes one.")
             return ToolResult.failed(missing)

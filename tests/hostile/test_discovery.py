@@ -14,9 +14,9 @@ from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import CustomTools, custom_tools
 from tests.unit.execution.shell import CEILING
 from tests.waiting import until
+from tools.builtin.discovered_tools import DiscoveryState, DiscoveryStatus
 from tools.contract.errors import ToolError
 from tools.discovery.argument_check import ArgumentCheck
-from tools.discovery.discovery import DiscoveryState, DiscoveryStatus
 from tools.discovery.schema import readable_schema
 
 pytestmark = pytest.mark.anyio

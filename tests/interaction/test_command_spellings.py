@@ -21,7 +21,7 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import HANDSHAKE, stdio_upstream, write_config
 from tests.waiting import CEILING
 from tools.builtin.all_tools import builtin_tools
-from tools.builtin.discovered_tool import DiscoveredTool
+from tools.builtin.discovered_tools import DiscoveredTool
 from tools.contract.results import FunctionDeclaration
 
 pytestmark = pytest.mark.anyio

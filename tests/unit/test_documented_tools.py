@@ -13,7 +13,7 @@ from server.app import App
 from server.settings import load_settings
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.builtin.all_tools import builtin_tools
-from tools.builtin.discovered_tool import DiscoveredTool
+from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool, BuiltinTool
 from tools.call.flow import package
 from tools.call.registry import ToolRegistry

@@ -54,6 +54,11 @@ def builtin_tools(
         agents: Who takes tasks; without any, there is no `task`.
         programs: Gives what runs agents.
     """
+    tasks: list[BaseTool[Any]] = []
+    if agents and programs is not None:
+        from tools.builtin.task import TaskTool  # noqa: PLC0415 - few have agents
+
+        tasks = [TaskTool(agents, programs)]
     return [
         LSTool(),
         ReadFileTool(),
@@ -66,37 +71,23 @@ def builtin_tools(
         ListJobsTool(),
         ReadOutputTool(),
         StopJobTool(),
-        WebFetchTool(fetcher or _public_pages()),
+        WebFetchTool(fetcher or cache(_public_pages)),
         WebSearchTool(search or SearchSettings(), opener or _public_opener),
         MemoryTool(memory),
         TodoWriteTool(todos),
-        *_task_tools(agents, programs),
+        *tasks,
         AskUserQuestionTool(),
         ExitPlanModeTool(),
     ]
 
 
-def _public_pages() -> Callable[[], PageFetcher]:
-    """Gives one fetcher of public pages, made with the first of them."""
+def _public_pages() -> PageFetcher:
+    from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - starting up does not need it
 
-    @cache
-    def fetcher() -> PageFetcher:
-        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - starting up does not need it
-
-        return PageFetcher(_public_opener())
-
-    return fetcher
+    return PageFetcher(_public_opener())
 
 
 def _public_opener() -> UrlOpener:
     from tools.web.opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
 
     return UrlOpener()
-
-
-def _task_tools(agents: Sequence[AgentCommand], programs: Callable[[], ProgramRunner] | None) -> list[BaseTool[Any]]:
-    if not agents or programs is None:
-        return []
-    from tools.builtin.task import TaskTool  # noqa: PLC0415 - few have agents
-
-    return [TaskTool(agents, programs)]

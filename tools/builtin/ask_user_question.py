@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
-from tools.contract.confirmation import (
-    Answer,
-    AskUserConfirmation,
-    Channel,
-    Option,
-    UserQuestion,
-)
+from tools.contract.confirmation import AskUserConfirmation, Channel, Option, UserQuestion
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.names_on_one_line import brief, one_line
 from tools.contract.parameters import ToolParams, coerce
@@ -149,8 +143,20 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         """Take a single question that stands alone, another spelling of multiSelect, and a text without its type."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
-        if "questions" in arguments and len(listed) <= MAX_QUESTIONS:
-            arguments["questions"] = [_named(question) for question in listed]
+        if "questions" not in arguments or len(listed) > MAX_QUESTIONS:
+            return arguments
+        arguments["questions"] = listed = list(listed)
+        for number, question in enumerate(listed):
+            if not isinstance(question, dict):
+                continue
+            given = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
+            if "multi_select" in given:
+                given.setdefault("multiSelect", given.pop("multi_select"))
+            if given.get("options") == []:
+                del given["options"]
+            if "options" not in given:
+                given.setdefault("type", "text")
+            listed[number] = given
         return arguments
 
     def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
@@ -212,31 +218,13 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         if answer.channel is not Channel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
-        return _answered(params.questions, answer)
-
-
-def _answered(questions: Sequence[AskedQuestion], answer: Answer) -> ToolResult:
-    given = [(asked.header, answers) for asked, answers in zip(questions, answer.answers, strict=True)]
-    lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in given]
-    return ToolResult(
-        llm_content="\n".join(["The user answered:", *lines]),
-        return_display="\n".join(lines),
-        structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in given}},
-    )
-
-
-def _named(question: Any) -> Any:
-    """A question under our names."""
-    if not isinstance(question, dict):
-        return question
-    given = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
-    if "multi_select" in given:
-        given.setdefault("multiSelect", given.pop("multi_select"))
-    if given.get("options") == []:
-        del given["options"]
-    if "options" not in given:
-        given.setdefault("type", "text")
-    return given
+        given = [(asked.header, answers) for asked, answers in zip(params.questions, answer.answers, strict=True)]
+        lines = [f"{one_line(header)}: {', '.join(answers) or '(not answered)'}" for header, answers in given]
+        return ToolResult(
+            llm_content="\n".join(["The user answered:", *lines]),
+            return_display="\n".join(lines),
+            structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in given}},
+        )
 
 
 def _plain(text: str) -> str:

@@ -27,6 +27,12 @@ MAX_PROMPT_CHARS = 24_000
 
 MAX_DESCRIPTION_CHARS = 200
 
+PURPOSE = (
+    "Hand a task to another agent and wait for its answer: work of many steps that stands by itself, such as a search "
+    "through much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
+    "conversation, and gives one answer, which the user does not see unless you tell it. Agents:"
+)
+
 
 class TaskParams(ToolParams):
     """Who is to do what."""
@@ -71,8 +77,15 @@ class TaskTool(BuiltinTool[TaskParams]):
         self._agents = {agent.name: agent for agent in agents}
         self._runner = runner
         self._environment = os.environ if environment is None else environment
-        self.description = _description(agents)
-        self._schema = _schema(tuple(self._agents))
+        about = (f": {one_line(agent.description)}" if agent.description else "" for agent in agents)
+        lines = (f"- {one_line(agent.name)}{what}" for agent, what in zip(agents, about, strict=True))
+        self.description = "\n".join([PURPOSE, *lines])
+        self._schema = published_schema(TaskParams)
+        named = self._schema["properties"]["subagent_type"]
+        named["enum"] = list(self._agents)
+        named.pop("default", None)
+        if len(self._agents) > 1:
+            self._schema["required"] = [*self._schema["required"], "subagent_type"]
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
@@ -129,7 +142,16 @@ class TaskTool(BuiltinTool[TaskParams]):
         context.signal.raise_if_aborted()
         self._refuse_nested()
         agent = self._agents[params.subagent_type]
-        return await run_agent(agent, params.prompt, context, self._runner(), self._environment)
+        return await run_agent(
+            agent,
+            params.prompt,
+            self._runner(),
+            self._environment,
+            workspace=context.workspace,
+            client_key=context.client.key,
+            progress=context.progress,
+            signal=context.signal,
+        )
 
     def _refuse_nested(self) -> None:
         if depth_in(self._environment) >= MAX_DEPTH:
@@ -137,28 +159,3 @@ class TaskTool(BuiltinTool[TaskParams]):
                 "This server was itself started by an agent, and agents hand no tasks to others, so nothing was done. "
                 "Do the task yourself."
             )
-
-
-def _description(agents: Sequence[AgentCommand]) -> str:
-    lines = [f"- {one_line(agent.name)}{_about(agent)}" for agent in agents]
-    purpose = (
-        "Hand a task to another agent and wait for its answer: work of many steps that stands by itself, such as "
-        "a search through much code, a review, or a second opinion. It works in the first workspace folder, knows "
-        "nothing of this conversation, and gives one answer, which the user does not see unless you tell it. "
-        "Agents:"
-    )
-    return "\n".join([purpose, *lines])
-
-
-def _about(agent: AgentCommand) -> str:
-    return f": {one_line(agent.description)}" if agent.description else ""
-
-
-def _schema(names: tuple[str, ...]) -> dict[str, Any]:
-    schema = published_schema(TaskParams)
-    named = schema["properties"]["subagent_type"]
-    named["enum"] = list(names)
-    named.pop("default", None)
-    if len(names) > 1:
-        schema["required"] = [*schema["required"], "subagent_type"]
-    return schema

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import count
 from typing import Any, cast, get_args
 
 from pydantic import Field
@@ -92,10 +93,23 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take todos as Gemini CLI writes them, and give an id to each that has none."""
-        todos = coerce(arguments.get("todos"), {"type": "array"})
-        if isinstance(todos, list) and len(cast("list[Any]", todos)) <= MAX_TODOS:
-            arguments["todos"] = _with_ids([self._named(todo) for todo in cast("list[Any]", todos)])
+        """Take todos as Gemini CLI writes them. Numbers as ids become texts; a todo without an id gets its number."""
+        given = coerce(arguments.get("todos"), {"type": "array"})
+        if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
+            return arguments
+        todos = [self._named(todo) for todo in cast("list[Any]", given)]
+        taken: set[Any] = set()
+        for todo in (cast("dict[str, Any]", todo) for todo in todos if isinstance(todo, dict)):
+            number = todo.get("id")
+            if isinstance(number, int) and not isinstance(number, bool) and abs(number) <= MAX_INTEGER:
+                todo["id"] = str(number)
+            if isinstance(todo.get("id"), str):
+                taken.add(todo["id"])
+        for number, todo in enumerate(todos, start=1):
+            if isinstance(todo, dict) and "id" not in todo:
+                todo["id"] = next(other for other in map(str, count(number)) if other not in taken)
+                taken.add(todo["id"])
+        arguments["todos"] = todos
         return arguments
 
     def _named(self, todo: Any) -> Any:
@@ -130,72 +144,37 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:
         """For example `Write 3 todos`."""
         del context
-        count = len(params.todos)
-        return "Clear the todo list" if not count else f"Write {count} {'todo' if count == 1 else 'todos'}"
+        total = len(params.todos)
+        return "Clear the todo list" if not total else f"Write {total} {'todo' if total == 1 else 'todos'}"
 
     async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
         """Replace the list. Nobody is asked: only what this tool itself has kept is changed."""
         context.signal.raise_if_aborted()
         todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
-        is_kept = self._lists.replace(context, todos)
-        notes = _notes(todos, is_kept=is_kept)
+        self._lists.replace(context.client.key, context.workspace, todos)
+        is_kept = not context.client.is_anonymous
+        notes: list[str] = []
+        under_way = sum(todo.status == "in_progress" for todo in todos)
+        if under_way > 1:
+            notes.append(f"{under_way} todos are in progress; keep one at a time.")
+        if not is_kept:
+            notes.append("The list is not kept here, since this client sends no session or token: keep it yourself.")
+        total, done = len(todos), sum(todo.status == "completed" for todo in todos)
+        said = f"The todo list has {total} {'todo' if total == 1 else 'todos'} now, {done} completed:"
+        lines = [said if todos else "The todo list is empty now."]
+        room = MAX_TEXT_CHARS
+        for number, todo in enumerate(todos, start=1):
+            line = f"{number}. [{todo.status}] {one_line(todo.content)}"
+            room -= len(line)
+            if room < 0:
+                lines.append(f"[{total - number + 1} more, not repeated here]")
+                break
+            lines.append(line)
         shown: list[Mapping[str, str]] = [
             {"id": todo.id, "content": todo.content, "status": todo.status} for todo in todos
         ]
         return ToolResult(
-            llm_content="\n".join([_sentence(todos), *_numbered(todos), *notes]),
+            llm_content="\n".join([*lines, *notes]),
             return_display=TodoListDisplay(tuple(shown)),
-            structured={
-                "todos": shown,
-                "kept": is_kept,
-                "notes": notes,
-            },
+            structured={"todos": shown, "kept": is_kept, "notes": notes},
         )
-
-
-def _with_ids(todos: list[Any]) -> list[Any]:
-    """Numbers as ids are texts, and a todo without an id gets its place in the list, or the next free number."""
-    given = [cast("dict[str, Any]", todo) for todo in todos if isinstance(todo, dict)]
-    for todo in given:
-        number = todo.get("id")
-        if isinstance(number, int) and not isinstance(number, bool) and abs(number) <= MAX_INTEGER:
-            todo["id"] = str(number)
-    taken = {todo["id"] for todo in given if isinstance(todo.get("id"), str)}
-    for number, todo in enumerate(todos, start=1):
-        if isinstance(todo, dict) and "id" not in todo:
-            free = next(str(other) for other in range(number, number + 2 * MAX_TODOS) if str(other) not in taken)
-            todo["id"] = free
-            taken.add(free)
-    return todos
-
-
-def _sentence(todos: Sequence[Todo]) -> str:
-    if not todos:
-        return "The todo list is empty now."
-    count = len(todos)
-    done = sum(todo.status == "completed" for todo in todos)
-    return f"The todo list has {count} {'todo' if count == 1 else 'todos'} now, {done} completed:"
-
-
-def _numbered(todos: Sequence[Todo]) -> list[str]:
-    """The list for the model, cut where it is very long."""
-    lines: list[str] = []
-    room = MAX_TEXT_CHARS
-    for number, todo in enumerate(todos, start=1):
-        line = f"{number}. [{todo.status}] {one_line(todo.content)}"
-        room -= len(line)
-        if room < 0:
-            lines.append(f"[{len(todos) - number + 1} more, not repeated here]")
-            break
-        lines.append(line)
-    return lines
-
-
-def _notes(todos: Sequence[Todo], *, is_kept: bool) -> list[str]:
-    notes: list[str] = []
-    under_way = sum(todo.status == "in_progress" for todo in todos)
-    if under_way > 1:
-        notes.append(f"{under_way} todos are in progress; keep one at a time.")
-    if not is_kept:
-        notes.append("The list is not kept here, since this client sends no session or token: keep it yourself.")
-    return notes

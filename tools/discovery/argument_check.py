@@ -27,7 +27,7 @@ QUICK_VALUES = 1_000
 MAX_PROBLEMS = 5
 """Wrong values that one sentence names."""
 
-_COERCED = frozenset({"boolean", "integer", "array", "object"})
+_COERCED = ("boolean", "integer", "array", "object")
 """Types that models often write as a string."""
 
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
@@ -105,10 +105,6 @@ class ArgumentCheck:
 
         return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
-    @property
-    def _properties(self) -> Mapping[str, Any]:
-        return self._schema["properties"]
-
     def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments. If that helps, text is read as the type that is wanted, and nulls are left out.
 
@@ -117,11 +113,12 @@ class ArgumentCheck:
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
-        read = {
-            name: self._read(value, self._properties.get(name))
-            for name, value in arguments.items()
-            if value is not None
-        }
+        read: dict[str, Any] = {}
+        for name, value in arguments.items():
+            schema = self._schema["properties"].get(name)
+            wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+            if value is not None:
+                read[name] = coerce(value, {"type": wanted}) if wanted in _COERCED else value
         return read if read != arguments and self.quick_problem_of(read) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
@@ -148,12 +145,8 @@ class ArgumentCheck:
             _references.reset(token)
         if not problems:
             return None
-        accepted = ", ".join(self._properties)
+        accepted = ", ".join(self._schema["properties"])
         return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(accepted) or 'nothing'}."])
-
-    def _read(self, value: Any, schema: Any) -> Any:
-        wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
-        return coerce(value, {"type": wanted}) if isinstance(wanted, str) and wanted in _COERCED else value
 
 
 def _sentence(error: ValidationError) -> str:
@@ -162,14 +155,9 @@ def _sentence(error: ValidationError) -> str:
     rule, limit = str(error.validator), brief(json.dumps(error.validator_value, ensure_ascii=False, default=str))
     if rule in ("required", "additionalProperties", "dependentRequired"):
         return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
-    value = brief(json.dumps(_beginning(error.instance), ensure_ascii=False, default=str))
-    return f"{subject} has to fulfil {rule} {limit}, got {value}."
-
-
-def _beginning(value: Any) -> Any:
-    """As much of a value as a sentence shows."""
+    value: Any = error.instance
     if isinstance(value, str):
-        return value[:100]
-    return (
-        value if isinstance(value, int | float) or value is None else ("[...]" if isinstance(value, list) else "{...}")
-    )
+        value = value[:100]  # more is not shown
+    elif isinstance(value, dict | list):
+        value = "{...}" if isinstance(value, dict) else "[...]"
+    return f"{subject} has to fulfil {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."

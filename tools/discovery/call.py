@@ -1,23 +1,27 @@
-"""One call of a custom tool: its arguments on standard input, its result from standard output."""
+"""One call of a custom tool: its arguments on standard input, its result from standard output.
+
+Text stays as it is, a JSON object is structured content too, and MCP content is passed on as content.
+"""
 
 from __future__ import annotations
 
+import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.limits import Progress
 from tools.contract.names_on_one_line import one_line, shown_whole_path
-from tools.contract.results import ToolResult
+from tools.contract.results import FileDataPart, Part, TextPart, ToolResult
 from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand
 from tools.discovery.declarations import DeclaredTool
-from tools.discovery.tool_output import result_of
-from tools.shell.command import Ending
+from tools.discovery.json_text import UnreadableError, read_json, require_sendable
+from tools.shell.command import OUTPUT_CHARS, Ending
 from tools.shell.runner import ProgramOutcome
-from tools.shell.status_text import code_and_signal, size
+from tools.shell.status_text import DISPLAY_CHARS, code_and_signal, program_facts, size
 
 EMPTY, NONE = "(empty)", "(none)"
 """What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words)."""
@@ -25,9 +29,17 @@ EMPTY, NONE = "(empty)", "(none)"
 FAILED = "it failed; read Stdout and Stderr, then mend the arguments or tell the user"
 """What is said of a tool that tells its failure itself."""
 
+STRUCTURED_CHARS = 8_000
+"""A longer JSON object is sent as text only: never is much sent twice."""
+
+MAX_BLOCKS = 1_000
+"""Blocks of one result."""
+
+_MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
+
 
 async def run_tool(
-    declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], context: ToolContext
+    declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
     """Run a tool.
 
@@ -35,40 +47,41 @@ async def run_tool(
         declared: Which.
         command: Carries it out.
         arguments: Written to its standard input as JSON.
-        context: For whom.
+        client_key: For whom.
+        progress: Tells the client what it writes to standard error.
 
     Raises:
         ToolError: It failed, took too long or was not started (`discovered_tool_execution_error`).
     """
-    site, given = command.site, _as_json(arguments)
     try:
-        request = await site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
-        request = replace(request, client_key=context.client.key, given=given)
-        outcome = await site.runner().run(request, context.progress)
+        given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can stand for
+        given = json.dumps(dict(arguments), default=str).encode()
+    try:
+        request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
+        outcome = await command.site.runner().run(replace(request, client_key=client_key, given=given), progress)
     except ToolError as error:
         raise _failure(declared, None, error.message) from None
-    status = outcome.exit
     if outcome.ending is Ending.TIMED_OUT:
-        said = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was ended, with all it started"
-        raise _failure(declared, outcome, said)
-    if status is None or status.code != 0:
-        raise _failure(declared, outcome, FAILED)
-    if command.strict and outcome.errors:
-        raise _failure(declared, outcome, "it wrote to standard error, which counts as a failure here (tools.strict)")
-    return await THREADS.run(lambda: result_of(outcome))
-
-
-def _as_json(arguments: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can stand for
-        return json.dumps(dict(arguments), default=str).encode()
+        why = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was ended, with all it started"
+    elif outcome.exit is None or outcome.exit.code != 0:
+        why = FAILED
+    elif command.strict and outcome.errors:
+        why = "it wrote to standard error, which counts as a failure here (tools.strict)"
+    else:
+        return await THREADS.run(lambda: _result_of(outcome))
+    raise _failure(declared, outcome, why)
 
 
 def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -> ToolError:
     """The five lines by which Qwen Code and Gemini CLI tell of a failure."""
+    printed = errors = ""
+    if outcome is not None:
+        shown, errors = outcome.shown, outcome.errors
+        printed = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
+        if shown.file is not None and (shown.is_cut or shown.is_binary):
+            printed = f"{printed}\n(all {size(shown.total)} of it: {shown_whole_path(shown.file)})"
     code, signal = code_and_signal(outcome.exit if outcome is not None else None)
-    printed, errors = _printed(outcome)
     lines = (
         f"The custom tool '{one_line(declared.called)}' failed:",
         f"Stdout: {printed or EMPTY}",
@@ -80,11 +93,103 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
     return ToolError(ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, "\n".join(lines))
 
 
-def _printed(outcome: ProgramOutcome | None) -> tuple[str, str]:
-    if outcome is None:
-        return "", ""
+def _result_of(outcome: ProgramOutcome) -> ToolResult:
+    """The result of a tool that has succeeded. Blocking: it may read some megabytes of JSON."""
     shown = outcome.shown
-    text = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
-    if shown.file is not None and (shown.is_cut or shown.is_binary):
-        text = f"{text}\n(all {size(shown.total)} of it: {shown_whole_path(shown.file)})"
-    return text, outcome.errors
+    path = shown_whole_path(shown.file) if shown.file is not None else ""
+    parsed: dict[str, Any] | None = None
+    printed = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not shown.is_binary else ""
+    if printed.startswith("{"):
+        try:
+            parsed = read_json(printed)
+            require_sendable(parsed)
+        except UnreadableError:
+            parsed = None
+    if parsed is not None:
+        verbatim = _mcp_result(parsed, f"all that the tool printed is in {path}" if path else "the rest is not kept")
+        if verbatim is not None:
+            return ToolResult(verbatim=verbatim)
+    content: list[Part] = [TextPart(shown.text)]
+    if not shown.total and outcome.errors:  # some tools tell everything on standard error
+        content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
+    elif shown.is_cut or shown.is_binary:
+        what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
+        note = f"Note: the output has {size(shown.total)}; {what}. The rest is not kept."
+        if shown.file is not None:
+            missing = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
+            how = "" if shown.is_binary else "; read_file shows it by lines"
+            note = f"Note: the output has {size(shown.total)}; {what}. All of it{missing} is in {path}{how}."
+        content = [TextPart("\n\n".join(filter(None, (note, shown.text))))]
+        if shown.file is not None:
+            from pathlib import Path  # noqa: PLC0415 - most outputs are short
+
+            kind = "application/octet-stream" if shown.is_binary else "text/plain"
+            uri, total = Path(shown.file).as_uri(), shown.total - shown.missing
+            content.append(FileDataPart(uri, "output of the tool", kind, total))
+    return ToolResult(
+        llm_content=content,
+        return_display=shown.text if len(shown.text) <= DISPLAY_CHARS else f"[...]\n{shown.text[-DISPLAY_CHARS:]}",
+        structured=parsed if parsed is not None and len(outcome.tail) <= STRUCTURED_CHARS else None,
+        facts=program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file),
+    )
+
+
+def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
+    """A printed object as a result in wire shape, or `None` if it is an ordinary object.
+
+    All text together is cut at what one result shows; there `rest` says where the whole of it is. Of each block only
+    what the protocol names is kept.
+    """
+    content = printed.get("content")
+    structured, is_error = printed.get("structuredContent"), printed.get("isError", False)
+    if not isinstance(content, list) or not printed.keys() <= _MCP_MEMBERS:
+        return None
+    if not isinstance(is_error, bool) or not isinstance(structured, dict | None):
+        return None
+    entries = cast("list[Any]", content)
+    if len(entries) > MAX_BLOCKS or not (entries or structured):
+        return None
+    blocks: list[dict[str, Any]] = []
+    left = OUTPUT_CHARS
+    for entry in entries:
+        block = _content_block(entry)
+        if block is None:
+            return None
+        blocks.append(block)
+        holder: dict[str, Any] = block.get("resource", block)
+        if isinstance(text := holder.get("text"), str):
+            if len(text) > left:
+                holder["text"] = f"{text[:left]}\n[... cut here, {rest} ...]"
+            left = max(left - len(text), 0)
+    result: dict[str, Any] = {"content": blocks}
+    if is_error:
+        result["isError"] = True
+    elif structured is not None and len(json.dumps(structured)) <= OUTPUT_CHARS:
+        result["structuredContent"] = structured
+    return result
+
+
+def _content_block(entry: Any) -> dict[str, Any] | None:
+    """A block with the members that the protocol names, or `None` if it is not one."""
+    given: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    kind = given.get("type")
+    if kind == "resource":
+        inner: Any = given.get("resource")
+        given = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+        needed: tuple[str, ...] = ("uri", "text" if isinstance(given.get("text"), str) else "blob")
+        optional: tuple[str, ...] = ("mimeType",)
+    elif kind == "resource_link":
+        needed, optional = ("uri", "name"), ("title", "description", "mimeType")
+    elif kind in ("text", "image", "audio"):
+        needed, optional = (("text",) if kind == "text" else ("data", "mimeType")), ()
+    else:
+        return None
+    members = {key: given[key] for key in (*needed, *optional) if given.get(key) is not None}
+    if not members.keys() >= set(needed) or not all(isinstance(value, str) for value in members.values()):
+        return None
+    for key in {"data", "blob"} & members.keys():
+        try:
+            binascii.a2b_base64(members[key], strict_mode=True)
+        except ValueError:
+            return None
+    return {"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members}

@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tools.contract.display import visible
 from tools.contract.names_on_one_line import brief, one_line
 from tools.discovery.argument_check import ArgumentCheck, load
+from tools.discovery.json_text import UnreadableError, read_json, require_sendable
 from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema
-from tools.discovery.tool_output import UnreadableError, read_json, require_sendable
-
-if TYPE_CHECKING:
-    from tools.discovery.argument_check import ArgumentCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +98,16 @@ class Declarations:
         tools: By the names under which they are published, in the order of the declarations.
         warnings: What was left out or changed, and why.
         unnamed_warnings: How many more warnings there were.
-        room: Characters that further tools may take.
     """
 
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])
     unnamed_warnings: int = 0
-    room: int = MAX_LISTED_CHARS
 
-    def add(self, tool: DeclaredTool) -> None:
-        """Take a tool.
-
-        Raises:
-            _LeftOutError: There is no place for it.
-        """
-        if tool.name in self.tools:
-            raise _LeftOutError("another one before it has this name")
-        if tool.size > self.room:
-            raise _LeftOutError(_FULL)
-        self.room -= tool.size
-        self.tools[tool.name] = tool
-
-    def warn(self, said: str) -> None:
+    def warn(self, warning: str) -> None:
         """Keep a warning."""
         if len(self.warnings) < MAX_WARNINGS:
-            self.warnings.append(said)
+            self.warnings.append(warning)
         else:
             self.unnamed_warnings += 1
 
@@ -143,7 +125,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
             they are taken in every spelling of it.
 
     Raises:
-        DiscoveryError: It is no list of declarations.
+        DiscoveryError: It is not a list of declarations.
     """
     text = printed.decode("utf-8-sig", "replace").strip()
     if not text:
@@ -155,96 +137,81 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
     if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
         value = cast("list[Any]", [value])
     if not isinstance(value, list):
-        raise DiscoveryError(f"The discovery command printed JSON, but no array. Let it print {SHAPE}.")
+        raise DiscoveryError(f"The discovery command printed JSON that is not an array. Let it print {SHAPE}.")
     found = Declarations()
+    declarations: list[Any] = []
+    for number, entry in enumerate(cast("list[Any]", value), start=1):
+        fields: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        wrapper = next((key for key in _WRAPPERS if key in fields), None)
+        if wrapper is None:
+            declarations.append(entry)
+        elif isinstance(fields[wrapper], list):
+            declarations += cast("list[Any]", fields[wrapper])
+        else:
+            found.warn(f"Entry {number} is left out: its {wrapper} is not an array.")
     taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
-    for number, declaration in enumerate(_each_declaration(cast("list[Any]", value), found), start=1):
+    chars_left = MAX_LISTED_CHARS
+    for number, declaration in enumerate(declarations, start=1):
+        fields = cast("dict[str, Any]", declaration) if isinstance(declaration, dict) else {}
+        called: Any = fields.get("name")
         try:
             if len(found.tools) == MAX_TOOLS:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
-            found.add(_read(declaration, taken, found))
+            tool = _read(declaration, taken)
+            if tool.name in found.tools:
+                raise _LeftOutError("another one before it has this name")  # noqa: TRY301 - as the others
+            if tool.size > chars_left:
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - as the others
         except _LeftOutError as reason:
-            found.warn(f"Declaration {number}{_called(declaration)} is left out: {reason}.")
+            which = f" ('{brief(called)}')" if isinstance(called, str) else ""
+            found.warn(f"Declaration {number}{which} is left out: {reason}.")
+            continue
+        chars_left -= tool.size
+        found.tools[tool.name] = tool
+        if tool.name != tool.called:
+            found.warn(
+                f"'{brief(tool.called)}' is published as '{tool.name}': names hold A-Z a-z 0-9 _ . -, no {BETWEEN}, "
+                f"and at most {MAX_NAME}."
+            )
     if found.tools:
         load()
     return found
 
 
-def _each_declaration(entries: list[Any], found: Declarations) -> Iterator[Any]:
-    """The declarations in an array, those in wrapper objects in place of these."""
-    for number, entry in enumerate(entries, start=1):
-        fields: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        wrapper = next((key for key in _WRAPPERS if key in fields), None)
-        if wrapper is None:
-            yield entry
-        elif isinstance(fields[wrapper], list):
-            yield from cast("list[Any]", fields[wrapper])
-        else:
-            found.warn(f"Entry {number} is left out: its {wrapper} is no array.")
-
-
-def _called(declaration: Any) -> str:
-    name: Any = cast("dict[str, Any]", declaration).get("name") if isinstance(declaration, dict) else None
-    return f" ('{brief(name)}')" if isinstance(name, str) else ""
-
-
-def _read(declaration: Any, taken: frozenset[str], found: Declarations) -> DeclaredTool:
+def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
     """One tool; `taken` holds names in small letters."""
     if not isinstance(declaration, dict):
-        raise _LeftOutError("it is no object")
+        raise _LeftOutError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
     called = fields.get("name")
     if not isinstance(called, str) or not called:
         raise _LeftOutError("it has no name")
-    name = _published_name(called)
-    if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("a built-in tool has this name in some spelling, or rules or models call built-in tools so")
-    if called.casefold().startswith(OF_SERVERS):
-        raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
-    description = visible(_text(fields, "description"))
-    try:
-        raw = _schema_of(fields)
-        require_sendable(raw)
-        schema = readable_schema(raw)
-        size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
-        if size > MAX_DECLARATION_CHARS:
-            raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
-    except (SchemaError, UnreadableError) as error:
-        raise _LeftOutError(str(error)) from None
-    if name != called:
-        found.warn(
-            f"'{brief(called)}' is published as '{name}': names hold A-Z a-z 0-9 _ . -, no {BETWEEN}, and at most "
-            f"{MAX_NAME}."
-        )
-    title = one_line(_text(fields, "title") or called)
-    return DeclaredTool(name, called, title[:MAX_NAME], description, schema, ArgumentCheck(schema), size)
-
-
-def _text(fields: Mapping[str, Any], key: str) -> str:
-    value = fields.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _schema_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
-    if key is None:
-        return NO_PARAMETERS
-    if not isinstance(fields[key], dict):
-        raise _LeftOutError(f"its {key} is no object")
-    return cast("dict[str, Any]", fields[key])
-
-
-def _published_name(called: str) -> str:
-    """The name for clients: as it is if it fits, else with a short hash, so that it stays the same.
-
-    Raises:
-        _LeftOutError: The call command cannot be given this name, or would take it for something else.
-    """
     if called.startswith("-"):
         raise _LeftOutError("the call command would take its name for an option")
     if not called.isprintable():
         raise _LeftOutError("its name has characters that cannot be seen")
-    if _NAME.fullmatch(called) and BETWEEN not in called:
-        return called
-    digest = hashlib.sha256(called.encode()).hexdigest()[:8]
-    return f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
+    name = called
+    if not _NAME.fullmatch(called) or BETWEEN in called:
+        # A short hash keeps the published name the same, whatever else is declared.
+        digest = hashlib.sha256(called.encode()).hexdigest()[:8]
+        name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
+    if name.casefold() in taken or called.casefold() in taken:
+        raise _LeftOutError("a built-in tool has this name in some spelling, or rules or models call built-in tools so")
+    if called.casefold().startswith(OF_SERVERS):
+        raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
+    texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
+    description = visible(texts.get("description", ""))
+    key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
+    raw: Any = NO_PARAMETERS if key is None else fields[key]
+    if not isinstance(raw, dict):
+        raise _LeftOutError(f"its {key} is not an object")
+    try:
+        require_sendable(raw)
+        schema = readable_schema(cast("dict[str, Any]", raw))
+    except (SchemaError, UnreadableError) as error:
+        raise _LeftOutError(str(error)) from None
+    size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
+    if size > MAX_DECLARATION_CHARS:
+        raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+    title = one_line(texts.get("title") or called)[:MAX_NAME]
+    return DeclaredTool(name, called, title, description, schema, ArgumentCheck(schema), size)

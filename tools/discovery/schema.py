@@ -83,14 +83,38 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _normal(node: Any) -> Any:
+    """A schema in the dialect of JSON Schema, those in it included."""
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
         raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
-    fields = _respelled(cast("dict[str, Any]", node))
-    for key in TEXTS & fields.keys():
-        if isinstance(fields[key], str):
-            fields[key] = visible(fields[key])
+    fields: dict[str, Any] = {}
+    for written, value in cast("dict[str, Any]", node).items():
+        key = _UNDERSCORED.get(written, written)
+        if (value is None and key != "const") or key in IDENTITY | OUTDATED:
+            continue
+        if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
+            fields[key] = int(value)  # the Gemini API writes counts as strings, since they have 64 bits
+        else:
+            fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
+    wanted = fields.get("type")
+    if isinstance(wanted, str):
+        fields["type"] = wanted.lower()
+    elif isinstance(wanted, list):
+        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
+    if fields.get("type") == "type_unspecified":
+        del fields["type"]
+    if isinstance(fields.get("items"), list):  # older drafts say so for what is `prefixItems` now
+        fields["prefixItems"] = fields.pop("items")
+        if "additionalItems" in fields:
+            fields["items"] = fields.pop("additionalItems")
+    if fields.pop("nullable", False) is True:
+        if isinstance(fields.get("type"), str) and fields["type"] != "null":
+            fields["type"] = [fields["type"], "null"]
+        elif "type" not in fields and isinstance(fields.get("anyOf"), list):
+            fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
+        if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
+            fields["enum"] = [*fields["enum"], None]
     return with_children(fields, _normal)
 
 
@@ -112,55 +136,6 @@ def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> di
         elif key in SINGLE:
             changed[key] = change(value)
     return changed
-
-
-def _respelled(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of one schema, those in it left as they are."""
-    fields: dict[str, Any] = {}
-    for spelled, value in given.items():
-        key = _UNDERSCORED.get(spelled, spelled)
-        if (value is None and key != "const") or key in IDENTITY | OUTDATED:
-            continue
-        fields[key] = _as_count(value) if key in COUNTS else value
-    _write_type_in_lower_case(fields)
-    _write_tuples_as_such(fields)
-    return _without_nullable(fields)
-
-
-def _as_count(value: Any) -> Any:
-    """The Gemini API writes counts as strings, since they have 64 bits."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
-
-
-def _write_type_in_lower_case(fields: dict[str, Any]) -> None:
-    wanted = fields.get("type")
-    if isinstance(wanted, str):
-        fields["type"] = wanted.lower()
-    elif isinstance(wanted, list):
-        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
-    if fields.get("type") == "type_unspecified":
-        del fields["type"]
-
-
-def _write_tuples_as_such(fields: dict[str, Any]) -> None:
-    """Older drafts say `items` of an array for what is `prefixItems` now."""
-    if isinstance(fields.get("items"), list):
-        fields["prefixItems"] = fields.pop("items")
-        if "additionalItems" in fields:
-            fields["items"] = fields.pop("additionalItems")
-
-
-def _without_nullable(fields: dict[str, Any]) -> dict[str, Any]:
-    """`nullable` as JSON Schema says it."""
-    if fields.pop("nullable", False) is not True:
-        return fields
-    if isinstance(fields.get("type"), str) and fields["type"] != "null":
-        fields["type"] = [fields["type"], "null"]
-    elif "type" not in fields and isinstance(fields.get("anyOf"), list):
-        fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
-    if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
-        fields["enum"] = [*fields["enum"], None]
-    return fields
 
 
 def _references(schema: dict[str, Any]) -> list[str]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from tools.call.context import ToolContext
+from tools.files.workspace import Workspace
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
 """The first three are Qwen Code's, all of them Gemini CLI's."""
@@ -37,41 +36,25 @@ class Todo:
 
 
 class TodoLists:
-    """Finds a client's list. A client that cannot be told from others has none."""
+    """Finds a client's list. A client that cannot be told from others, whose key is empty, has none."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
 
-    def replace(self, context: ToolContext, todos: Sequence[Todo]) -> bool:
-        """Put a list in the place of the former one; an empty one is forgotten.
-
-        Returns:
-            Whether it is kept.
-        """
-        key = _key(context)
-        if key is None:
-            return False
+    def replace(self, client_key: str, workspace: Workspace, todos: Sequence[Todo]) -> None:
+        """Put a list in the place of the former one; an empty one is forgotten."""
+        key = (client_key, workspace.roots[0] if workspace.roots else "")
         self._lists.pop(key, None)
-        if todos:
+        if todos and client_key:
             self._lists[key] = tuple(todos)
         if len(self._lists) > MAX_LISTS:
             self._lists.popitem(last=False)
-        return True
 
-    def of(self, context: ToolContext) -> Sequence[Todo]:
+    def of(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
         """The list as it was written last; empty if there is none."""
-        key = _key(context)
-        return self._lists.get(key, ()) if key is not None else ()
+        return self._lists.get((client_key, workspace.roots[0] if workspace.roots else ""), ())
 
     def forget(self, client_key: str) -> None:
         """Drop the lists of a client that does not come back."""
         for key in [key for key in self._lists if key[0] == client_key]:
             del self._lists[key]
-
-
-def _key(context: ToolContext) -> tuple[str, str] | None:
-    """Whose list it is; `None` for a client that cannot be told from others."""
-    client = context.client
-    if client.is_anonymous:
-        return None
-    return client.key, context.workspace.roots[0] if context.workspace.roots else ""

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, session_of
+from tools.builtin.discovered_tools import Discovery, DiscoveryState
 from tools.call.base_tool import BaseTool
 from tools.call.context import ClientState, ToolContext
 from tools.call.registry import ToolRegistry
@@ -20,7 +21,6 @@ from tools.contract.errors import ToolError
 from tools.contract.limits import Limits
 from tools.contract.results import TextPart, ToolResult
 from tools.discovery.commands import CommandSite, DiscoverySettings
-from tools.discovery.discovery import Discovery, DiscoveryState
 from tools.files.workspace import Workspace
 from tools.shell.output_files import SpillStore
 from tools.shell.runner import ProgramRunner

@@ -192,7 +192,7 @@ async def test_long_text_in_mcp_content_is_cut_and_the_file_is_named(tools: Cust
 @pytest.mark.requirement("discovered.result.long")
 async def test_binary_output_is_not_shown(tools: CustomTools) -> None:
     result = await tools.call("bytes")
-    assert "it is no text" in text_of(result)
+    assert "it is not text" in text_of(result)
     assert Path(result.facts["outputFile"]).read_bytes() == bytes(range(256)) * 4
 
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from server.exposure import tool_to_wire
 from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
-from tools.builtin.discovered_tool import DiscoveredTool
+from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
 from tools.contract.confirmation import Answer, Decision

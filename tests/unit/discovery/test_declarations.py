@@ -142,14 +142,14 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
 @pytest.mark.parametrize(
     ("declaration", "why"),
     [
-        ("a string", "is left out: it is no object."),
+        ("a string", "is left out: it is not an object."),
         ({"description": "nameless"}, "is left out: it has no name."),
         ({"name": ["a"]}, "is left out: it has no name."),
         ({"name": "--help"}, "('--help') is left out: the call command would take its name for an option."),
         ({"name": "a\u202eb"}, "is left out: its name has characters that cannot be seen."),
         ({"name": "a\x00"}, "is left out: its name has characters that cannot be seen."),
         ({"name": "replace"}, "('replace') is left out: a built-in tool has this name"),
-        ({"name": "b", "parameters": "none"}, "is left out: its parameters is no object."),
+        ({"name": "b", "parameters": "none"}, "is left out: its parameters is not an object."),
         ({"name": "b", "parameters": {"type": "STRING"}}, 'its parameters are of type "string", and have to be an'),
         ({"name": "b", "parameters": {"properties": {"a": 1}}}, "where a schema should be, 1 is."),
         (
@@ -184,7 +184,7 @@ def test_of_two_tools_of_one_name_the_first_counts() -> None:
 @pytest.mark.requirement("discovered.left_out")
 def test_a_wrapper_without_an_array_is_left_out() -> None:
     assert warning_of({"function_declarations": {"name": "a"}}) == (
-        "Entry 1 is left out: its function_declarations is no array."
+        "Entry 1 is left out: its function_declarations is not an array."
     )
 
 
@@ -237,12 +237,12 @@ def test_all_tools_together_are_limited() -> None:
     [
         ("", "printed nothing"),
         ("  \n", "printed nothing"),
-        ("Loading...\n[]", "it is no JSON: Expecting value in line 1, column 1"),
-        ('"text"', "printed JSON, but no array"),
-        ('{"name": "a"}', "printed JSON, but no array"),
+        ("Loading...\n[]", "it is not JSON: Expecting value in line 1, column 1"),
+        ('"text"', "printed JSON that is not an array"),
+        ('{"name": "a"}', "printed JSON that is not an array"),
         ("[" * 100_000, "it has more than 100,000 values"),
         ("[" * 5_000 + "]" * 5_000, "it is nested"),
-        ('[{"name": "a", "x": NaN}]', "NaN is no JSON"),
+        ('[{"name": "a", "x": NaN}]', "NaN is not JSON"),
         ("[" + "9" * 5_000 + "]", "it has a number with thousands of digits"),
     ],
 )

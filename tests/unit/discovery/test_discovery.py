@@ -13,7 +13,7 @@ from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import PEER, RESERVED, CustomTools, custom_tools
 from tests.unit.execution.shell import CEILING
 from tests.waiting import until
-from tools.discovery.discovery import DiscoveryState, DiscoveryStatus
+from tools.builtin.discovered_tools import DiscoveryState, DiscoveryStatus
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_the_registry_changes_only_by_what_is_different(tools: CustomTools
 async def test_a_refresh_that_fails_keeps_what_was_found_before(tools: CustomTools) -> None:
     await tools.discover(ONE)
     tools.file.write_text("no JSON")
-    assert "it is no JSON" in await problem_of(tools)
+    assert "it is not JSON" in await problem_of(tools)
     assert names_of(tools) == ["one"]
     assert tools.discovery.state.tools == ("one",)
     assert (await tools.discover(TWO)).status is DiscoveryStatus.DONE
@@ -185,7 +185,7 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
         ),
         ({"discovery_command": ("sh", "-c", "kill -9 $$")}, "The discovery command was ended by SIGKILL."),
         ({"discovery_command": ("true",)}, "The discovery command printed nothing. Let it print an array"),
-        ({"discovery_command": ("echo", "hello")}, "it is no JSON: Expecting value in line 1, column 1."),
+        ({"discovery_command": ("echo", "hello")}, "it is not JSON: Expecting value in line 1, column 1."),
     ],
 )
 @pytest.mark.requirement("discovered.failed")

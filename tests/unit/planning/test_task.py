@@ -157,7 +157,7 @@ async def test_a_program_is_found_on_the_path_but_not_in_the_workspace(agents: A
     for command in ("worker-program", "./worker-program"):
         error = await agents.error(AgentCommand(name="a", command=command))
         assert error.code is ToolErrorType.EXECUTION_FAILED
-        assert "'worker-program' is not there" in error.message
+        assert "'worker-program' does not exist" in error.message
         assert "agents.a.command" in error.message
 
 
@@ -242,7 +242,7 @@ async def test_a_program_that_is_not_there_is_told_with_the_agent_and_the_settin
     agents: Agents, tmp_path: Path
 ) -> None:
     error = await agents.error(AgentCommand(name="worker", command=str(tmp_path / "nothing")))
-    assert "The agent 'worker' was not started: its program 'nothing' is not there" in error.message
+    assert "The agent 'worker' was not started: its program 'nothing' does not exist" in error.message
     assert "agents.worker.command" in error.message
     assert str(tmp_path) not in error.message
 

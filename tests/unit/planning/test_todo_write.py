@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ pytestmark = pytest.mark.anyio
 
 ONE = {"id": "1", "content": "Read", "status": "completed"}
 TWO = {"id": "2", "content": "Write", "status": "in_progress"}
+
+
+def kept(lists: TodoLists, context: ToolContext) -> Sequence[Todo]:
+    """The list of a call's client in its folder."""
+    return lists.of(context.client.key, context.workspace)
 
 
 async def write(context: ToolContext, todos: Any, lists: TodoLists | None = None) -> ToolResult:
@@ -53,10 +59,13 @@ async def test_the_whole_list_replaces_the_former_one_and_comes_back(context: To
     )
     assert result.return_display == TodoListDisplay((ONE, TWO))
     assert display_block(result.return_display) == "[x] Read\n[>] Write"
-    assert lists.of(context) == (Todo("1", "Read", "completed"), Todo("2", "Write", "in_progress"))
+    assert kept(lists, context) == (
+        Todo("1", "Read", "completed"),
+        Todo("2", "Write", "in_progress"),
+    )
     result = await write(context, [], lists)
     assert result.llm_content == "The todo list is empty now."
-    assert lists.of(context) == ()
+    assert kept(lists, context) == ()
 
 
 @pytest.mark.requirement("todo.shapes")
@@ -131,9 +140,14 @@ async def test_each_client_has_a_list_for_each_workspace_folder(tmp_path: Path, 
     everywhere = {"a": context, "b": elsewhere, "c": other, "d": nowhere}
     for name, where in everywhere.items():
         await write(where, [{**ONE, "content": name}], lists)
-    assert {name: lists.of(where)[0].content for name, where in everywhere.items()} == {n: n for n in everywhere}
+    assert {name: kept(lists, where)[0].content for name, where in everywhere.items()} == {n: n for n in everywhere}
     lists.forget("test")
-    assert [bool(lists.of(where)) for where in everywhere.values()] == [False, False, True, False]
+    assert [bool(kept(lists, where)) for where in everywhere.values()] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.requirement("todo.owner")
@@ -145,7 +159,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_n
     result = await write(anonymous, [ONE], lists)
     assert (told(result)["todos"], told(result)["kept"]) == ([ONE], False)
     assert "not kept here" in str(result.llm_content)
-    assert lists.of(anonymous) == ()
+    assert kept(lists, anonymous) == ()
 
 
 @pytest.mark.requirement("todo.bounded")
@@ -156,7 +170,7 @@ async def test_lists_are_bounded_and_the_oldest_goes_first(context: ToolContext)
         await write(where, [ONE], lists)
     await write(contexts[0], [TWO], lists)
     await write(contexts[-1], [ONE], lists)
-    assert [bool(lists.of(where)) for where in (contexts[0], contexts[1], contexts[2], contexts[-1])] == [
+    assert [bool(kept(lists, where)) for where in (contexts[0], contexts[1], contexts[2], contexts[-1])] == [
         True,
         False,
         True,
