@@ -48,7 +48,7 @@ PLACES = [
 ]
 """Where a command may stand."""
 
-STEERING = [".npmrc", ".envrc", ".mcp.json", ".qwenignore", ".husky/pre-commit", ".git/hooks/pre-commit"]
+AUTO_RUN_FILES = [".npmrc", ".envrc", ".mcp.json", ".qwenignore", ".husky/pre-commit", ".git/hooks/pre-commit"]
 
 
 def forms(path: str) -> Iterator[tuple[str, str]]:

@@ -281,7 +281,7 @@ async def test_a_folder_with_more_in_it_than_is_looked_at_is_asked_about(root: P
     assert await unasked(flow, context, ["grep -rn foo src"]) == []
 
 
-STEERING = [".npmrc", ".qwenignore", ".envrc", "sub/.mcp.json", ".husky/pre-commit"]
+AUTO_RUN_FILES = [".npmrc", ".qwenignore", ".envrc", "sub/.mcp.json", ".husky/pre-commit"]
 PATHSPECS = [
     "'{begin}*'",
     "'*{end}'",
@@ -295,8 +295,8 @@ PATHSPECS = [
 
 
 @pytest.mark.requirement("rules.indirect_writes")
-@pytest.mark.parametrize("path", STEERING)
-async def test_a_pathspec_that_fits_what_steers_programs_is_asked_about(
+@pytest.mark.parametrize("path", AUTO_RUN_FILES)
+async def test_a_pathspec_that_fits_an_auto_run_file_is_asked_about(
     root: Path, context: ToolContext, path: str
 ) -> None:
     (root / path).parent.mkdir(exist_ok=True)
@@ -314,8 +314,8 @@ async def test_a_pathspec_that_fits_what_steers_programs_is_asked_about(
 
 
 @pytest.mark.requirement("rules.indirect_writes")
-@pytest.mark.parametrize("path", STEERING)
-async def test_untracked_files_that_steer_programs_are_cleaned_away_with_a_question(
+@pytest.mark.parametrize("path", AUTO_RUN_FILES)
+async def test_untracked_auto_run_files_are_cleaned_away_with_a_question(
     root: Path, context: ToolContext, path: str
 ) -> None:
     wide = ["git clean -fd", "git clean -qf -e x", "git clean -f -- .", "git stash -u", "git stash push -qu -m x"]
@@ -363,7 +363,7 @@ def patched(path: str) -> Iterator[str]:
 
 
 @pytest.mark.requirement("rules.indirect_writes")
-@pytest.mark.parametrize("path", STEERING)
+@pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_a_patch_in_the_text_of_a_command_writes_what_it_says(
     root: Path, context: ToolContext, path: str
 ) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.harness import HANDSHAKE, connected, write_config
 from tests.hostile.indirect_names import (
+    AUTO_RUN_FILES,
     OTHER_WRITES,
     READERS,
-    STEERING,
     UNASKED_READS,
     UNASKED_WRITES,
     WHOLE_TREES,
@@ -37,8 +37,8 @@ SECRET = "sesame-4711"
 def folder(root: Path) -> Path:
     """A workspace with a secret, a repository and files of all sorts."""
     names = ("a.txt", "b.txt", "src/a.py", "src/b.py", "sub/x", "sub/y", "build/z", ".git/HEAD", ".git/hooks/x.sample")
-    steering = (f"{place}{path}" for path in STEERING for place in ("evil/", "" if "/" in path else "sub/"))
-    for name in (*names, *steering, "evil/lefthook.yml"):
+    auto_run = (f"{place}{path}" for path in AUTO_RUN_FILES for place in ("evil/", "" if "/" in path else "sub/"))
+    for name in (*names, *auto_run, "evil/lefthook.yml"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x\n")
     (root / ".env").write_text(f"KEY={SECRET}\n")
@@ -57,7 +57,7 @@ def readings() -> list[str]:
     return [*(each for program in READERS for each in indirect(program, ".env")), *WHOLE_TREES]
 
 
-def writings(paths: Iterable[str] = STEERING) -> list[str]:
+def writings(paths: Iterable[str] = AUTO_RUN_FILES) -> list[str]:
     plain = [each for path in paths for program in WRITERS for each in indirect(program, path)]
     deep = [each for path in paths if "/" in path for program in WRITERS for each in through_folders(program, path)]
     return [*plain, *deep]
@@ -135,9 +135,12 @@ async def test_where_questions_are_off_commands_show_what_is_hidden(folder: Path
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("path", "mode"),
-    [*((path, ApprovalMode.YOLO) for path in STEERING), *((path, ApprovalMode.DEFAULT) for path in STEERING[3:5])],
+    [
+        *((path, ApprovalMode.YOLO) for path in AUTO_RUN_FILES),
+        *((path, ApprovalMode.DEFAULT) for path in AUTO_RUN_FILES[3:5]),
+    ],
 )
-async def test_what_steers_programs_is_asked_about_however_it_is_named(
+async def test_an_auto_run_file_is_asked_about_however_it_is_named(
     context: ToolContext, path: str, mode: ApprovalMode
 ) -> None:
     flow = flow_with(permissions_allow=["Bash", "Edit"])
@@ -149,7 +152,7 @@ async def test_what_steers_programs_is_asked_about_however_it_is_named(
 @pytest.mark.requirement("rules.indirect_writes")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", OTHER_WRITES)
-async def test_what_may_steer_programs_is_asked_about_where_questions_are_off(
+async def test_what_may_be_an_auto_run_file_is_asked_about_where_questions_are_off(
     context: ToolContext, command: str
 ) -> None:
     assert await unasked(flow_with(), in_mode(context, ApprovalMode.YOLO), [command]) == []
@@ -195,7 +198,7 @@ async def test_a_client_whose_person_declines_is_never_shown_what_is_hidden(fold
 
 
 @pytest.mark.requirement("rules.indirect_writes")
-async def test_a_client_whose_person_declines_writes_nothing_that_steers_programs(folder: Path, tmp_path: Path) -> None:
+async def test_a_client_whose_person_declines_writes_no_auto_run_file(folder: Path, tmp_path: Path) -> None:
     settings = {"tools": {"approvalMode": "yolo"}}
     answers = await answers_to(folder, tmp_path, settings, WRITTEN_BY_A_CLIENT)
     assert len(answers) > 20
@@ -231,7 +234,7 @@ async def answers_to(folder: Path, place: Path, settings: dict[str, Any], comman
         "git symbolic-ref hooks/pre-push refs/heads/main",
     ],
 )
-async def test_what_steers_programs_is_asked_about_where_its_folder_goes_or_git_writes_it(
+async def test_an_auto_run_file_is_asked_about_where_its_folder_goes_or_git_writes_it(
     folder: Path, context: ToolContext, command: str
 ) -> None:
     for name in ("nested/.git/HEAD", "deep/er/.vscode/tasks.json"):

@@ -32,7 +32,7 @@ from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
-from tools.shell.sandbox.auto_run_guard import SteeringLookout, is_harmless
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.shell.sandbox.view import Site
 
@@ -304,7 +304,7 @@ def _command_lines() -> list[str]:
     return [line for line in lines if "598" in line]
 
 
-STEERING = (
+AUTO_RUN_CHANGES = (
     "echo x > .git/hooks/pre-commit",
     "echo x >> .git/config",
     "git config core.fsmonitor ./x",
@@ -346,8 +346,8 @@ NEW = (
 
 
 @pytest.fixture
-def steered(root: Path) -> Path:
-    """A workspace with files that steer programs outside."""
+def auto_run_root(root: Path) -> Path:
+    """A workspace with auto-run files."""
     repository(root)
     repository(root / "vendor" / "x")
     (root / "sub").mkdir()
@@ -361,24 +361,24 @@ def steered(root: Path) -> Path:
     return root
 
 
-@pytest.mark.requirement("sandbox.steering")
-@pytest.mark.parametrize("command", STEERING)
-async def test_what_steers_others_is_not_changed_and_nothing_is_left(steered: Path, home: Path, command: str) -> None:
-    before = listing(steered)
-    sandbox = await confinement(home, settings=[steered / "own-settings.json"])
-    result = await run(sandbox, command, [str(steered)], environment_of(home))
+@pytest.mark.requirement("sandbox.auto_run")
+@pytest.mark.parametrize("command", AUTO_RUN_CHANGES)
+async def test_no_auto_run_file_is_changed_and_nothing_is_left(auto_run_root: Path, home: Path, command: str) -> None:
+    before = listing(auto_run_root)
+    sandbox = await confinement(home, settings=[auto_run_root / "own-settings.json"])
+    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home))
     assert result.code != 0
-    after = listing(steered)
-    # git and rm may have touched what does not steer.
-    steering = {name for name in before if "objects" not in name and "index" not in name and "logs" not in name}
-    assert {name: after.get(name) for name in steering if _steers(name)} == {
-        name: before[name] for name in steering if _steers(name)
+    after = listing(auto_run_root)
+    # git and rm may have touched other files.
+    checked = {name for name in before if "objects" not in name and "index" not in name and "logs" not in name}
+    assert {name: after.get(name) for name in checked if _is_auto_run(name)} == {
+        name: before[name] for name in checked if _is_auto_run(name)
     }
-    assert {name for name in after if _steers(name)} == {name for name in before if _steers(name)}
+    assert {name for name in after if _is_auto_run(name)} == {name for name in before if _is_auto_run(name)}
     assert result.changes == SandboxChanges()
 
 
-def _steers(name: str) -> bool:
+def _is_auto_run(name: str) -> bool:
     return any(
         part in name for part in ("hooks", "config", ".vscode", ".mcp", ".coretools", "settings", ".claude", ".qwen")
     )
@@ -388,24 +388,24 @@ def _steers(name: str) -> bool:
 @pytest.mark.parametrize("command", NEW)
 @pytest.mark.parametrize("has_folder", [True, False], ids=["known client", "unknown client"])
 async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_workspace(
-    steered: Path, home: Path, tmp_path: Path, command: str, *, has_folder: bool
+    auto_run_root: Path, home: Path, tmp_path: Path, command: str, *, has_folder: bool
 ) -> None:
     private = tmp_path.resolve() / "private"
     private.mkdir()
-    absent = [steered / "absent-settings.json", steered / "absent" / "folder" / "settings.json"]
+    absent = [auto_run_root / "absent-settings.json", auto_run_root / "absent" / "folder" / "settings.json"]
     sandbox = await confinement(home, settings=absent)
-    before = {path for path in SteeringLookout().look(str(steered)).found if os.path.lexists(path)}
+    before = {path for path in AutoRunLookout().look(str(auto_run_root)).found if os.path.lexists(path)}
     folder = (lambda: str(private)) if has_folder else None
-    result = await run(sandbox, command, [str(steered)], environment_of(home), private_folder=folder)
+    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), private_folder=folder)
     assert result.code == 0, result.output
-    left = SteeringLookout().look(str(steered)).found - before
-    assert [path for path in left if not is_harmless(path, [str(steered)])] == []
+    left = AutoRunLookout().look(str(auto_run_root)).found - before
+    assert [path for path in left if not is_harmless(path, [str(auto_run_root)])] == []
     assert not any(path.exists() for path in absent)
     assert result.changes.moved
     for old, new in result.changes.moved:
         assert not os.path.lexists(old)
         assert os.path.lexists(new)
-        assert Path(new).is_relative_to(private if has_folder else steered)
+        assert Path(new).is_relative_to(private if has_folder else auto_run_root)
     assert replace(result.changes, moved=()) == SandboxChanges()
 
 
@@ -519,32 +519,32 @@ async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: P
 
 
 @pytest.mark.requirement("sandbox.consent")
-async def test_what_a_person_has_allowed_is_written_and_nothing_else(steered: Path, home: Path) -> None:
+async def test_what_a_person_has_allowed_is_written_and_nothing_else(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home)
-    waiver = Waiver((str(steered / "present" / ".vscode" / "settings.json"), str(steered / ".mcp.json")))
+    waiver = Waiver((str(auto_run_root / "present" / ".vscode" / "settings.json"), str(auto_run_root / ".mcp.json")))
     command = (
         "echo new > present/.vscode/settings.json; echo {} > .mcp.json; echo x > .envrc;"
         " sed -i s/new/newer/ present/.vscode/settings.json; echo x > present/.vscode/tasks.json;"
         " echo x > .git/hooks/pre-commit"
     )
-    result = await run(sandbox, command, [str(steered)], environment_of(home), waiver=waiver)
-    assert (steered / "present" / ".vscode" / "settings.json").read_text() == "newer\n"
-    assert (steered / ".mcp.json").read_text() == "{}\n"
-    assert not (steered / ".git" / "hooks" / "pre-commit").exists()
-    assert [old for old, _ in result.changes.moved] == [str(steered / ".envrc")]
+    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), waiver=waiver)
+    assert (auto_run_root / "present" / ".vscode" / "settings.json").read_text() == "newer\n"
+    assert (auto_run_root / ".mcp.json").read_text() == "{}\n"
+    assert not (auto_run_root / ".git" / "hooks" / "pre-commit").exists()
+    assert [old for old, _ in result.changes.moved] == [str(auto_run_root / ".envrc")]
     # It stands in the folder that had to be writable, so it can only be told.
-    assert result.changes.changed == (str(steered / "present" / ".vscode"),)
+    assert result.changes.changed == (str(auto_run_root / "present" / ".vscode"),)
 
 
 @pytest.mark.requirement("sandbox.writable")
-async def test_what_the_operator_names_is_written_by_every_command(steered: Path, home: Path) -> None:
+async def test_what_the_operator_names_is_written_by_every_command(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home, writable=(".vscode", "present/.vscode"))
     command = "mkdir .vscode; echo x > .vscode/tasks.json; echo x > present/.vscode/tasks.json; echo x > .envrc"
-    result = await run(sandbox, command, [str(steered)], environment_of(home))
+    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home))
     assert result.code == 0
-    assert (steered / ".vscode" / "tasks.json").exists()
-    assert (steered / "present" / ".vscode" / "tasks.json").exists()
-    assert [old for old, _ in result.changes.moved] == [str(steered / ".envrc")]
+    assert (auto_run_root / ".vscode" / "tasks.json").exists()
+    assert (auto_run_root / "present" / ".vscode" / "tasks.json").exists()
+    assert [old for old, _ in result.changes.moved] == [str(auto_run_root / ".envrc")]
     assert result.changes.changed == ()
 
 
@@ -789,7 +789,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
                 parent.chmod(parent.stat().st_mode | 0o011)
     attempts = " ; ".join(
         f"( {command} ) >/dev/null 2>&1 && echo 'worked: {number}'"
-        for number, command in enumerate((*OUTSIDE, *STEERING[:3]))
+        for number, command in enumerate((*OUTSIDE, *AUTO_RUN_CHANGES[:3]))
     )
     git = "git -c user.name=t -c user.email=t@example.org"
     command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"

@@ -72,7 +72,7 @@ WORKSPACES = {
     "mount -t tmpfs none ws/a; "
     "mkdir -p ws/a/b/.vscode",
     "with what is mounted not to be bound": "mkdir ws/v; mount -t tmpfs none ws/v; mount --make-unbindable ws/v",
-    "with an empty volume for a name that steers": "mkdir ws/.vscode; mount -t tmpfs -o mode=1777 none ws/.vscode",
+    "with an empty volume for an auto-run name": "mkdir ws/.vscode; mount -t tmpfs -o mode=1777 none ws/.vscode",
 }
 """How `ws` in the folder `base` becomes what it is called here; `o` and `home` are empty folders beside it."""
 
@@ -89,9 +89,9 @@ KEPT = {
     "volumes in volumes": "for f in ws/v ws/v/v ws/v/.claude ws/v/v/.git; do mkdir $f; mount -t tmpfs none $f; done; "
     "touch ws/v/v/.git/config",
 }
-"""What steers other programs, where it is mounted."""
+"""Auto-run files, where they are mounted."""
 
-STEER = (
+AUTO_RUN_CHANGES = (
     "for place in . v v/v; do for name in .git/config .git/hooks .vscode .claude .mcp.json; do "
     "to=$place/$name; [ ! -d $to ] || to=$to/x; [ ! -e $place/$name ] || ( echo evil > $to ) 2>/dev/null; done; done; "
     "mv v w 2>/dev/null; mv .git g 2>/dev/null; mv .vscode g 2>/dev/null; "
@@ -240,9 +240,9 @@ def test_roots_that_are_mounted_in_each_other_are_all_writable(
 
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("layout", KEPT)
-def test_what_steers_stays_as_it_is_where_it_is_mounted(base: Base, layout: str) -> None:
+def test_an_auto_run_file_stays_as_it_is_where_it_is_mounted(base: Base, layout: str) -> None:
     before = base.folder / "o" / "before"
-    ended, left = base.run(f"{KEPT[layout]}; ( cd ws; {LISTING} ) > {before}", STEER)
+    ended, left = base.run(f"{KEPT[layout]}; ( cd ws; {LISTING} ) > {before}", AUTO_RUN_CHANGES)
     assert ended.get("code") == 0, ended
     assert sorted(left) == sorted(before.read_text().splitlines())
 

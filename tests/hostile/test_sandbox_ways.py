@@ -16,7 +16,7 @@ from tools.contract.errors import ToolError
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
-from tools.shell.sandbox.auto_run_guard import FOLDERS, SteeringLookout
+from tools.shell.sandbox.auto_run_guard import FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
 from tools.shell.sandbox.view import KEPT, Site, prepare
 
@@ -124,7 +124,7 @@ async def test_own_settings_that_a_command_has_made_are_moved_away(root: Path, t
         "rm -rf sub",
     ],
 )
-async def test_what_steers_in_a_nested_folder_stays_where_it_is(root: Path, command: str) -> None:
+async def test_an_auto_run_file_in_a_nested_folder_stays_where_it_is(root: Path, command: str) -> None:
     for name in (
         *("sub/.git/config", "sub/.git/hooks/x", "sub/.vscode/tasks.json", "sub/deep/.envrc", ".git/HEAD"),
         *(".git/config", ".git/modules/group/m/config", ".git/worktrees/w/commondir", ".git/hooks/x"),
@@ -139,7 +139,7 @@ async def test_what_steers_in_a_nested_folder_stays_where_it_is(root: Path, comm
 
 @pytest.mark.requirement("sandbox.ways")
 @pytest.mark.parametrize("hidden", ["secret", "a/secret", "a/b/c/secret"])
-async def test_what_is_hidden_in_a_folder_that_steers_stays_hidden_and_the_folder_as_it_is(
+async def test_what_is_hidden_in_an_auto_run_folder_stays_hidden_and_the_folder_as_it_is(
     root: Path, hidden: str
 ) -> None:
     file(root, f"sub/.claude/{hidden}", "SECRET")
@@ -156,7 +156,7 @@ def ways(path: str) -> list[str]:
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_work_beside_nested_files_that_steer_goes_on(root: Path) -> None:
+async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     git = "git -c user.name=t -c user.email=t@example.org"
     command = (
@@ -173,7 +173,7 @@ async def test_work_beside_nested_files_that_steer_goes_on(root: Path) -> None:
 async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
+    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, AutoRunLookout(), [str(root)])
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -185,7 +185,7 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
     prepared = prepare(
         Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),)),
         NetworkAccess.NONE,
-        SteeringLookout(),
+        AutoRunLookout(),
         [str(root)],
     )
     kept = {*prepared.view.pinned, *prepared.view.read_only}
@@ -196,8 +196,8 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
     assert {str(Path(path).parents[count]) for path in files for count in range(3)} <= kept
 
 
-@pytest.mark.requirement("sandbox.steering_most")
-async def test_of_too_many_files_that_steer_those_near_the_top_are_kept_in_every_root(root: Path) -> None:
+@pytest.mark.requirement("sandbox.auto_run_most")
+async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_root(root: Path) -> None:
     first, second = root / "first", root / "second"
     for folder in (first, second):
         for number in range(KEPT):
@@ -213,7 +213,7 @@ async def test_of_too_many_files_that_steer_those_near_the_top_are_kept_in_every
     assert result.changes == SandboxChanges(uncovered=2 * KEPT - deep)
 
 
-@pytest.mark.requirement("sandbox.steering_changed")
+@pytest.mark.requirement("sandbox.auto_run_changed")
 async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_told(root: Path) -> None:
     for number in range(KEPT + 10):
         file(root, f"many/{number}/.envrc")
@@ -231,7 +231,7 @@ async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_tol
     assert told == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
 
 
-@pytest.mark.requirement("sandbox.steering_changed")
+@pytest.mark.requirement("sandbox.auto_run_changed")
 async def test_what_changes_through_another_name_is_told(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     os.link(root / "sub/.vscode/tasks.json", root / "second-name")
@@ -295,7 +295,7 @@ async def test_mounts_below_a_folder_on_the_way_are_no_change(root: Path) -> Non
             await anyio.run_process(["umount", place])
 
 
-@pytest.mark.requirement("sandbox.steering_crowd")
+@pytest.mark.requirement("sandbox.auto_run_crowd")
 async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Path) -> None:
     file(root, "sub/deep/.vscode/tasks.json")
     confinement = await sandbox(root)

@@ -19,7 +19,7 @@ from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 
-STEERING = [".envrc", ".mcp.json", ".git/hooks/pre-commit", ".husky/pre-commit"]
+AUTO_RUN_FILES = [".envrc", ".mcp.json", ".git/hooks/pre-commit", ".husky/pre-commit"]
 
 SHELL_TEXT = "cp sub/x {}"
 TEXTS = {
@@ -451,7 +451,7 @@ STILL_ASKED = [
     'cp a.txt "build/$(date +%F)$(ls)"',
     'cp a.txt "$(date +%F)/../.npmrc"',
 ]
-"""The same forms with what may steer programs."""
+"""The same forms with what may be an auto-run file."""
 
 ALLOWED = ["sed", "jq", "mv", "cp", "docker", "make", "find", "tar"]
 UNASKED_BY_RULES = [
@@ -518,9 +518,9 @@ AUTO_RUN = [
 
 @pytest.fixture
 def project(root: Path) -> Path:
-    """A folder with a secret, a repository, and copies of files that steer programs."""
+    """A folder with a secret, a repository, and copies of auto-run files."""
     names = ("a.txt", "b.txt", "src/a.py", "sub/x", "build/z", ".git/hooks/x.sample")
-    for name in (*names, *(f"evil/{path}" for path in STEERING)):
+    for name in (*names, *(f"evil/{path}" for path in AUTO_RUN_FILES)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x\n")
     (root / ".env").write_text("KEY=x\n")
@@ -537,7 +537,7 @@ async def verdicts(context: ToolContext, commands: list[str], mode: ApprovalMode
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("program", TEXTS)
 async def test_a_text_that_a_program_is_given_to_run_is_searched_for_names(context: ToolContext, program: str) -> None:
-    texts = [TEXTS[program].format(path) for path in STEERING]
+    texts = [TEXTS[program].format(path) for path in AUTO_RUN_FILES]
     commands = [command for text in texts for command in given(program, text)]
     commands.append(f"{program} <<'E'\n{padded(texts[0])}\nE")
     assert await verdicts(context, commands, ApprovalMode.YOLO) == set()
@@ -545,14 +545,14 @@ async def test_a_text_that_a_program_is_given_to_run_is_searched_for_names(conte
 
 @pytest.mark.requirement("rules.indirect_writes")
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("path", STEERING)
+@pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_a_script_is_read_with_what_its_variables_hold(context: ToolContext, path: str) -> None:
     assert await verdicts(context, list(filled(path)), ApprovalMode.YOLO) == set()
 
 
 @pytest.mark.requirement("rules.indirect_writes")
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("path", [path for path in STEERING if "/" in path])
+@pytest.mark.parametrize("path", [path for path in AUTO_RUN_FILES if "/" in path])
 async def test_a_copy_that_keeps_whole_paths_is_asked_about(context: ToolContext, path: str) -> None:
     commands = [f"cd evil && {form.format(path)}" for form in COPIES]
     assert await verdicts(context, commands, ApprovalMode.YOLO) == set()
@@ -622,7 +622,7 @@ async def test_what_a_program_may_read_by_any_of_its_words_is_asked_about(projec
 
 @pytest.mark.requirement("rules.indirect_writes")
 @pytest.mark.usefixtures("project")
-async def test_a_part_of_a_name_that_can_be_no_file_that_steers_programs_is_not_asked_about(
+async def test_a_part_of_a_name_that_can_be_no_auto_run_file_is_not_asked_about(
     context: ToolContext,
 ) -> None:
     assert set(UNASKED_WRITES) - await verdicts(context, UNASKED_WRITES, ApprovalMode.YOLO) == set()

@@ -1,4 +1,4 @@
-"""Where a name seems to be known and is not: nothing hidden is shown, and nothing that steers programs is written."""
+"""Where a name seems to be known and is not: nothing hidden is shown, and no auto-run file is written."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ async def test_a_name_that_only_seems_to_be_known_reads_nothing_hidden(
 
 @pytest.mark.requirement("rules.indirect_writes")
 @pytest.mark.parametrize("command", [*WRITES, *MADE_UP])
-async def test_a_name_that_only_seems_to_be_known_writes_nothing_that_steers_programs(
+async def test_a_name_that_only_seems_to_be_known_writes_no_auto_run_file(
     project: Path, context: ToolContext, command: str
 ) -> None:
     del project

@@ -58,7 +58,7 @@ def test_no_word_becomes_in_bash_what_it_was_not_judged_as(root: Path, seed: int
             continue
         resolved += 1
         surplus = paths_in_bash(text, root) - judged
-        # A pattern that fits no name stays as it is; files that steer programs are taken for its names instead.
+        # A pattern that fits no name stays as it is; auto-run files are taken for its names instead.
         assert {path for path in surplus if not ("/." in path and "*" in path)} == set(), text
     assert resolved > 10
 

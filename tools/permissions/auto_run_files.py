@@ -1,4 +1,4 @@
-"""Files that steer programs outside the sandbox: whoever writes them makes others run what it likes.
+"""Auto-run files: whoever writes them makes others run what it likes.
 
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, an agent obeys its settings.
 The permission check asks before such a file is changed, whatever the mode. The sandbox keeps commands from writing them
@@ -218,7 +218,7 @@ _DATA_ENDINGS = (
 )  # fmt: skip
 
 
-def steering_names(pattern: str) -> list[str]:
+def auto_run_names(pattern: str) -> list[str]:
     """The names of these files, and of folders that lead to them, that a pattern stands for which begins with a dot."""
     return [name for name in _DOTTED if fnmatchcase(name, pattern.casefold())] if pattern.startswith(".") else []
 
@@ -269,7 +269,7 @@ def why_system_protected(path: str) -> str | None:
     return _SYSTEM_REASON if is_system else None
 
 
-def is_steering_name(name: str, folder: str = "") -> bool:
+def is_auto_run_name(name: str, folder: str = "") -> bool:
     """Whether the sandbox keeps what bears a name as it is, with all it holds; `.git` has rules of its own.
 
     Args:

@@ -16,8 +16,8 @@ from tools.permissions.auto_run_files import (
     HOLDING_FOLDERS,
     REPOSITORY,
     REPOSITORY_WITHOUT_CONTENTS,
+    auto_run_names,
     folded,
-    steering_names,
     why_protected,
     why_system_protected,
 )
@@ -73,7 +73,7 @@ class NamesOnDisk:
     def _matches(self, pattern: str, folder: str) -> Sequence[str] | None:
         """The paths that a pattern stands for, in the order of their bytes; `None` if there are too many.
 
-        Files that steer programs count as well where they are not there: they may be when the command comes to it.
+        Auto-run files count as well where they are not there: they may be when the command comes to it.
 
         Args:
             pattern: Names with `*`, `?`, and `[x]` for a character that means nothing.
@@ -128,7 +128,7 @@ class NamesOnDisk:
             return
         if is_missing:
             raise _TooManyError
-        yield from steering_names(part)
+        yield from auto_run_names(part)
         for entry in self._entries(path, folder):
             if fnmatchcase(entry.name, part) and (part.startswith(".") or not entry.name.startswith(".")):
                 yield entry.name

@@ -222,7 +222,7 @@ class CommandPolicy:
         self, effect: Effect, paths: Sequence[str], command: SubCommand, around: Surroundings
     ) -> Iterator[Part]:
         source = command.source
-        # No rule that allows opens what is hidden from agents, or what steers other programs.
+        # No allow rule shows what is hidden from agents, or lets auto-run files be written.
         yield from self._parts_about(effect.access, paths, command)
         if (
             (not effect.is_source or command.links is Links.MADE)

@@ -1,6 +1,6 @@
 """The server's own settings, wherever they lie: whoever writes them decides what runs, and without a question.
 
-`steering_files` knows such files by their names. These here are known by their real paths: a file named on the command
+`auto_run_files` knows such files by their names. These here are known by their real paths: a file named on the command
 line may have any name and lie in a workspace.
 """
 

@@ -88,7 +88,7 @@ class Finished:
         pid: The process id it had.
         shell: The absolute path of the shell that ran it.
         confined: Where it ran.
-        changes: What is known of files that steer programs outside the sandbox.
+        changes: What is known of auto-run files.
         left_running: Processes that it started and that ran on.
         job: The background job that these are now, or `None` where they were ended because there can be none.
     """

@@ -147,7 +147,7 @@ class RunningCommand(RunningProgram):
         request: What was asked for.
         shell: The absolute path of the shell that runs it.
         confined: What was started, and where.
-        changes: What is known of files that steer programs outside the sandbox, once it is closed.
+        changes: What is known of auto-run files, once it is closed.
     """
 
     request: CommandRequest

@@ -79,7 +79,7 @@ def test_always_covers_what_its_title_says_and_nothing_else(route: Route, server
 
 @pytest.mark.requirement("consent.always")
 @by_route(KNOWN_ROUTES)
-def test_always_does_not_cover_files_that_steer_programs(route: Route, servers: Servers, place: Path) -> None:
+def test_always_does_not_cover_auto_run_files(route: Route, servers: Servers, place: Path) -> None:
     with servers.new_client(route) as client:
         call = client.call(EDIT.tool, EDIT.arguments(place))
         call.answer(call.asked(), ALWAYS)

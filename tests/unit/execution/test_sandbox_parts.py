@@ -15,7 +15,7 @@ from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
     SETTLED_NANOSECONDS,
-    SteeringLookout,
+    AutoRunLookout,
     is_harmless,
     move_away,
 )
@@ -97,8 +97,8 @@ def test_secrets_are_hidden_where_they_are_and_settings_are_copied_only_if_they_
 
 
 @only_posix
-@pytest.mark.requirement("sandbox.steering")
-def test_what_steers_is_found_wherever_it_is(root: Path) -> None:
+@pytest.mark.requirement("sandbox.auto_run")
+def test_auto_run_files_are_found_wherever_they_are(root: Path) -> None:
     for name in (
         ".git/hooks/x",
         "vendor/x/.git/HEAD",
@@ -111,7 +111,7 @@ def test_what_steers_is_found_wherever_it_is(root: Path) -> None:
     (root / "link").symlink_to("a")
     (root / "b").mkdir()
     (root / "b" / ".claude").symlink_to("../a")
-    found = SteeringLookout().look(str(root))
+    found = AutoRunLookout().look(str(root))
     assert set(found.pinned) == {str(root / ".git"), str(root / "vendor/x/.git")}
     assert set(found.read_only) == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "a")
@@ -122,11 +122,11 @@ def test_what_steers_is_found_wherever_it_is(root: Path) -> None:
 
 
 @only_posix
-@pytest.mark.requirement("sandbox.steering")
+@pytest.mark.requirement("sandbox.auto_run")
 def test_what_appears_in_a_folder_that_is_remembered_is_found(root: Path) -> None:
     deep = root / "a" / "b"
     deep.mkdir(parents=True)
-    lookout = SteeringLookout()
+    lookout = AutoRunLookout()
     while time.time_ns() - deep.stat().st_ctime_ns < SETTLED_NANOSECONDS:
         assert lookout.look(str(root)).found == set()
     assert lookout.look(str(root)).found == set()
@@ -137,13 +137,13 @@ def test_what_appears_in_a_folder_that_is_remembered_is_found(root: Path) -> Non
 
 
 @only_posix
-@pytest.mark.requirement("sandbox.steering")
+@pytest.mark.requirement("sandbox.auto_run")
 def test_looking_is_bounded_and_begins_at_the_top(root: Path) -> None:
     for number in range(FOLDERS + 10):
         (root / "many" / str(number)).mkdir(parents=True)
     (root / "few").mkdir()
     (root / "few" / ".envrc").write_text("")
-    assert SteeringLookout().look(str(root)).found == {str(root / "few" / ".envrc")}
+    assert AutoRunLookout().look(str(root)).found == {str(root / "few" / ".envrc")}
 
 
 @only_posix
@@ -158,15 +158,15 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, SteeringLookout(), [str(root)])
+    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, AutoRunLookout(), [str(root)])
     assert prepared.view.read_only == (str(root / "inside"),)
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.view")
-def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_steers(root: Path) -> None:
+def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    prepared = prepare(Site(home=str(root)), NetworkAccess.NONE, SteeringLookout(), [str(root), str(root / "missing")])
+    prepared = prepare(Site(home=str(root)), NetworkAccess.NONE, AutoRunLookout(), [str(root), str(root / "missing")])
     assert prepared.view.roots == (str(root),)
     assert str(root / ".claude") in prepared.view.hidden_folders
     assert str(root / ".claude") not in prepared.view.read_only
@@ -188,7 +188,7 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
     _git("worktree", "add", "-q", "../tree", folder=first)
     _git("clone", "-q", "first", "second", folder=root)
     _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
-    new = SteeringLookout().look(str(root)).found
+    new = AutoRunLookout().look(str(root)).found
     assert len(new) >= 8
     assert [path for path in sorted(new) if not is_harmless(path, [str(root)])] == []
 
@@ -223,7 +223,7 @@ def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, 
     own = root / "evil" / ".git" / "modules" / "logs"
     own.mkdir(parents=True)
     (own / "config").write_text("[core]\n\tfsmonitor = ./x\n")
-    found = SteeringLookout().look(str(root)).found
+    found = AutoRunLookout().look(str(root)).found
     assert str(own / "config") in found
     (path,) = found - {str(own / "config")}
     assert not is_harmless(path, [str(root)])
@@ -235,7 +235,7 @@ def test_a_folder_of_hooks_that_is_a_link_is_kept_where_it_leads_and_is_never_ha
     (root / "githooks").mkdir()
     (root / ".git").mkdir()
     (root / ".git" / "hooks").symlink_to("../githooks")
-    found = SteeringLookout().look(str(root))
+    found = AutoRunLookout().look(str(root))
     assert found.found == {str(root / ".git" / "hooks")}
     assert found.read_only == [str(root / "githooks")]
     assert not is_harmless(str(root / ".git" / "hooks"), [str(root)])

@@ -130,7 +130,7 @@ async def test_a_rule_that_allows_holds_for_what_is_the_same_for_certain(
         "tee .husky/pre-commit",
     ],
 )
-async def test_no_rule_lets_a_command_write_what_steers_programs(context: ToolContext, command: str) -> None:
+async def test_no_rule_lets_a_command_write_auto_run_files(context: ToolContext, command: str) -> None:
     name = command.partition(" ")[0]
     flow = flow_with(permissions_allow=[f"Bash({name}:*)"])
     assert (await of_command(flow, in_mode(context, ApprovalMode.YOLO), command)).verdict is Verdict.ASK

@@ -99,7 +99,7 @@ async def test_a_program_that_is_allowed_shows_nothing_hidden(
     assert (await of_command(flow, context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("policy.steering_everywhere")
+@pytest.mark.requirement("policy.auto_run_everywhere")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "command",
@@ -156,11 +156,11 @@ async def test_a_program_that_is_allowed_shows_nothing_hidden(
         "ln -s ~/.config h; cd h; echo x > autostart/x",
     ],
 )
-async def test_what_steers_other_programs_is_asked_about_wherever_it_is(context: ToolContext, command: str) -> None:
+async def test_an_auto_run_file_is_asked_about_wherever_it_is(context: ToolContext, command: str) -> None:
     assert (await of_command(flow_with(), in_mode(context, ApprovalMode.YOLO), command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.steering_everywhere")
+@pytest.mark.requirement("policy.auto_run_everywhere")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "command",

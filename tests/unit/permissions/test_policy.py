@@ -106,7 +106,7 @@ async def test_a_rule_about_a_path_holds_for_every_name_of_the_file(root: Path, 
         ".coretoolsignore",
     ],
 )
-async def test_files_that_steer_programs_are_never_written_without_a_question(
+async def test_auto_run_files_are_never_written_without_a_question(
     context: ToolContext, mode: ApprovalMode, path: str
 ) -> None:
     flow = flow_with(permissions_allow=["Edit"])

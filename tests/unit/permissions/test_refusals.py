@@ -30,7 +30,7 @@ async def refusal(flow: Flow, context: ToolContext, answer: Answer | Unavailable
 
 @pytest.mark.requirement("policy.clients_dialog")
 @pytest.mark.parametrize("client_decides", [True, False])
-async def test_the_clients_dialog_decides_on_a_file_that_steers_programs(
+async def test_the_clients_dialog_decides_on_an_auto_run_file(
     root: Path, context: ToolContext, client_decides: bool
 ) -> None:
     arguments = {"file_path": ".vscode/tasks.json", "content": "{}"}

@@ -348,7 +348,7 @@ class Expansion:
     ) -> list[str] | None:
         """What stands for all that a name with a star may become behind a folder, and with an end: `"x/${f%.a}.b"`.
 
-        That is each such name that is there, each that steers programs, and one of the rest.
+        That is each such name that is there, each auto-run file, and one of the rest.
         """
         values: list[str] = []
         for word, folders, is_value in self._given[name]:
@@ -364,8 +364,8 @@ class Expansion:
                 there = self.disk.matches(f"{before[1]}{glob[1]}*{tail[1]}", folder)
                 if there is None:
                     return None
-                steering = (each for each in names_between("", tail[1]) if not each.startswith("."))
-                ends = (*(each.rpartition("/")[2] for each in there), *steering, f"x{tail[1]}")
+                auto_run = (each for each in names_between("", tail[1]) if not each.startswith("."))
+                ends = (*(each.rpartition("/")[2] for each in there), *auto_run, f"x{tail[1]}")
                 values += (f"{glob[1]}{end.removesuffix(tail[1])}{cut}" for end in ends)
         return values
 

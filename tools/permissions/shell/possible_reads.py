@@ -113,7 +113,7 @@ def unknown_effects(
 
 
 def _is_numbered(word: Word) -> bool:
-    """Whether all that is not known of a path is a number or a date, and no such path steers programs."""
+    """Whether all that is not known of a path is a number or a date, and no such path is an auto-run file."""
     if FOUND in word.source or not NUMBER.search(word.source):
         return False
     forms = [read_word(NUMBER.sub(number, word.source)) for number in ("0", "")]

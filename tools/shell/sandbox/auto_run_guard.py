@@ -33,8 +33,8 @@ from tools.permissions.auto_run_files import (
     REPOSITORY_FOLDERS,
     WORKSPACE_SUFFIX,
     folded,
+    is_auto_run_name,
     is_guarded_in_repository,
-    is_steering_name,
 )
 from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
 
@@ -60,13 +60,13 @@ READ_BYTES = 256 * 1024
 
 
 @dataclass(slots=True)
-class Steering:
+class AutoRunPaths:
     """What was found in a root. All paths are absolute.
 
     Args:
         pinned: Folders that stay where they are and writable: repositories' own ones.
         read_only: Files and folders that stay as they are.
-        found: Every steering path that is there, links too.
+        found: Every auto-run path that is there, links too.
     """
 
     pinned: list[str] = field(default_factory=list[str])
@@ -80,16 +80,16 @@ class _Folder:
 
     Args:
         stamp: Told by the system: it is another one if an entry was made, removed or renamed. Nobody can set it back.
-        steering: Entries that steer.
+        auto_run: Auto-run entries.
         below: Paths of the folders to go on with.
     """
 
     stamp: tuple[int, int, int]
-    steering: tuple[os.DirEntry[str], ...]
+    auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
 
 
-class SteeringLookout:
+class AutoRunLookout:
     """Looks through roots, and remembers the folders that have not changed since.
 
     Args:
@@ -108,26 +108,26 @@ class SteeringLookout:
         # For each root, the folders in which something was found.
         self._holding: dict[str, set[str]] = {}
 
-    def look(self, root: str) -> Steering:
+    def look(self, root: str) -> AutoRunPaths:
         """Look through a root, the folders near its top first, and once more where something was found before.
 
         So a command cannot hide what the next one is to leave alone behind very many new folders.
         """
-        steering = Steering()
+        found = AutoRunPaths()
         waiting = deque([(root, 0)])
         looked: set[str] = set()
         holding: set[str] = set()
         while waiting and len(looked) < FOLDERS:
             path, depth = waiting.popleft()
             looked.add(path)
-            below = self._take_from(path, steering, holding)
+            below = self._take_from(path, found, holding)
             if depth < DEPTH:
                 waiting.extend((folder, depth + 1) for folder in below)
         for path in sorted(self._holding.get(root, set()) - looked):
             if os.path.realpath(path) == path:
-                self._take_from(path, steering, holding)
+                self._take_from(path, found, holding)
         self._holding[root] = holding
-        return steering
+        return found
 
     def enter(self, command: object) -> None:
         """Note that a command begins that may leave anything."""
@@ -156,15 +156,15 @@ class SteeringLookout:
         """Whether what is at a path now was left there by somebody who may."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
-    def _take_from(self, path: str, steering: Steering, holding: set[str]) -> tuple[str, ...]:
-        """Take what steers in a folder, and tell the folders to go on with."""
+    def _take_from(self, path: str, found: AutoRunPaths, holding: set[str]) -> tuple[str, ...]:
+        """Take the auto-run files in a folder, and tell the folders to go on with."""
         folder = self._folder(path)
         if folder is None:
             return ()
-        if folder.steering:
+        if folder.auto_run:
             holding.add(path)
-        for entry in folder.steering:
-            _take(steering, entry)
+        for entry in folder.auto_run:
+            _take(found, entry)
         return folder.below
 
     def _folder(self, path: str) -> _Folder | None:
@@ -186,7 +186,7 @@ class SteeringLookout:
 
 
 def _look_into(path: str, stamp: tuple[int, int, int]) -> _Folder:
-    steering: list[os.DirEntry[str]] = []
+    auto_run: list[os.DirEntry[str]] = []
     below: list[str] = []
     folder = os.path.basename(path)
     entries = _entries(path)
@@ -194,13 +194,13 @@ def _look_into(path: str, stamp: tuple[int, int, int]) -> _Folder:
     is_bare = {entry.name for entry in entries} >= _BARE
     for entry in entries:
         if (is_bare and entry.name in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)) or (
-            _may_steer(folder, entry.name)
-            and (folded(entry.name) == REPOSITORY or is_steering_name(entry.name, folder))
+            _may_be_auto_run(folder, entry.name)
+            and (folded(entry.name) == REPOSITORY or is_auto_run_name(entry.name, folder))
         ):
-            steering.append(entry)
+            auto_run.append(entry)
         elif entry.name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
             below.append(entry.path)
-    return _Folder(stamp, tuple(steering), tuple(below))
+    return _Folder(stamp, tuple(auto_run), tuple(below))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -214,7 +214,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _may_steer(folder: str, name: str) -> bool:
+def _may_be_auto_run(folder: str, name: str) -> bool:
     """Whether a name is worth comparing; almost none is."""
     return (
         name[0] == "."
@@ -225,24 +225,24 @@ def _may_steer(folder: str, name: str) -> bool:
     )
 
 
-def _take(steering: Steering, entry: os.DirEntry[str]) -> None:
+def _take(found: AutoRunPaths, entry: os.DirEntry[str]) -> None:
     if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
-        _take_repository(steering, entry.path)
+        _take_repository(found, entry.path)
     else:
-        _take_whole(steering, entry)
+        _take_whole(found, entry)
 
 
-def _take_whole(steering: Steering, entry: os.DirEntry[str]) -> None:
-    steering.found.add(entry.path)
+def _take_whole(found: AutoRunPaths, entry: os.DirEntry[str]) -> None:
+    found.found.add(entry.path)
     # A link itself cannot be covered, what it leads to can. It may be gone by now.
     with suppress(OSError):
-        steering.read_only.append(os.path.realpath(entry.path) if entry.is_symlink() else entry.path)
+        found.read_only.append(os.path.realpath(entry.path) if entry.is_symlink() else entry.path)
 
 
-def _take_repository(steering: Steering, own: str) -> None:
-    steering.pinned.append(own)
+def _take_repository(found: AutoRunPaths, own: str) -> None:
+    found.pinned.append(own)
     for entry in _guarded(own, own, 0):
-        _take_whole(steering, entry)
+        _take_whole(found, entry)
 
 
 def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:

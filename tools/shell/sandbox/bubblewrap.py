@@ -35,7 +35,7 @@ from tools.files.programs import find_program, is_outside
 from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
-from tools.shell.sandbox.auto_run_guard import SteeringLookout
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.mount_check import Expected, Gate
 from tools.shell.sandbox.probe import NOT_LINUX, SandboxStatus, probe
@@ -223,7 +223,7 @@ class BubblewrapConfinement:
         self._status: SandboxStatus | None = None
         self._trying = Lock()
         self._group = ProcessGroupLimit()
-        self._lookout = SteeringLookout(consented)
+        self._lookout = AutoRunLookout(consented)
 
     async def confine(
         self,

@@ -24,8 +24,8 @@ from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.output_files import remove_tree
 from tools.shell.sandbox.auto_run_guard import (
     ENTRIES,
+    AutoRunLookout,
     Fingerprint,
-    SteeringLookout,
     fingerprint,
     is_harmless,
     move_away,
@@ -194,7 +194,7 @@ class Prepared:
     before: Mapping[str, Mapping[str, Fingerprint | None]]
     waived: tuple[str, ...]
     uncovered: int
-    lookout: SteeringLookout
+    lookout: AutoRunLookout
     folder: str | None
     temporary_bytes: int
     is_git: bool
@@ -328,7 +328,7 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 def prepare(
     site: Site,
     network: NetworkAccess,
-    lookout: SteeringLookout,
+    lookout: AutoRunLookout,
     roots: Sequence[str],
     readable: Sequence[str] = (),
     *,
@@ -354,7 +354,7 @@ def prepare(
     """
     present = writable(roots)
     folder = None if private_folder is None else private_folder()
-    steering = {root: lookout.look(root) for root in present}
+    auto_run = {root: lookout.look(root) for root in present}
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
     hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
     named = _named_in(present, waiver.auto_run_files)
@@ -365,10 +365,10 @@ def prepare(
     kept = _Kept(present, partial(_is_seen, roots=present, hidden=hidden.paths))
     kept.pin_ways(hidden.paths)
     if not waiver.is_git:
-        kept.pin(by_depth(path for found in steering.values() for path in found.pinned))
-    steers = by_depth(path for found in steering.values() for path in found.read_only)
+        kept.pin(by_depth(path for found in auto_run.values() for path in found.pinned))
+    auto_run_paths = by_depth(path for found in auto_run.values() for path in found.read_only)
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
-    kept.protect((*own, *(path for path in steers if not any(_overlap(path, each) for each in free))))
+    kept.protect((*own, *(path for path in auto_run_paths if not any(_overlap(path, each) for each in free))))
     view = View(
         roots=present,
         private=private,
@@ -384,7 +384,7 @@ def prepare(
     )
     before = {
         root: {path: fingerprint(path) for path in (*found.found, *(path for path in own if contains(root, path)))}
-        for root, found in steering.items()
+        for root, found in auto_run.items()
     }
     rest = (kept.uncovered, lookout, folder, site.temporary_bytes, waiver.is_git, lookout.last_begun())
     return Prepared(view, before, waived, *rest)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tools.contract.subjects import Access
-from tools.permissions.auto_run_files import steering_names
+from tools.permissions.auto_run_files import auto_run_names
 from tools.permissions.shell.knowledge.file_programs import (
     REMOTE_PATH,
     TOP_OF_REPOSITORY,
@@ -536,7 +536,7 @@ def _taken(verb: str, rest: Sequence[Word]) -> Paths:
 
 
 def _matched(pathspec: str) -> Iterable[tuple[str, Reach]]:
-    """What a pathspec fits; names that steer programs also where they are not there."""
+    """What a pathspec fits; names of auto-run files also where they are not there."""
     magic = _MAGIC.match(pathspec)
     pattern = pathspec[magic.end() :] if magic else pathspec
     if magic and re.search(r"[!^]|exclude", magic[0]):
@@ -544,7 +544,7 @@ def _matched(pathspec: str) -> Iterable[tuple[str, Reach]]:
     top = TOP_OF_REPOSITORY if magic and re.search(r"/|top", magic[0]) else ""
     yield top + pattern, Reach.MATCHED
     folder, name = posixpath.split(pattern)
-    yield from ((top + posixpath.join(folder, each), Reach.ITSELF) for each in steering_names(name))
+    yield from ((top + posixpath.join(folder, each), Reach.ITSELF) for each in auto_run_names(name))
 
 
 _JUDGES: dict[str, Callable[[Sequence[Word]], Paths]] = {

@@ -101,7 +101,7 @@ def _in_place(file: Word, end: Word) -> Iterator[Word]:
 
 
 def _parts(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
-    """What steers programs and is called like a part of a file may be: the letters in between are counted."""
+    """An auto-run file that is called like a part of a file may be: the letters in between are counted."""
     parsed = parse(arguments, (*_valued(name), "f", "additional-suffix"))
     given = {option: value for option, value in parsed.options if value is not None}
     begin = given.get("-f", given.get("--prefix")) if name == "csplit" else (*parsed.operands, None, None)[1]

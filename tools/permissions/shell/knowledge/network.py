@@ -152,7 +152,7 @@ def _begins(option: str, name: str, shortest: int) -> bool:
 
 
 def _between(begin: str, end: str) -> Iterator[str]:
-    """Files that steer programs whose paths begin and end so."""
+    """Auto-run files whose paths begin and end so."""
     folder, first = posixpath.split(begin)
     yield from (posixpath.join(folder, each) for each in names_between(first, posixpath.basename(end)))
 

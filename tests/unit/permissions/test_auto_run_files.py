@@ -1,4 +1,4 @@
-"""Which files steer programs outside the sandbox, by their paths."""
+"""Which files are auto-run files, by their paths."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FREE = [
 
 @pytest.mark.requirement("protected.names")
 @pytest.mark.parametrize("path", PROTECTED)
-def test_files_that_steer_programs_are_protected_with_a_reason(path: str) -> None:
+def test_auto_run_files_are_protected_with_a_reason(path: str) -> None:
     assert why_protected(path)
 
 
