@@ -82,7 +82,7 @@ class App:
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
-            settings.approval_mode, settings.http.session_idle / 1000, self._commands.spill_folder, self._forget
+            settings.approval_mode, settings.http.session_idle / 1000, self._commands.output_folder, self._forget
         )
         fallback: Literal["client", "deny"] = "client" if served_over == "stdio" else "deny"
         self._confirmers = Confirmers(

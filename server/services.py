@@ -24,10 +24,9 @@ from tools.shell.jobs import JobTable
 
 if TYPE_CHECKING:
     from tools.shell.brokered_starter import BrokeredStarter
-    from tools.shell.output_files import SpillStore
-    from tools.shell.runner import CommandRunner, ProgramRunner
+    from tools.shell.private_folders import PrivateFolders
+    from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-    from tools.shell.turns import Turns
     from tools.web.opener import UrlOpener
     from tools.web.page_fetcher import PageFetcher
 
@@ -159,10 +158,10 @@ class Commands:
             self.__dict__.pop("_runner", None)  # the next command has another one made
 
     @cached_property
-    def _spills(self) -> SpillStore:
-        from tools.shell.output_files import SpillStore  # noqa: PLC0415 - with the first client
+    def _folders(self) -> PrivateFolders:
+        from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - with the first client
 
-        return SpillStore()
+        return PrivateFolders()
 
     @cached_property
     def _starter(self) -> BrokeredStarter:
@@ -171,10 +170,10 @@ class Commands:
         return BrokeredStarter()
 
     @cached_property
-    def _turns(self) -> Turns:
-        from tools.shell.turns import Turns  # noqa: PLC0415 - with the first process
+    def _queue(self) -> StartQueue:
+        from tools.shell.runner import StartQueue  # noqa: PLC0415 - with the first program
 
-        return Turns()
+        return StartQueue()
 
     def runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
@@ -206,7 +205,7 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        return CommandRunner(self._starter, self._confinement, options, self._spills, self._turns)
+        return CommandRunner(self._starter, self._confinement, options, self._folders, self._queue)
 
     def programs(self) -> ProgramRunner:
         """What runs the programs that the operator has named, such as agents."""
@@ -216,18 +215,18 @@ class Commands:
     def _programs(self) -> ProgramRunner:
         from tools.shell.runner import ProgramRunner  # noqa: PLC0415 - with the first program
 
-        return ProgramRunner(self._starter, self._spills, turns=self._turns)
+        return ProgramRunner(self._starter, self._folders, queue=self._queue)
 
-    def spill_folder(self, client_key: str) -> tuple[str, ...]:
+    def output_folder(self, client_key: str) -> tuple[str, ...]:
         """The folder whose files a client may read beside its workspace: its own long outputs."""
-        folder = self._spills.folder_of(client_key)
+        folder = self._folders.path_of(client_key)
         return (folder,) if folder is not None else ()
 
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
         """End what belongs to a client that does not come back."""
         if jobs is not None:
             await jobs.aclose()
-        self._spills.forget(client_key)
+        self._folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
         """End everything, in order and within a limit."""
@@ -239,7 +238,7 @@ class Commands:
             if "_starter" in self.__dict__:
                 await self._starter.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):
-                await self._spills.aclose()
+                await self._folders.aclose()
             if self._confinement is not None:
                 self._confinement.close()
 

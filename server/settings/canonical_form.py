@@ -16,7 +16,7 @@ from server.settings.models import Settings
 from server.settings.resolution import MAX_ALIAS, alias_of
 from server.settings.section import Findings, KeyPath, Section, dotted, keys_of
 from server.settings.tool_models import MAX_COUNT
-from tools.shell.time_limit import MAX_TIMEOUT
+from tools.contract.limits import MAX_COMMAND_TIMEOUT
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),
@@ -49,7 +49,7 @@ WRONG: Final = object()
 def _milliseconds(seconds: Any) -> Any:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         return WRONG
-    return int(max(0, min(seconds, MAX_TIMEOUT / 1000)) * 1000)
+    return int(max(0, min(seconds, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
 
 
 def _limit(value: Any) -> Any:

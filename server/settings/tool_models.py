@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
-from tools.contract.limits import Limits
-from tools.shell.time_limit import MAX_TIMEOUT
+from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
@@ -123,10 +122,10 @@ class ShellSettings(Section):
     network: Literal["host", "none"] = "host"
     """Whether sandboxed commands reach the network."""
 
-    timeout: Annotated[Duration, Field(ge=1, le=MAX_TIMEOUT)] = 120_000
+    timeout: Annotated[Duration, Field(ge=1, le=MAX_COMMAND_TIMEOUT)] = 120_000
     """How long a command may run, unless the call says otherwise."""
 
-    silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_TIMEOUT)] = 0
+    silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_COMMAND_TIMEOUT)] = 0
     """How long a command may print nothing; 0 is off."""
 
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])

@@ -33,7 +33,7 @@ from tools.planning.todo_lists import TodoLists
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command import CommandRequest
 from tools.shell.jobs import JobTable
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import CommandRunner, ProgramRunner, ShellOptions
 from tools.web.opener import UrlOpener
 from tools.web.page_fetcher import PageFetcher
@@ -133,7 +133,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
     broker = BrokeredStarter()
     options = ShellOptions({"PATH": os.defpath})
-    spills = SpillStore(str(tmp_path))
+    spills = PrivateFolders(str(tmp_path))
     runner = CommandRunner(broker, Plain(), options, spills)
     jobs = JobTable()
     async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.execution.shell import CEILING, Shell, output_of, shell_in, text_of
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.command import OUTPUT_CHARS
+from tools.shell.output import OUTPUT_CHARS
 
 pytestmark = pytest.mark.anyio
 

@@ -33,10 +33,10 @@ WORK = (
     "tools.files.change.whole_file",
     "tools.shell.broker.broker",
     "tools.shell.command",
+    "tools.shell.output",
     "tools.shell.process.",
     "tools.shell.runner",
     "tools.shell.sandbox.bubblewrap",
-    "tools.builtin.shell_call",
     "tools.shell.result_text",
     "tree_sitter",
 )

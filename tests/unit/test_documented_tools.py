@@ -20,7 +20,7 @@ from tools.call.registry import ToolRegistry
 from tools.contract.results import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
 from tools.planning.agent_command import AgentCommand
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import ProgramRunner
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ DOCUMENTED = [
 
 def all_built_in(folder: Path) -> list[BaseTool[Any]]:
     """Every built-in tool; with an agent, since there is no `task` without one."""
-    programs = ProgramRunner(BrokeredStarter(), SpillStore(str(folder)))
+    programs = ProgramRunner(BrokeredStarter(), PrivateFolders(str(folder)))
     return builtin_tools(agents=[AgentCommand(name="worker", command="worker")], programs=lambda: programs)
 
 

@@ -1,37 +1,49 @@
-"""`stop_background_job`: ends a job with all that it started."""
+"""The three tools for background jobs: listing them, reading what they print, ending them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import shown_whole_path
+from tools.contract.limits import MAX_COMMAND_TIMEOUT
+from tools.contract.names_on_one_line import shortened_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind
 from tools.shell.jobs import Job, JobStatus, JobTable
-from tools.shell.status_text import (
-    JOB_PROPERTIES,
-    command_line,
-    job_facts,
-    sandbox_notes,
-    size,
-    status_text,
-    structured_job,
-)
-from tools.shell.time_limit import MAX_TIMEOUT
 
-if TYPE_CHECKING:
-    from tools.shell.output import Window
+MAX_LINES = 10_000
 
+MAX_TEXT_BYTES = 8_000
+"""The text beside structured content stays below this; the jobs that started last come first, so they are in it."""
+
+LISTED_COMMAND_CHARS = 100
+STRUCTURED_COMMAND_CHARS = 500
 
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
-"""Other spellings of the parameter that names a job."""
+"""Aliases of the parameter that names a job."""
+
+_STATUS_PROPERTIES: Mapping[str, Any] = {
+    "job_id": {"type": "string"},
+    "status": {"enum": [status.value for status in JobStatus]},
+    "exit_code": {"type": ["integer", "null"]},
+    "signal": {"type": ["string", "null"]},
+}
+_LISTED_PROPERTIES: Mapping[str, Any] = {
+    **_STATUS_PROPERTIES,
+    "pid": {"type": "integer"},
+    "command": {"type": "string"},
+    "description": {"type": "string"},
+    "directory": {"type": "string"},
+    "duration_ms": {"type": "integer"},
+    "output_bytes": {"type": "integer"},
+}
+_STOPPED_PROPERTIES: Mapping[str, Any] = {**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}
 
 
 class JobParams(ToolParams):
@@ -52,27 +64,15 @@ def jobs_of(context: ToolContext) -> JobTable:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
             "There are no background jobs for this client: it has no session, so nobody could say later whose they "
-            f"are. Run the command in the foreground; timeout may be up to {MAX_TIMEOUT} milliseconds.",
+            f"are. Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
         )
     return context.client.jobs
 
 
-MAX_TEXT_BYTES = 8_000
-"""The text beside structured content stays below this; the jobs that started last come first, so they are in it."""
-
-LISTED_COMMAND_CHARS = 100
-STRUCTURED_COMMAND_CHARS = 500
-
-
-_LISTED_PROPERTIES: Mapping[str, Any] = {
-    **JOB_PROPERTIES,
-    "pid": {"type": "integer"},
-    "command": {"type": "string"},
-    "description": {"type": "string"},
-    "directory": {"type": "string"},
-    "duration_ms": {"type": "integer"},
-    "output_bytes": {"type": "integer"},
-}
+def _status_of(job: Job) -> dict[str, Any]:
+    """What `_STATUS_PROPERTIES` describe."""
+    code, signal = (job.exit.code, job.exit.signal) if job.exit is not None else (None, None)
+    return {"job_id": job.id, "status": job.status.value, "exit_code": code, "signal": signal}
 
 
 class ListJobsParams(ToolParams):
@@ -110,55 +110,43 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
 
     async def execute(self, params: ListJobsParams, context: ToolContext) -> ToolResult:
         """Look at the table."""
+        from tools.shell.result_text import size, status_text  # noqa: PLC0415 - with the first call
+
         del params
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
         running = sum(job.status is JobStatus.RUNNING for job in jobs)
+        lines = [f"{running} of {len(jobs)} background jobs are running:" if jobs else "There are no background jobs."]
+        room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
+        for number, job in enumerate(jobs):
+            command = shortened_line(job.request.command, LISTED_COMMAND_CHARS)
+            line = (
+                f"{job.id}: {status_text(job)}; PID {job.running.process.pid}, {job.seconds:.0f} s, "
+                f"{size(job.running.output.total)} printed: {command} "
+                f"[in {shown_whole_path(job.request.folder)}]"
+            )
+            room -= len(line.encode("utf-8", "replace")) + 1
+            if room < 0:
+                lines.append(f"... and {len(jobs) - number} older ones.")
+                break
+            lines.append(line)
+        structured = [
+            {
+                **_status_of(job),
+                "pid": job.running.process.pid,
+                "command": shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS),
+                "description": shortened_line(job.request.description, STRUCTURED_COMMAND_CHARS),
+                "directory": job.request.folder,
+                "duration_ms": round(job.seconds * 1000),
+                "output_bytes": job.running.output.total,
+            }
+            for job in jobs
+        ]
         return ToolResult(
-            llm_content=_jobs_text(jobs, running),
+            llm_content="\n".join(lines),
             return_display=f"{running} of {len(jobs)} background jobs running",
-            structured={"jobs": [_structured(job) for job in jobs]},
+            structured={"jobs": structured},
         )
-
-
-def _jobs_text(jobs: Sequence[Job], running: int) -> str:
-    if not jobs:
-        return "There are no background jobs."
-    lines = [f"{running} of {len(jobs)} background jobs are running:"]
-    room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
-    for number, job in enumerate(jobs):
-        line = _line(job)
-        room -= len(line.encode("utf-8", "replace")) + 1
-        if room < 0:
-            lines.append(f"... and {len(jobs) - number} older ones.")
-            break
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _line(job: Job) -> str:
-    request = job.running.request
-    command = command_line(request.command, LISTED_COMMAND_CHARS)
-    return (
-        f"{job.id}: {status_text(job)}; PID {job.running.process.pid}, {job.seconds:.0f} s, "
-        f"{size(job.running.output.total)} printed: {command} [in {shown_whole_path(request.folder)}]"
-    )
-
-
-def _structured(job: Job) -> dict[str, Any]:
-    request = job.running.request
-    return {
-        **structured_job(job),
-        "pid": job.running.process.pid,
-        "command": command_line(request.command, STRUCTURED_COMMAND_CHARS),
-        "description": command_line(request.description, STRUCTURED_COMMAND_CHARS),
-        "directory": request.folder,
-        "duration_ms": round(job.seconds * 1000),
-        "output_bytes": job.running.output.total,
-    }
-
-
-MAX_LINES = 10_000
 
 
 class ReadOutputParams(JobParams):
@@ -195,11 +183,12 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         """The job, and the place."""
         del context
         place = f"from byte {params.offset}" if params.offset is not None else f"last {params.lines} lines"
-        return f"Read output of background job {command_line(params.job_id, len(params.job_id))} ({place})"
+        return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
         """Read from memory, or from the file."""
-        from tools.shell.output import last_lines, lines_from  # noqa: PLC0415 - with the first job
+        from tools.shell.output import last_lines, lines_from  # noqa: PLC0415 - with the first call
+        from tools.shell.result_text import job_facts, sandbox_notes, size, status_text  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
         job = jobs_of(context).get(params.job_id)
@@ -211,44 +200,30 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
                 "most that, or leave it out to see the last lines.",
             )
         facts = job_facts(job)
+        lines = [f"Status: {status_text(job)}"]
         if output.is_binary:
-            return ToolResult(llm_content=_binary(job), return_display=_binary(job), facts=facts)
+            where = f", kept in {shown_whole_path(output.file.path)}" if output.file is not None else ""
+            lines.append(f"Output: (binary, {size(output.total)}{where})")
+            return ToolResult(llm_content="\n".join(lines), return_display="\n".join(lines), facts=facts)
         is_over = job.status is not JobStatus.RUNNING
         if params.offset is None:
             window = await last_lines(output, params.lines, is_over=is_over)
         else:
             window = await lines_from(output, params.offset, params.lines, is_over=is_over)
+        lines += sandbox_notes(job.running.changes)
+        if window.lost:
+            lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
+        if window.end > window.start:
+            lines.append(f"Bytes {window.start}-{window.end} of {window.total}; offset {window.end} reads on.")
+            lines.append(f"Output:\n{window.text}")
+        else:
+            lines.append(f"Nothing new: {window.total} bytes were printed; offset {window.end} reads on.")
+            lines.append("Output: (empty)")
         return ToolResult(
-            llm_content=_output_text(job, window),
+            llm_content="\n".join(lines),
             return_display=f"{job.id} is {job.status.value}; {size(window.end - window.start)} shown",
             facts={**facts, "start": window.start, "nextOffset": window.end},
         )
-
-
-def _output_text(job: Job, window: Window) -> str:
-    lines = [f"Status: {status_text(job)}", *sandbox_notes(job.running.changes)]
-    if window.lost:
-        lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
-    if window.end > window.start:
-        lines.append(
-            f"Bytes {window.start}-{window.end} of {window.total}; offset {window.end} reads on.",
-        )
-        lines.append(f"Output:\n{window.text}")
-    else:
-        lines.append(f"Nothing new: {window.total} bytes were printed; offset {window.end} reads on.")
-        lines.append("Output: (empty)")
-    return "\n".join(lines)
-
-
-def _binary(job: Job) -> str:
-    output = job.running.output
-    where = f", kept in {shown_whole_path(output.spill.path)}" if output.spill is not None else ""
-    return f"Status: {status_text(job)}\nOutput: (binary, {size(output.total)}{where})"
-
-
-COMMAND_CHARS = 500
-
-_STOPPED_PROPERTIES: Mapping[str, Any] = {**JOB_PROPERTIES, "was_running": {"type": "boolean"}}
 
 
 class StopJobParams(JobParams):
@@ -279,10 +254,12 @@ class StopJobTool(BuiltinTool[StopJobParams]):
     def get_description(self, params: StopJobParams, context: ToolContext) -> str:
         """The job, and nothing about it that may change."""
         del context
-        return f"Stop background job {command_line(params.job_id, len(params.job_id))}"
+        return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: StopJobParams, context: ToolContext) -> ToolResult:
         """End it, and wait until nothing of it runs. Nobody is asked: whoever may run a command may end it."""
+        from tools.shell.result_text import status_text  # noqa: PLC0415 - with the first call
+
         context.signal.raise_if_aborted()
         jobs = jobs_of(context)
         job = jobs.get(params.job_id)
@@ -290,7 +267,7 @@ class StopJobTool(BuiltinTool[StopJobParams]):
         await jobs.stop(job)
         said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had ended before"
         return ToolResult(
-            llm_content=f"{said} ({status_text(job)}): {command_line(job.running.request.command, COMMAND_CHARS)}",
+            llm_content=f"{said} ({status_text(job)}): {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
             return_display=f"{said} ({status_text(job)})",
-            structured={**structured_job(job), "was_running": was_running},
+            structured={**_status_of(job), "was_running": was_running},
         )

@@ -311,7 +311,7 @@ def _problem_of(outcome: ProgramOutcome, settings: DiscoverySettings) -> str:
     """Why what was printed cannot be used, as sentences; empty if it can."""
     from tools.contract.secrets import redact  # noqa: PLC0415
     from tools.shell.command import Ending  # noqa: PLC0415 - with the first discovery
-    from tools.shell.status_text import code_and_signal  # noqa: PLC0415
+    from tools.shell.result_text import code_and_signal  # noqa: PLC0415
 
     last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
     status = outcome.exit

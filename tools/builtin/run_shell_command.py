@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic import Field
 
+from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import one_line, shown_whole_path
+from tools.contract.limits import MAX_COMMAND_TIMEOUT
+from tools.contract.names_on_one_line import one_line, shortened_line, shown_whole_path
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import CommandSubject, Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.opener import PathKind
 from tools.files.workspace import Workspace, missing
-from tools.shell.status_text import command_line
-from tools.shell.time_limit import MAX_TIMEOUT
 
 MAX_COMMAND_CHARS = 100_000
 """No command line of this length was meant; Linux takes 128 kB."""
@@ -47,10 +48,10 @@ class ShellParams(ToolParams):
     timeout: int | None = Field(
         default=None,
         ge=1,
-        le=MAX_TIMEOUT,
+        le=MAX_COMMAND_TIMEOUT,
         description=(
-            f"How long the command may take, in milliseconds, at most {MAX_TIMEOUT} (10 minutes); if it is left out, "
-            "the server's own limit holds. Without effect in the background."
+            f"How long the command may take, in milliseconds, at most {MAX_COMMAND_TIMEOUT} (10 minutes); if it is "
+            "left out, the server's own limit holds. Without effect in the background."
         ),
     )
     is_background: bool = Field(
@@ -105,7 +106,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
         """The command, where, how, and what it is for."""
         del context
-        parts = [command_line(params.script, DESCRIBED_CHARS)]
+        parts = [shortened_line(params.script, DESCRIBED_CHARS)]
         if params.directory is not None:
             parts.append(f"[in {shown_whole_path(params.directory[:DESCRIBED_CHARS])}]")
         if params.is_background:
@@ -123,35 +124,73 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     async def should_confirm_execute(self, params: ShellParams, context: ToolContext) -> ConfirmationDetails | None:
         """The whole command, and the folder that it really runs in."""
-        folder = await _real_folder(params, context)
         return ExecConfirmation(
             title="Run a shell command in the background" if params.is_background else "Run a shell command",
             command=params.script,
-            directory=folder,
+            directory=await _real_folder(params, context),
             description=params.description or "",
             is_background=params.is_background,
         )
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
-        """Run it."""
-        from tools.builtin.shell_call import run_command  # noqa: PLC0415 - with the first call
+        """Run it, or start it in the background."""
+        from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415 - with the first call
+        from tools.shell.result_text import (  # noqa: PLC0415
+            job_content,
+            job_facts,
+            run_content,
+            run_display,
+            run_facts,
+            timed_out_message,
+        )
 
         context.signal.raise_if_aborted()
-        return await run_command(params, await _real_folder(params, context), context)
+        folder = await _real_folder(params, context)
+        if context.services.commands is None:
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                "Commands cannot be run here. Use the file tools, or ask the user to run it.",
+            )
+        runner = context.services.commands()
+        request = CommandRequest(
+            command=params.script,
+            folder=folder,
+            roots=context.workspace.roots,
+            client_key=context.client.key,
+            timeout_seconds=params.timeout / 1000 if params.timeout is not None else runner.options.timeout_seconds,
+            description=params.description or "",
+            waiver=context.waiver,
+        )
+        if params.is_background:
+            job = await runner.start_job(request, jobs_of(context))
+            return ToolResult(
+                llm_content=job_content(job, await job.running.output.shown()),
+                return_display=f"Background job {job.id}: {job.status}",
+                facts=job_facts(job),
+            )
+        finished = await runner.run(request, context.client.jobs, context.progress)
+        if finished.ending is not Ending.EXITED:
+            message = timed_out_message(finished, runner.options.silence_seconds)
+            raise ToolError(ToolErrorType.SHELL_TIMED_OUT, message)
+        return ToolResult(
+            llm_content=run_content(finished, params.directory),
+            return_display=run_display(finished),
+            facts=run_facts(finished),
+        )
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> str:
-    """The folder to run in, looked at in a thread if it is named."""
+    """The folder to run in, looked at in a thread if the call names it."""
     if params.directory is None:
         return context.workspace.first_root
-    return await run_blocking(context.signal, lambda: _folder(params, context.workspace))
+    return await run_blocking(context.signal, partial(_folder, params, context.workspace))
 
 
 def _folder(params: ShellParams, workspace: Workspace) -> str:
     """The real path of the folder to run in.
 
     Raises:
-        ToolError: It is no folder, or there is no workspace.
+        ToolError: It is not a folder, or there is no workspace.
         PathNotInWorkspaceError: It lies outside every root.
     """
     if params.directory is None:

@@ -50,6 +50,10 @@ class MediaHandling(StrEnum):
     NOTICE = "notice"
 
 
+MAX_COMMAND_TIMEOUT = 600_000
+"""The longest time a command may be given, in milliseconds (Qwen Code's number)."""
+
+
 class AbortSignal:
     """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
 

@@ -83,6 +83,12 @@ def one_line(text: str) -> str:
     return "".join(_seen(character) for character in text)
 
 
+def shortened_line(text: str, longest: int) -> str:
+    """The same, with a mark where a longer one is cut."""
+    line = one_line(text.strip()[: longest + 1])
+    return line if len(line) <= longest else f"{line[:longest]}..."
+
+
 def _seen(character: str) -> str:
     if character.isprintable() and not UNSEEN.match(character):
         return character

@@ -19,9 +19,10 @@ from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand
 from tools.discovery.declarations import DeclaredTool
 from tools.discovery.json_text import UnreadableError, read_json, require_sendable
-from tools.shell.command import OUTPUT_CHARS, Ending
+from tools.shell.command import Ending
+from tools.shell.output import OUTPUT_CHARS
+from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, program_facts, size
 from tools.shell.runner import ProgramOutcome
-from tools.shell.status_text import DISPLAY_CHARS, code_and_signal, program_facts, size
 
 EMPTY, NONE = "(empty)", "(none)"
 """What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words)."""

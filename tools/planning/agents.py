@@ -16,10 +16,10 @@ from tools.contract.threads import run_blocking
 from tools.files.programs import find_configured
 from tools.files.workspace import Workspace
 from tools.planning.agent_command import AgentCommand
-from tools.shell.command import OUTPUT_CHARS, Ending
-from tools.shell.output import Snapshot
+from tools.shell.command import Ending
+from tools.shell.output import OUTPUT_CHARS, Snapshot
+from tools.shell.result_text import DISPLAY_CHARS, program_facts, size
 from tools.shell.runner import ProgramOutcome, ProgramRequest, ProgramRunner
-from tools.shell.status_text import DISPLAY_CHARS, program_facts, size
 
 _TEXT_KEYS = ("result", "response", "content", "text")
 """Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones."""

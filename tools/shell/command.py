@@ -1,25 +1,29 @@
-"""What a shell command is to those who ask for one: what is run, and what came of it."""
+"""A shell command: what is asked for, and the program that runs until all it started has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+
+import anyio
 
 from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.shell.confinement import Confined, SandboxChanges
+from tools.shell.output import Output, OutputReader
+from tools.shell.process import Process
 
-if TYPE_CHECKING:
-    from tools.shell.confinement import Confined, SandboxChanges
-    from tools.shell.jobs import Job
-    from tools.shell.process import ExitStatus
+GRACE_SECONDS = 0.2
+"""Between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)."""
 
+DRAIN_SECONDS = 0.05
+"""How long after its end the end of the output is waited for: others of a pipeline may end a little later."""
 
-OUTPUT_CHARS = 40_000
-"""Characters of an output that are shown (Gemini CLI's number)."""
+LEAVING_SECONDS = 0.2
+"""How long after its end what it started may take to end."""
 
-POSIX_SHELL = "/bin/sh"
-"""What runs commands where there is no bash."""
+CLEAN_UP_SECONDS = 10.0
+"""Ending and closing are abandoned after this, so that nothing waits for a hung disk for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,7 @@ class CommandRequest:
         folder: The real path of the folder it starts in.
         roots: Real paths of the workspace's folders.
         client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, waiting for its turn included; in the background its start
-            alone.
+        timeout_seconds: How long it may take, including the time in the queue; in the background its start alone.
         description: What it is for, in the model's words.
         waiver: What of the sandbox's protection it is let off.
     """
@@ -46,29 +49,8 @@ class CommandRequest:
     waiver: Waiver = NO_WAIVER
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An output as a result tells it.
-
-    Args:
-        text: What is shown of it, without blank lines around it.
-        total: Bytes of the whole output.
-        is_cut: Whether something between its beginning and its end is left out.
-        is_binary: Whether it is no text, and nothing of it is shown.
-        file: Where the output is kept, or `None`.
-        missing: Bytes at the end of the output that the file does not hold.
-    """
-
-    text: str
-    total: int
-    is_cut: bool = False
-    is_binary: bool = False
-    file: str | None = None
-    missing: int = 0
-
-
 class Ending(StrEnum):
-    """Why a command is over."""
+    """Why a program is over."""
 
     EXITED = "exited"
     TIMED_OUT = "timed_out"
@@ -76,30 +58,62 @@ class Ending(StrEnum):
     OVERFLOWED = "overflowed"
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A command that is over, as far as its call is concerned.
+@dataclass(slots=True)
+class RunningProgram:
+    """A program between its start and the end of all that it started. To be closed by whoever holds it.
 
     Args:
-        ending: Why.
-        exit: How the shell ended; `None` where it was ended.
-        shown: What it printed.
-        seconds: How long it ran, without waiting for its turn.
-        pid: The process id it had.
-        shell: The absolute path of the shell that ran it.
-        confined: Where it ran.
-        changes: What is known of auto-run files.
-        left_running: Processes that it started and that ran on.
-        job: The background job that these are now, or `None` where they were ended because there can be none.
+        process: The program.
+        output: What it has printed so far.
+        reader: Fills the output.
+        confined: What was started, and where.
+        started_at: Monotonic seconds.
+        on_closed: Called when it holds nothing any more.
+        changes: What is known of auto-run files, once it is closed.
     """
 
-    ending: Ending
-    exit: ExitStatus | None
-    shown: Shown
-    seconds: float
-    pid: int
-    shell: str
+    process: Process
+    output: Output
+    reader: OutputReader
     confined: Confined
-    changes: SandboxChanges
-    left_running: tuple[int, ...] = ()
-    job: Job | None = None
+    started_at: float
+    on_closed: Callable[[], None]
+    changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    async def read_to_end(self) -> None:
+        """After it has ended: take over what it printed before, though others may go on printing."""
+        # Mostly the end is found at once, without a turn of the event loop.
+        self.reader.read_present()
+        if not await self.reader.wait_ended(DRAIN_SECONDS):
+            self.reader.read_present()
+
+    async def left_running(self) -> tuple[int, ...]:
+        """After it has ended: the ids of what it left running, without what ends a moment later, as a sandbox does."""
+        if await self.process.left_running():
+            with anyio.move_on_after(LEAVING_SECONDS):
+                await self.process.wait_gone()
+            return await self.process.left_running()
+        return ()
+
+    async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """End it with all it started, and take over the last it printed. Shielded and bounded."""
+        with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
+            await self.process.end(grace_seconds)
+            self.reader.read_present()
+
+    async def close(self) -> None:
+        """After the end of all it started: let go of everything but the output. Shielded and bounded."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.reader.stop()
+        self.process.close()
+        try:
+            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                self.changes = await self.confined.release()
+        finally:
+            self.on_closed()
+            if self.output.file is not None:
+                with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                    await self.output.file.close()

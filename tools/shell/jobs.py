@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
+    from tools.shell.command import CommandRequest, RunningProgram
     from tools.shell.process import ExitStatus
-    from tools.shell.runner import RunningCommand
-
 
 logger = logging.getLogger(__name__)
 
@@ -28,18 +27,17 @@ MAX_KEPT = 100
 """Jobs of one client that are known; the one that ended first is forgotten first, with its output."""
 
 STOP_SECONDS = 10.0
-"""Waiting for a job's end is given up after this, so that nothing waits for a hung disk for ever."""
+"""Waiting for a job's end is abandoned after this, so that nothing waits for a hung disk for ever."""
 
 STOP_GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL: what runs in the background may have something to save."""
-
 
 KEPT_BYTES = 1 << 15
 """Memory for the output of a job that has ended; all of it is in its file."""
 
 
 class JobStatus(StrEnum):
-    """How a job stands, in the words of Qwen Code."""
+    """What became of a job, in the words of Qwen Code."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -53,7 +51,8 @@ class Job:
 
     Args:
         id: `bg_` and 8 hexadecimal digits.
-        running: The command, its process and its output.
+        request: What was asked for.
+        running: The command, with its process and its output.
         exit: How the shell ended, once it has; what it started may go on.
         ended: The monotonic time when nothing of it ran any more.
         is_stopped: Whether somebody wanted its end.
@@ -61,7 +60,8 @@ class Job:
     """
 
     id: str
-    running: RunningCommand
+    request: CommandRequest
+    running: RunningProgram
     exit: ExitStatus | None = None
     ended: float | None = None
     is_stopped: bool = False
@@ -69,13 +69,12 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """How it stands now."""
+        """Its status now."""
         if self.ended is None:
             return JobStatus.RUNNING
         if self.is_stopped:
             return JobStatus.STOPPED
-        is_fine = self.exit is not None and self.exit.code == 0
-        return JobStatus.COMPLETED if is_fine else JobStatus.FAILED
+        return JobStatus.COMPLETED if self.exit is not None and self.exit.code == 0 else JobStatus.FAILED
 
     @property
     def seconds(self) -> float:
@@ -116,8 +115,8 @@ class JobTable:
         )
 
     @contextmanager
-    def place(self) -> Generator[None]:
-        """Hold a place for a job while it is being started.
+    def starting(self) -> Generator[None]:
+        """Count a job while it is being started.
 
         Raises:
             ToolError: As many run as may.
@@ -139,12 +138,16 @@ class JobTable:
         finally:
             self._starting -= 1
 
-    def add(self, running: RunningCommand) -> Job:
+    def add(self, request: CommandRequest, running: RunningProgram) -> Job:
         """Take over a started command. All it prints is kept from now on."""
         running.output.keep_all()
-        job = Job(f"bg_{os.urandom(4).hex()}", running)
+        job = Job(f"bg_{os.urandom(4).hex()}", request, running)
         self._jobs[job.id] = job
-        self._forget_oldest()
+        while len(self._jobs) > MAX_KEPT:
+            oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
+            del self._jobs[oldest.id]
+            if oldest.running.output.file is not None:
+                oldest.running.output.file.discard()
         watch = asyncio.create_task(self._watch(job))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -172,7 +175,7 @@ class JobTable:
         try:
             job.exit = await running.process.wait()
             await running.process.wait_gone()
-            await running.settle()
+            await running.read_to_end()
         except Exception as error:  # noqa: BLE001 - the job must come to an end whatever happened
             # Whoever runs processes has gone; it ends what it ran.
             logger.warning("background job %s is lost: %s", job.id, type(error).__name__)
@@ -183,10 +186,3 @@ class JobTable:
             finally:
                 job.ended = time.monotonic()
                 job.is_over.set()
-
-    def _forget_oldest(self) -> None:
-        while len(self._jobs) > MAX_KEPT:
-            oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
-            del self._jobs[oldest.id]
-            if (spill := oldest.running.output.spill) is not None:
-                spill.discard()

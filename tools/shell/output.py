@@ -1,4 +1,4 @@
-"""Tells a client what a command is printing while it runs: now and then, and only when there is something new."""
+"""The output of a program: read as it comes, kept in bounds, shown in parts, and reported while it grows."""
 
 from __future__ import annotations
 
@@ -9,40 +9,65 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
+from tools.contract.limits import Progress
 from tools.contract.threads import THREADS
-from tools.shell.command import OUTPUT_CHARS
-from tools.shell.output_files import Spill
+from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.shell.terminal_text import from_whole_character, plain_text, whole_characters
 
-if TYPE_CHECKING:
-    from tools.contract.limits import Progress
+logger = logging.getLogger(__name__)
 
+OUTPUT_CHARS = 40_000
+"""Characters of an output that are shown (Gemini CLI's number)."""
 
 HEAD_SHARE = 5
-"""One part in so many is kept for the beginning; what counts stands mostly at the end (both seeds' number)."""
+"""One part in so many is kept for the beginning; what counts is mostly at the end (Qwen Code's and Gemini CLI's)."""
 
 HEAD_BYTES = 1 << 16
 """Bytes kept of the beginning: a fifth of the text, with room for colours."""
 
 TAIL_BYTES = 1 << 18
-"""Bytes kept of the end. An output that is no longer than this is in memory as a whole, and mostly in no file."""
+"""Bytes kept of the end. An output that is not longer than this is in memory as a whole, and mostly in no file."""
 
 SNIFFED_BYTES = 4096
-"""A NUL among so many bytes at the beginning tells binary data (both seeds' number)."""
+"""A NUL among so many bytes at the beginning means binary data (Qwen Code's and Gemini CLI's number)."""
 
 SMALL_BYTES = 4096
 """A smaller piece is joined with the one before, so that a million of them cost no more than their bytes."""
 
+QUICK_BYTES = 1 << 15
+"""A longer output is made text in a thread."""
+
+FLUSH_SECONDS = 10.0
+"""How long a result waits for a hung disk to take the rest of the output."""
 
 CUT_MARK = "[... what was printed here is left out ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An output as a result shows it.
+
+    Args:
+        text: What is shown of it, without blank lines around it.
+        total: Bytes of the whole output.
+        is_cut: Whether something between its beginning and its end is left out.
+        is_binary: Whether it is not text, so that nothing of it is shown.
+        file: The path of the file with the output, or `None`.
+        missing: Bytes at the end of the output that the file lacks.
+    """
+
+    text: str
+    total: int
+    is_cut: bool = False
+    is_binary: bool = False
+    file: str | None = None
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +91,42 @@ class Snapshot:
             whole = plain_text(self.tail).strip("\n")
             if len(whole) <= budget:
                 return whole, False
-            return _joined(whole[:head_chars], whole[head_chars - budget :]), True
-        head = plain_text(whole_characters(self.head)).lstrip("\n")[:head_chars]
-        return _joined(head, self._last_text(budget - head_chars)), True
-
-    def _last_text(self, chars: int) -> str:
-        """As much of the end as is needed, since there may be ten times as many bytes as characters, or as few."""
-        size = 2 * chars
-        tail = self.tail[-TAIL_BYTES:]
-        while True:
-            text = plain_text(from_whole_character(tail[-size:])).strip("\n")
-            if len(text) >= chars or size >= len(tail):
-                return text[-chars:]
-            size *= 4
-
-
-def _joined(head: str, tail: str) -> str:
-    """Beginning and end of a text, whole lines where they are not very long, and a mark between them."""
-    kept = head.rpartition("\n")[0] or head
-    line, ending, rest = tail.partition("\n")
-    if ending and len(line) < len(tail) // 2:
-        tail = rest
-    return f"{kept}\n{CUT_MARK}\n{tail}"
+            head, tail = whole[:head_chars], whole[head_chars - budget :]
+        else:
+            head = plain_text(whole_characters(self.head)).lstrip("\n")[:head_chars]
+            # There may be ten times as many bytes as characters, or as few: as much of the end is read as is needed.
+            tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
+            size = 2 * tail_chars
+            while True:
+                tail = plain_text(from_whole_character(end[-size:])).strip("\n")
+                if len(tail) >= tail_chars or size >= len(end):
+                    break
+                size *= 4
+            tail = tail[-tail_chars:]
+        # Whole lines, where they are not very long.
+        head = head.rpartition("\n")[0] or head
+        line, ending, rest = tail.partition("\n")
+        if ending and len(line) < len(tail) // 2:
+            tail = rest
+        return f"{head}\n{CUT_MARK}\n{tail}", True
 
 
 class Output:
-    """Takes over what was printed, on the event loop.
+    """Takes over what is printed, on the event loop.
 
     Args:
-        open_spill: Gives the file for an output that is too long, or `None` if nothing is kept.
-        tail_bytes: Bytes kept of the end in memory; an output that is no longer is there as a whole.
+        folder: Where a file is made for an output that is too long for memory; `None` if nothing is kept.
+        tail_bytes: Bytes kept of the end in memory; an output that is not longer is there as a whole.
     """
 
-    def __init__(self, open_spill: Callable[[], Spill | None], tail_bytes: int = TAIL_BYTES) -> None:
+    def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
         self.total = 0
         """Bytes printed so far."""
         self.changed_at = time.monotonic()
         """When something was printed last; at first, when this was made."""
         self.is_binary = False
-        self.spill: Spill | None = None
-        self._open_spill = open_spill
+        self.file: OutputFile | None = None
+        self._folder = folder
         self._tail_bytes = tail_bytes
         self._head = bytearray()
         self._recent: deque[bytes | bytearray] = deque()
@@ -119,12 +140,20 @@ class Output:
             self._head += data[: HEAD_BYTES - len(self._head)]
         self.total += len(data)
         self.changed_at = time.monotonic()
-        self._remember(data)
-        if self.spill is not None:
-            self.spill.write(data)
+        self._recent_bytes += len(data)
+        last = self._recent[-1] if self._recent else None
+        if last is None or len(last) + len(data) > SMALL_BYTES:
+            self._recent.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._recent[-1] = bytearray(last + data)
+        if self.file is not None:
+            self.file.write(data)
         elif self.total > self._tail_bytes and self.tail_start == 0:
             self.keep_all()
-        self._forget()
+        while self._recent_bytes - len(self._recent[0]) >= self._tail_bytes:
+            self._recent_bytes -= len(self._recent.popleft())
 
     @property
     def tail_start(self) -> int:
@@ -134,13 +163,18 @@ class Output:
     @property
     def waiting(self) -> int:
         """Bytes of memory that wait for the disk."""
-        return self.spill.waiting if self.spill is not None else 0
+        return self.file.waiting if self.file is not None else 0
+
+    @property
+    def kept_in(self) -> str | None:
+        """The path of the file with the output, if there is something in it."""
+        return self.file.path if self.file is not None and self.file.kept else None
 
     def keep_all(self) -> None:
         """Write the output to a file from here on, with all that came before; in time, while that is in memory."""
-        if self.spill is None and (spill := self._open_spill()) is not None:
-            self.spill = spill
-            spill.write(self.tail())
+        if self.file is None and self._folder is not None:
+            self.file = self._folder.open()
+            self.file.write(self.tail())
 
     def tail(self, size: int | None = None) -> bytes:
         """The last bytes, as many as there are in memory or as are asked for."""
@@ -159,26 +193,31 @@ class Output:
         """What is in memory now."""
         return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
+    async def shown(self, budget: int = OUTPUT_CHARS) -> Shown:
+        """The output so far as a result shows it; what is too long for that is kept in a file.
+
+        Args:
+            budget: Characters that may be shown.
+        """
+        text, is_cut = "", False
+        if not self.is_binary:
+            snapshot = self.snapshot()
+            make_text = partial(snapshot.text, budget)
+            text, is_cut = make_text() if len(snapshot.tail) <= QUICK_BYTES else await THREADS.run(make_text)
+        if is_cut or self.is_binary:
+            self.keep_all()
+        if self.file is not None:
+            with anyio.move_on_after(FLUSH_SECONDS):
+                await self.file.flush()
+        missing = self.file.missing if self.file is not None else 0
+        return Shown(text, self.total, is_cut, self.is_binary, self.kept_in, missing)
+
     def keep_only_end(self, size: int) -> None:
         """After the last of it: give back memory. What is dropped can be read from the file only."""
         self._head.clear()
         end = self.tail(size)
         self._recent = deque([end])
         self._recent_bytes = len(end)
-
-    def _remember(self, data: bytes) -> None:
-        self._recent_bytes += len(data)
-        last = self._recent[-1] if self._recent else None
-        if last is None or len(last) + len(data) > SMALL_BYTES:
-            self._recent.append(data)
-        elif isinstance(last, bytearray):
-            last += data
-        else:
-            self._recent[-1] = bytearray(last + data)
-
-    def _forget(self) -> None:
-        while self._recent_bytes - len(self._recent[0]) >= self._tail_bytes:
-            self._recent_bytes -= len(self._recent.popleft())
 
 
 READ_BYTES = 1 << 18
@@ -200,7 +239,7 @@ class OutputReader:
 
     Args:
         descriptor: Non-blocking; it is not closed here.
-        output: What is to be filled.
+        output: What is filled.
     """
 
     def __init__(self, descriptor: int, output: Output) -> None:
@@ -208,9 +247,8 @@ class OutputReader:
         self._output = output
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        self._is_reading = False
         self._is_large = False
-        self._resume()
+        self._loop.add_reader(descriptor, self._on_readable)
 
     @property
     def is_ended(self) -> bool:
@@ -219,10 +257,8 @@ class OutputReader:
 
     async def wait_ended(self, seconds: float) -> bool:
         """Wait for the end, but not for longer; whether it was reached."""
-        if not self._ended.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._ended.wait()
+        with anyio.move_on_after(seconds):
+            await self._ended.wait()
         return self._ended.is_set()
 
     def read_present(self) -> None:
@@ -233,28 +269,20 @@ class OutputReader:
 
     def stop(self) -> None:
         """Read no more."""
-        self._pause()
+        self._loop.remove_reader(self._descriptor)
         self._ended.set()
-
-    def _resume(self) -> None:
-        if not self._is_reading and not self._ended.is_set():
-            self._is_reading = True
-            self._loop.add_reader(self._descriptor, self._on_readable)
-
-    def _pause(self) -> None:
-        if self._is_reading:
-            self._is_reading = False
-            self._loop.remove_reader(self._descriptor)
 
     def _on_readable(self) -> None:
         self._read_piece()
-        if self._output.waiting > MOST_WAITING and self._output.spill is not None:
-            self._output.spill.on_room = self._on_room
-            self._pause()
+        if self._output.file is not None and self._output.waiting > MOST_WAITING:
+            self._output.file.on_written = self._on_written
+            self._loop.remove_reader(self._descriptor)
 
-    def _on_room(self) -> None:
-        if self._output.waiting <= MOST_WAITING // 2:
-            self._resume()
+    def _on_written(self) -> None:
+        file = self._output.file
+        if file is not None and file.waiting <= MOST_WAITING // 2 and not self._ended.is_set():
+            file.on_written = None
+            self._loop.add_reader(self._descriptor, self._on_readable)
 
     def _read_piece(self) -> bool:
         """Read once; whether there may be more."""
@@ -270,26 +298,17 @@ class OutputReader:
             self.stop()
             return False
         self._output.feed(data)
-        if len(data) >= USUAL_PIPE_BYTES and not self._is_large:
+        if len(data) >= USUAL_PIPE_BYTES and not self._is_large and sys.platform == "linux":
+            import fcntl  # noqa: PLC0415 - only where it exists
+
             self._is_large = True
-            _enlarge(self._descriptor)
+            with suppress(OSError):
+                fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return True
-
-
-def _enlarge(descriptor: int) -> None:
-    """Let a pipe hold more, where that is possible."""
-    if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - only where it exists
-
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 WINDOW_BYTES = 1 << 15
 """Most bytes shown at once."""
-
-FLUSH_SECONDS = 5.0
-"""How long what was printed just now is waited for on its way to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,19 +331,33 @@ class Window:
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
-    """The last lines, the one that is being printed included."""
-    end, data = output.total, output.tail(WINDOW_BYTES)
+    """The last lines, including the one that is being printed.
+
+    Args:
+        output: Of the job.
+        lines: How many.
+        is_over: Whether nothing is printed any more.
+    """
+    data = output.tail(WINDOW_BYTES)
+    end = output.total
     if not is_over:
-        whole = whole_characters(data)
-        end, data = end - (len(data) - len(whole)), whole
-    kept = data[_start_of_last(data, lines) :]
-    if len(kept) == len(data) and end > len(data):
-        kept = from_whole_character(kept)
-    return Window(await _text(kept), end - len(kept), end, output.total)
+        size = len(data)
+        data = whole_characters(data)
+        end -= size - len(data)
+    # A line ending at the end ends the last line and starts no other one.
+    before = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        before = data.rfind(b"\n", 0, before)
+        if before < 0:
+            break
+    shown = data[before + 1 :]
+    if before < 0 and end > len(data):
+        shown = from_whole_character(shown)
+    return Window(await _text(shown), end - len(shown), end, output.total)
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> Window:
-    """The next lines from a position on.
+    """The next lines from a position on, or from the first byte after it that is kept.
 
     Args:
         output: Of the job.
@@ -332,74 +365,45 @@ async def lines_from(output: Output, position: int, lines: int, *, is_over: bool
         lines: How many.
         is_over: Whether nothing is printed any more.
     """
-    total = output.total
-    start, data = await _bytes_from(output, position)
+    total, file = output.total, output.file
+    start, data = position, b""
+    if position < output.tail_start and file is not None and position < file.kept:
+        with anyio.move_on_after(FLUSH_SECONDS):
+            await file.flush()
+        with suppress(OSError):
+            data = await THREADS.run(partial(file.read_at, position, min(WINDOW_BYTES, file.kept - position)))
+    if not data:
+        tail = output.tail()
+        start = max(position, output.total - len(tail))
+        data = tail[len(tail) - (output.total - start) :][:WINDOW_BYTES]
     reaches_end = start + len(data) >= total
-    end = _end_of_first(data, lines)
-    if end is not None:
-        data = data[:end]
+    endings = [found.end() for found in re.finditer(rb"\n", data)]
+    if len(endings) >= lines:
+        data = data[: endings[lines - 1]]
     elif not reaches_end:
-        data = data[: data.rfind(b"\n") + 1] or whole_characters(data) or data
+        data = data[: endings[-1] if endings else 0] or whole_characters(data) or data
     elif not is_over:
         data = whole_characters(data)
     return Window(await _text(data), start, start + len(data), total, lost=start - position)
 
 
 async def _text(data: bytes) -> str:
-    return (await THREADS.run(lambda: plain_text(data))).removesuffix("\n")
+    return (await THREADS.run(partial(plain_text, data))).removesuffix("\n")
 
 
-async def _bytes_from(output: Output, position: int) -> tuple[int, bytes]:
-    """Some bytes from a position on, or from the first one after it that is kept."""
-    spill = output.spill
-    if position < output.tail_start and spill is not None and position < spill.kept:
-        with anyio.move_on_after(FLUSH_SECONDS):
-            await spill.flush()
-        length = min(WINDOW_BYTES, spill.kept - position)
-        try:
-            data = await THREADS.run(partial(spill.read_at, position, length))
-        except OSError:
-            data = b""
-        if data:
-            return position, data
-    tail = output.tail()
-    start = max(position, output.total - len(tail))
-    return start, tail[len(tail) - (output.total - start) :][:WINDOW_BYTES]
-
-
-def _start_of_last(data: bytes, lines: int) -> int:
-    """Where the last lines begin; a line ending at the end ends the last line and starts no other one."""
-    position = len(data) - data.endswith(b"\n")
-    for _ in range(lines):
-        position = data.rfind(b"\n", 0, position)
-        if position < 0:
-            return 0
-    return position + 1
-
-
-def _end_of_first(data: bytes, lines: int) -> int | None:
-    """Where the first lines end, or `None` where there are fewer."""
-    for number, found in enumerate(re.finditer(rb"\n", data), 1):
-        if number == lines:
-            return found.end()
-    return None
-
-
-logger = logging.getLogger(__name__)
-
-INTERVAL_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 """Between two reports (Gemini CLI's number)."""
 
 REPORT_BYTES = 4096
 REPORT_CHARS = 1_000
-"""How much of the end of the output is looked at and told."""
+"""How much of the end of the output is looked at and reported."""
 
-FAREWELL_SECONDS = 0.5
+LAST_REPORT_SECONDS = 0.5
 """How long a report that is on its way may delay the result."""
 
 
 class LiveOutput:
-    """Reports on one command. A client that takes nothing slows nothing.
+    """Reports what one program prints while it runs. A client that takes nothing slows nothing.
 
     Args:
         output: What is printed.
@@ -409,33 +413,33 @@ class LiveOutput:
     def __init__(self, output: Output, progress: Progress) -> None:
         self._output = output
         self._progress = progress
-        self._told = 0
-        self._told_at = float("-inf")
-        self._telling: asyncio.Task[None] | None = None
+        self._reported = 0
+        self._reported_at = float("-inf")
+        self._reporting: asyncio.Task[None] | None = None
 
     def look(self) -> None:
         """Report if there is something new and it is time. To be called every now and then."""
         now = time.monotonic()
-        is_busy = self._telling is not None and not self._telling.done()
-        if self._output.total == self._told or now - self._told_at < INTERVAL_SECONDS or is_busy:
+        is_busy = self._reporting is not None and not self._reporting.done()
+        if self._output.total == self._reported or now - self._reported_at < REPORT_SECONDS or is_busy:
             return
-        self._told, self._told_at = self._output.total, now
-        self._telling = asyncio.create_task(self._tell(self._told, newest_text(self._output)))
+        self._reported, self._reported_at = self._output.total, now
+        self._reporting = asyncio.create_task(self._report(self._reported, newest_text(self._output)))
 
     async def stop(self) -> None:
         """Report no more."""
-        if self._telling is not None:
-            await asyncio.wait([self._telling], timeout=FAREWELL_SECONDS)
-            self._telling.cancel()
+        if self._reporting is not None:
+            await asyncio.wait([self._reporting], timeout=LAST_REPORT_SECONDS)
+            self._reporting.cancel()
             with suppress(asyncio.CancelledError):
-                await self._telling
+                await self._reporting
 
-    async def _tell(self, count: int, text: str) -> None:
+    async def _report(self, count: int, text: str) -> None:
         try:
             await self._progress(count, None, text)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
-            # The client may have gone; the command shall not fail by that.
-            logger.info("progress could not be told: %s", type(error).__name__)
+            # The client may have gone; that must not make the command fail.
+            logger.info("progress could not be reported: %s", type(error).__name__)
 
 
 def newest_text(output: Output) -> str:

@@ -1,84 +1,218 @@
-"""What results tell of commands. What a command printed stands last, so nothing in it can pass for a label."""
+"""What results tell of commands and jobs. What a command printed comes last, so nothing in it can pass for a label."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.results import FileDataPart, Part, TextPart
-from tools.shell.command import POSIX_SHELL, CommandRequest, Ending, Finished, Shown
-from tools.shell.confinement import NetworkAccess
+from tools.shell.command import Ending, RunningProgram
+from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
-from tools.shell.status_text import DISPLAY_CHARS, command_facts, named_paths, sandbox_notes, size, status_text
-from tools.shell.time_limit import MAX_TIMEOUT
+from tools.shell.output import Shown
+from tools.shell.process import ExitStatus
+from tools.shell.runner import POSIX_SHELL, Finished
 
-if TYPE_CHECKING:
-    from tools.shell.process import ExitStatus
+KILO = 1000
 
+DISPLAY_CHARS = 4_000
+"""Characters of an output that a person is shown beside the result for the model."""
+
+MOST_NAMED = 10
+"""Files that are named."""
 
 NEAR_THE_LIMIT = 0.5
 """A command that took this much of its time is told how to get more (Qwen Code's share)."""
 
-
-_EMPTY = "Output: (empty)"
-
-_WORDS = re.compile(r"[\w-]+")
-
-_STOPPED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
+_WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 """How programs say that they could not write what the sandbox keeps as it is."""
 
-_LACKS_LOGIN = (
+_NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
     r"|\b40[13]\b[ :]*(?:client error|error)|unauthori[sz]ed|forbidden|unauthenticated|authenticat|ENEEDAUTH"
     r"|access denied|permission denied \(|not logged in|log ?in (?:first|required|to )|no basic auth"
     r"|could not read (?:username|password)|credential|invalid (?:api |access )?(?:token|key)"
-    r"|(?:token|password|api key|passphrase)[^\n]{0,40}(?:required|missing|not (?:found|set|provided|supplied))"
+    r"|(?:token|password|api key|passphrase)[^\n]{0,40}(?:required|missing|not (?:found|set|provided|supplied))",
+    re.IGNORECASE,
 )
-"""How programs say that they have no login, or none that is let in."""
+"""How programs say that they have no login, or none that is accepted."""
 
 
-def run_content(finished: Finished, request: CommandRequest, directory: str | None) -> list[Part]:
+def size(count: int) -> str:
+    """A number of bytes for people and models."""
+    if count < KILO:
+        return f"{count} bytes"
+    for power, unit in enumerate(("kB", "MB"), 1):
+        if count / KILO**power < KILO:
+            return f"{count / KILO**power:.1f} {unit}"
+    return f"{count / KILO**3:.1f} GB"
+
+
+def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
+    """How a program ended; neither where it has not ended by itself."""
+    return (status.code, status.signal) if status is not None else (None, None)
+
+
+def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file: str | None) -> dict[str, Any]:
+    """What programs are told of a program that was run.
+
+    Args:
+        status: How it ended, if it has.
+        seconds: How long it ran.
+        total: Bytes of its output.
+        file: Where that is kept.
+    """
+    code, signal = code_and_signal(status)
+    return {
+        "exitCode": code,
+        "signal": signal,
+        "durationMs": round(seconds * 1000),
+        "outputBytes": total,
+        "outputFile": file,
+    }
+
+
+def run_content(finished: Finished, directory: str | None) -> list[Part]:
     """What a model is told of a command that has run.
 
     Args:
         finished: What became of it.
-        request: What was asked for.
-        directory: The folder as it was given, if it was.
+        directory: The folder as the call gave it, if it did.
     """
+    shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
         lines.append(f"Directory: {shown_whole_path(directory)}")
-    lines += _exit_lines(finished.exit)
-    lines += _left_lines(finished)
-    lines += _notes(finished, request)
-    lines.append(_output_block(finished.shown))
-    parts: list[Part] = [TextPart("\n".join(lines))]
-    if (link := _link(finished.shown)) is not None:
-        parts.append(link)
-    return parts
+    if status is not None and status.code:
+        lines.append(f"Exit Code: {status.code}")
+    if status is not None and status.signal is not None:
+        lines.append(f"Signal: {status.signal}")
+    if finished.left_running:
+        pids = f"PIDs {', '.join(map(str, finished.left_running))}"
+        if finished.job is None:
+            why = f"this client can have no background jobs, or {MAX_RUNNING} run already"
+            then = "Let the command wait for them, or end a job with stop_background_job first."
+            lines.append(f"Note: it left processes running ({pids}). They were ended, since {why}. {then}")
+        else:
+            lines.append(
+                f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
+                "shows what it prints, stop_background_job ends it."
+            )
+    # The shell, -c and the command come last, whatever runs them.
+    if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
+        lines.append(f"Note: there is no bash here; {POSIX_SHELL} ran the command.")
+    if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
+        lines.append(
+            f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work give a larger "
+            "timeout, or use is_background."
+        )
+    lines += _sandbox_hints(finished)
+    lines += sandbox_notes(finished.running.changes)
+    parts: list[Part] = []
+    if shown.is_cut or shown.is_binary:
+        what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
+        if shown.file is None:
+            where = "The rest is not kept: print less, or write it to a file in the workspace."
+        else:
+            how = "" if shown.is_binary else "; read_file shows it by lines, from its end with a negative offset"
+            lacking = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
+            where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
+            kind = "application/octet-stream" if shown.is_binary else "text/plain"
+            kept = shown.total - shown.missing
+            parts.append(FileDataPart(Path(shown.file).as_uri(), "output of the command", kind, kept))
+        lines.append(f"Note: the output has {size(shown.total)}; {what}. {where}")
+    lines.append(_output_block(shown))
+    return [TextPart("\n".join(lines)), *parts]
 
 
-def run_facts(finished: Finished) -> dict[str, Any]:
-    """What programs are told of it."""
-    shown = finished.shown
-    return {
-        **command_facts(
-            finished.confined,
-            finished.exit,
-            pid=finished.pid,
-            seconds=finished.seconds,
-            total=shown.total,
-            file=shown.file,
-        ),
-        "timedOut": finished.ending is not Ending.EXITED,
-        "jobId": finished.job.id if finished.job is not None else None,
-    }
+def _sandbox_hints(finished: Finished) -> list[str]:
+    """What the sandbox may have to do with the failure of a command."""
+    confined, text = finished.running.confined, finished.shown.text
+    if confined.sandbox == "none":
+        return []
+    hints: list[str] = []
+    has_failed = finished.exit is None or finished.exit.code != 0
+    if _WRITE_REFUSED.search(text):
+        hints.append(
+            "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
+            "none that other programs obey (git hooks and settings, settings of editors and agents); a command that is "
+            "nothing but git can. write_file and edit can write such files with the user's consent."
+        )
+    elif has_failed:
+        network = ", and reaches no network" if confined.network is NetworkAccess.NONE else ""
+        hints.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
+    if has_failed and confined.withheld and _NO_LOGIN.search(text):
+        words = set(re.findall(r"[\w-]+", f"{finished.request.command}\n{text}".lower()))
+        causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
+        hidden = [place.path for place in causes if not place.is_copy]
+        copies = [place.path for place in causes if place.is_copy]
+        parts = [f"hides {_named_paths(hidden)}"] if hidden else []
+        parts += [f"shows {_named_paths(copies)} without the secret values"] if copies else []
+        if parts:
+            hints.append(
+                f"Note: it may have failed for want of a login: the sandbox {' and '.join(parts)}. Ask the user to run "
+                "it, or the operator to name what it needs in shell.readable."
+            )
+    return hints
+
+
+def sandbox_notes(changes: SandboxChanges) -> list[str]:
+    """What happened to auto-run files, which programs outside the sandbox obey, and to the client's `/tmp`."""
+    notes: list[str] = []
+    if changes.moved:
+        moves = ", ".join(
+            f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in changes.moved[:MOST_NAMED]
+        )
+        more = f" and {len(changes.moved) - MOST_NAMED} more" if len(changes.moved) > MOST_NAMED else ""
+        notes.append(
+            "Note: these are new since the command began, and programs outside the sandbox run what they say, so they "
+            f"were moved out of the workspace: {moves}{more}. If they are wanted, write them with write_file, which "
+            "asks the user, or ask the operator to name them in shell.writable."
+        )
+    if changes.unmovable:
+        notes.append(
+            "Note: new since the command began, and obeyed by programs outside the sandbox; they could not be moved: "
+            f"{_named_paths(changes.unmovable)}. Tell the user."
+        )
+    if changes.changed:
+        notes.append(
+            "Note: changed, replaced or gone since the command began, and obeyed by programs outside the sandbox: "
+            f"{_named_paths(changes.changed)}. Tell the user."
+        )
+    if changes.uncovered:
+        notes.append(
+            f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
+            "as they are, since there are too many; the command could change those that lie deepest."
+        )
+    if changes.is_unknown:
+        notes.append(
+            "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
+            "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
+        )
+    if changes.temporary_bytes:
+        notes.append(f"Note: /tmp held {size(changes.temporary_bytes)}, which is too much, and was emptied.")
+    return notes
+
+
+def _named_paths(paths: Sequence[str]) -> str:
+    """Paths for a sentence; of many the first ones."""
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
+
+
+def _output_block(shown: Shown) -> str:
+    if shown.is_binary:
+        return f"Output: (binary, {size(shown.total)})"
+    return f"Output:\n{shown.text}" if shown.text else "Output: (empty)"
 
 
 def run_display(finished: Finished) -> str:
     """What a person is shown: the end of the output, else how it ended, else nothing."""
-    text = finished.shown.text
+    text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"
     if len(text) > DISPLAY_CHARS:
@@ -86,7 +220,6 @@ def run_display(finished: Finished) -> str:
         return f"[...]\n{whole_lines or text[-DISPLAY_CHARS:]}"
     if text:
         return text
-    status = finished.exit
     if status is not None and status.signal is not None:
         return f"Command was ended by {status.signal}"
     if status is not None and status.code:
@@ -94,18 +227,45 @@ def run_display(finished: Finished) -> str:
     return f"Still running in the background: {finished.job.id}" if finished.job is not None else ""
 
 
-def timed_out_message(finished: Finished, request: CommandRequest, silence_seconds: float) -> str:
+def run_facts(finished: Finished) -> dict[str, Any]:
+    """What programs are told of a command that has run."""
+    return {
+        **_command_facts(finished.running, finished.exit, finished.seconds, finished.shown.total, finished.shown.file),
+        "timedOut": finished.ending is not Ending.EXITED,
+        "jobId": finished.job.id if finished.job is not None else None,
+    }
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """What programs are told of a background job."""
+    output = job.running.output
+    facts = _command_facts(job.running, job.exit, job.seconds, output.total, output.kept_in)
+    return {**facts, "jobId": job.id, "status": job.status.value}
+
+
+def _command_facts(
+    running: RunningProgram, status: ExitStatus | None, seconds: float, total: int, file: str | None
+) -> dict[str, Any]:
+    return {
+        "sandbox": running.confined.sandbox,
+        "network": running.confined.network.value,
+        "pid": running.process.pid,
+        **program_facts(status, seconds=seconds, total=total, file=file),
+    }
+
+
+def timed_out_message(finished: Finished, silence_seconds: float) -> str:
     """What a model is told of a command that was ended at a limit."""
+    shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
             f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was ended, with all it had started. "
             "Let it print its progress"
         )
     else:
-        why = f"took longer than {request.timeout_seconds:g} s and was ended, with all it had started. "
-        more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_TIMEOUT})"
-        why += "Split it" if request.timeout_seconds * 1000 >= MAX_TIMEOUT else more
-    shown = finished.shown
+        why = f"took longer than {seconds:g} s and was ended, with all it had started. "
+        more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
+        why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
     if shown.is_binary:
         return f"{sentence} It had printed {size(shown.total)} of binary data."
@@ -122,102 +282,14 @@ def job_content(job: Job, shown: Shown) -> str:
         lines.append(
             "It goes on after this call. read_background_output shows what it prints, stop_background_job ends it."
         )
-    lines.append(_output_block(shown))
-    return "\n".join(lines)
+    return "\n".join([*lines, _output_block(shown)])
 
 
-def _exit_lines(status: ExitStatus | None) -> list[str]:
-    lines: list[str] = []
-    if status is not None and status.code:
-        lines.append(f"Exit Code: {status.code}")
-    if status is not None and status.signal is not None:
-        lines.append(f"Signal: {status.signal}")
-    return lines
-
-
-def _left_lines(finished: Finished) -> list[str]:
-    """What goes on after the command."""
-    if not finished.left_running:
-        return []
-    pids = f"PIDs {', '.join(map(str, finished.left_running))}"
-    if finished.job is None:
-        why = f"this client can have no background jobs, or {MAX_RUNNING} run already"
-        then = "Let the command wait for them, or end a job with stop_background_job first."
-        return [f"Note: it left processes running ({pids}). They were ended, since {why}. {then}"]
-    said = f"Background Jobs: {finished.job.id} ({pids}), left running by the command."
-    return [f"{said} read_background_output shows what it prints, stop_background_job ends it."]
-
-
-def _notes(finished: Finished, request: CommandRequest) -> list[str]:
-    notes: list[str] = []
-    if finished.shell == POSIX_SHELL:
-        notes.append(f"Note: there is no bash here; {POSIX_SHELL} ran the command.")
-    if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
-        notes.append(
-            f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work give a larger "
-            "timeout, or use is_background."
-        )
-    is_sandboxed = finished.confined.sandbox != "none"
-    has_failed = finished.exit is None or finished.exit.code != 0
-    if is_sandboxed and _STOPPED.search(finished.shown.text):
-        notes.append(
-            "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
-            "none that other programs obey (git hooks and settings, settings of editors and agents); a command that is "
-            "nothing but git can. write_file and edit can write such files with the user's consent."
-        )
-    elif is_sandboxed and has_failed:
-        network = ", and reaches no network" if finished.confined.network is NetworkAccess.NONE else ""
-        notes.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
-    if is_sandboxed and has_failed:
-        notes += _login_notes(finished, request)
-    notes += sandbox_notes(finished.changes)
-    notes += _file_notes(finished.shown)
-    return notes
-
-
-def _login_notes(finished: Finished, request: CommandRequest) -> list[str]:
-    """What the sandbox kept from a command that seems to have lacked a login, if anything."""
-    withheld = finished.confined.withheld
-    text = finished.shown.text
-    if not withheld or re.search(_LACKS_LOGIN, text, re.IGNORECASE) is None:
-        return []
-    words = set(_WORDS.findall(f"{request.command}\n{text}".lower()))
-    causes = [place for place in withheld if not words.isdisjoint(place.programs)]
-    if not causes:
-        return []
-    hidden = [place.path for place in causes if not place.is_copy]
-    copies = [place.path for place in causes if place.is_copy]
-    parts = [f"hides {named_paths(hidden)}"] if hidden else []
-    parts += [f"shows {named_paths(copies)} without the secret values"] if copies else []
-    then = "Ask the user to run it, or the operator to name what it needs in shell.readable."
-    return [f"Note: it may have failed for want of a login: the sandbox {' and '.join(parts)}. {then}"]
-
-
-def _file_notes(shown: Shown) -> list[str]:
-    """Where the whole output is, if it is not here."""
-    if not shown.is_cut and not shown.is_binary:
-        return []
-    what = "it is no text" if shown.is_binary else "only its beginning and its end are shown"
-    if shown.file is None:
-        then = "The rest is not kept: print less, or write it to a file in the workspace."
-        return [f"Note: the output has {size(shown.total)}; {what}. {then}"]
-    how = "" if shown.is_binary else "; read_file shows it by lines, from its end with a negative offset"
-    lacking = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
-    where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
-    return [f"Note: the output has {size(shown.total)}; {what}. {where}"]
-
-
-def _output_block(shown: Shown) -> str:
-    if shown.is_binary:
-        return f"Output: (binary, {size(shown.total)})"
-    return f"Output:\n{shown.text}" if shown.text else _EMPTY
-
-
-def _link(shown: Shown) -> FileDataPart | None:
-    """The whole output for clients, where it is not all in the text."""
-    if shown.file is None or not (shown.is_cut or shown.is_binary):
-        return None
-    from pathlib import Path  # noqa: PLC0415 - it takes a while, and most outputs are short
-
-    kind = "application/octet-stream" if shown.is_binary else "text/plain"
-    return FileDataPart(Path(shown.file).as_uri(), "output of the command", kind, shown.total - shown.missing)
+def status_text(job: Job) -> str:
+    """A job's status with how its shell ended."""
+    if job.exit is None:
+        return job.status.value
+    ended = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"
+    if job.status is JobStatus.RUNNING:
+        return f"running; its shell has ended, {ended}"
+    return f"{job.status.value}, {ended}"

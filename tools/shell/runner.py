@@ -1,8 +1,8 @@
-"""The one runner of shell commands: starts, reads, limits, ends, and keeps what is left running.
+"""Runs shell commands and configured programs: starts, reads, limits and ends them, and keeps what is left running.
 
-A command waits for one of a few places, in the order of arrival. It is over as soon as its shell has ended; what it
+Both wait for one of a few slots, in the order of arrival. A command is over as soon as its shell has ended; what it
 left running becomes a background job of its client, so that nothing is lost. At a limit, and when its call is
-cancelled, it is ended with all that it started.
+cancelled, a program is ended with all that it started.
 """
 
 from __future__ import annotations
@@ -11,183 +11,394 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
+from tools.contract.exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
+from tools.contract.limits import Progress
 from tools.contract.names_on_one_line import one_line
 from tools.contract.threads import THREADS
 from tools.files.programs import find_program
-from tools.shell.command import OUTPUT_CHARS, POSIX_SHELL, CommandRequest, Ending, Finished, Shown
-from tools.shell.confinement import Confined, Confinement, SandboxChanges
+from tools.shell.command import CommandRequest, Ending, RunningProgram
+from tools.shell.confinement import Confined, Confinement
 from tools.shell.jobs import Job, JobTable
-from tools.shell.output import TAIL_BYTES, LiveOutput, Output, OutputReader
-from tools.shell.output_files import SpillStore
+from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, LiveOutput, Output, OutputReader, Shown
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import default_limits
-from tools.shell.turns import Turns
 
-if TYPE_CHECKING:
-    from tools.contract.limits import Progress
-
-
-GRACE_SECONDS = 0.2
-"""Between SIGTERM and SIGKILL (both seeds' number)."""
-
-DRAIN_SECONDS = 0.05
-"""How long after its end the end of the output is waited for: others of a pipeline may end a little later."""
-
-LEAVING_SECONDS = 0.2
-"""How long after its end what it started may take to end."""
-
-CLEAN_UP_SECONDS = 10.0
-"""Ending and closing are given up after this, so that nothing waits for a hung disk for ever."""
-
-QUICK_BYTES = 1 << 15
-"""A longer output is made text in a thread."""
-
-
-@dataclass(slots=True)
-class RunningProgram:
-    """A program between its start and the end of all that it started. To be closed by whoever holds it.
-
-    Args:
-        process: The program.
-        output: What was printed so far.
-        reader: Fills the output.
-        started_at: Monotonic seconds.
-        on_closed: Called when it holds nothing any more.
-    """
-
-    process: Process
-    output: Output
-    reader: OutputReader
-    started_at: float
-    on_closed: Callable[[], None]
-    _is_closed: bool = field(default=False, init=False)
-
-    async def settle(self) -> None:
-        """After it has ended: take over what it printed before, though others may go on printing."""
-        # Mostly the end is found at once, without a turn of the event loop.
-        self.reader.read_present()
-        if not await self.reader.wait_ended(DRAIN_SECONDS):
-            self.reader.read_present()
-
-    async def left_running(self) -> tuple[int, ...]:
-        """After it has ended: what it left running. What ends a moment later, as a sandbox does, is no such."""
-        if await self.process.left_running():
-            with anyio.move_on_after(LEAVING_SECONDS):
-                await self.process.wait_gone()
-            return await self.process.left_running()
-        return ()
-
-    async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """End it with all it started, and take over the last it printed. Shielded and bounded."""
-        with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
-            await self.process.end(grace_seconds)
-            self.reader.read_present()
-
-    async def close(self) -> None:
-        """After the end of all it started: let go of everything but the output. Shielded and bounded."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.reader.stop()
-        self.process.close()
-        try:
-            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                await self._leave_place()
-        finally:
-            self.on_closed()
-            spill = self.output.spill
-            if spill is not None:
-                with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                    await spill.close()
-
-    async def _leave_place(self) -> None:
-        """Undo what was prepared for it where it ran."""
-
-    async def shown(self, budget: int) -> Shown:
-        """The output so far as a result tells it; what is too long for that is kept in a file."""
-        output = self.output
-        snapshot = output.snapshot()
-        if output.is_binary:
-            text, is_cut = "", False
-        elif len(snapshot.tail) <= QUICK_BYTES:
-            text, is_cut = snapshot.text(budget)
-        else:
-            text, is_cut = await THREADS.run(lambda: snapshot.text(budget))
-        if is_cut or output.is_binary:
-            output.keep_all()
-        spill = output.spill
-        if spill is not None:
-            with anyio.move_on_after(CLEAN_UP_SECONDS):
-                await spill.flush()
-        return Shown(
-            text=text,
-            total=output.total,
-            is_cut=is_cut,
-            is_binary=output.is_binary,
-            file=spill.path if spill is not None and spill.kept else None,
-            missing=spill.missing if spill is not None else 0,
-        )
-
-
-@dataclass(slots=True)
-class RunningCommand(RunningProgram):
-    """A command between its start and the end of all that it started. To be closed by whoever holds it.
-
-    Args:
-        request: What was asked for.
-        shell: The absolute path of the shell that runs it.
-        confined: What was started, and where.
-        changes: What is known of auto-run files, once it is closed.
-    """
-
-    request: CommandRequest
-    shell: str
-    confined: Confined
-    changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-
-    async def _leave_place(self) -> None:
-        self.changes = await self.confined.release()
-
-
-TICK_SECONDS = 0.25
-"""How often a running program is looked at for something to report."""
+POSIX_SHELL = "/bin/sh"
+"""What runs commands where there is no bash."""
 
 MAX_CONCURRENT = 8
-"""Programs that run at once; as many as commands by default."""
+"""Commands that calls wait for at once, and programs that run at once."""
+
+TICK_SECONDS = 0.25
+"""How often a running program is looked at: for limits, and for something to report."""
+
+FIRST_LOOK_SECONDS = 0.2
+"""How long a background command is watched before its call returns (Gemini CLI's number): mistakes mostly show then."""
+
+ENDED_CHARS = 4_000
+"""Characters shown of the output of a command that was ended at a limit; they are part of an error."""
 
 ERRORS_CHARS = 4_000
 """Characters shown of what came on standard error."""
 
-_WHY_NOT_STARTED = {
+AGAIN_SECONDS = 0.25
+"""How often a start is repeated though no program of ours has ended: others of the same user may have."""
+
+ALONE_SECONDS = 2.0
+"""How long after the end of the last program of ours: some of what it held is given back a little later."""
+
+_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
+"""Variables that name a file which a shell runs first."""
+
+_WHY_NO_COMMAND = {
+    0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
+    errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",
+    errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
+    errno.EACCES: "this server may not use its folder or the shell; give another folder as directory, or ask the user",
+    errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
+    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
+    "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
+    errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
+}
+_WHY_NO_PROGRAM = {
     errno.ENOENT: "it, or the interpreter that it names, does not exist (any more)",
     errno.EACCES: "this server may not execute it",
-    errno.ENOEXEC: "it is no program",
+    errno.ENOEXEC: "it is not a program",
     errno.E2BIG: "its arguments are too long for the operating system",
     errno.EINVAL: "an argument holds what the operating system cannot take, such as NUL",
     errno.ENOSYS: "no programs can be run on this system",
 }
 
+StartedT = TypeVar("StartedT")
+
+
+class StartQueue:
+    """Lets starts wait for which there are too few descriptors or processes, or too little memory, at the moment.
+
+    What other programs hold comes back when they end. So such a start is repeated then, in the order of arrival, as
+    long as its call has time, and refused at once only where nothing could change.
+    """
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._last_end = float("-inf")
+        self._line = anyio.Lock()
+        self._change = anyio.Event()
+
+    async def start(self, start: Callable[[], Awaitable[StartedT]], deadline: float) -> StartedT:
+        """Start a program as soon as there is enough for it. It counts as running until `end` is called.
+
+        Args:
+            start: Starts it, or leaves nothing of it.
+            deadline: The monotonic time after which it is not tried any more.
+
+        Raises:
+            ExhaustedError: There was too little for it all the time.
+        """
+        try:
+            return await self._attempt(start)
+        except ExhaustedError as error:
+            lack = error
+        with anyio.move_on_after(deadline - time.monotonic()):
+            # One at a time: those that start at once take from each other what one of them needs.
+            async with self._line:
+                is_alone = False
+                while not is_alone:
+                    if self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
+                        with anyio.move_on_after(AGAIN_SECONDS):
+                            await self._change.wait()
+                    is_alone = not self._running and time.monotonic() >= self._last_end + ALONE_SECONDS
+                    with suppress(ExhaustedError):
+                        return await self._attempt(start)
+        raise lack
+
+    def end(self) -> None:
+        """A program does not run any more, and has given back what it held."""
+        self._last_end = time.monotonic()
+        self._count(-1)
+
+    async def _attempt(self, start: Callable[[], Awaitable[StartedT]]) -> StartedT:
+        self._running += 1
+        try:
+            started = await start()
+        except BaseException:
+            self._count(-1)
+            raise
+        self._count(0)  # what only a start needs is free again
+        return started
+
+    def _count(self, change: int) -> None:
+        self._running += change
+        self._change.set()
+        self._change = anyio.Event()
+
+
+class _Runner:
+    """What both runners do.
+
+    Args:
+        starter: Starts processes, and sees to it that nothing is left of them.
+        folders: Where long outputs are kept.
+        max_concurrent: The most programs that calls wait for at once.
+        queue: That of all programs which the starter starts.
+    """
+
+    def __init__(
+        self, starter: ProcessStarter, folders: PrivateFolders, max_concurrent: int, queue: StartQueue | None
+    ) -> None:
+        self._starter = starter
+        self._folders = folders
+        self._queue = queue or StartQueue()
+        self._slots = anyio.Semaphore(max_concurrent, fast_acquire=True)
+
+    @asynccontextmanager
+    async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
+        """Hold a slot, waiting for it as long as there is time.
+
+        Raises:
+            ToolError: The refusal: all slots stayed taken.
+        """
+        with anyio.move_on_after(seconds) as waiting:
+            await self._slots.acquire()
+        if waiting.cancelled_caught:
+            raise refusal
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _start(
+        self, confined: Confined, client_key: str, refusal: Callable[[int], ToolError], tail_bytes: int = TAIL_BYTES
+    ) -> RunningProgram:
+        """Start a program where it is confined to.
+
+        Args:
+            confined: The program. It is released if it does not start.
+            client_key: Whose output it is.
+            refusal: Says, for an error number, why it was not started.
+            tail_bytes: How long its output may be to be kept in memory as a whole.
+
+        Raises:
+            ToolError: The refusal, or `resources_exhausted`.
+        """
+        started_at = time.monotonic()
+        process: Process | None = None
+        try:
+            process = await self._starter.start(confined.spec)
+            await confined.begin()
+        except BaseException as error:
+            if process is not None:
+                await process.end(0)
+                process.close()
+            await confined.release()
+            if not isinstance(error, StartFailedError):
+                raise
+            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
+        output = Output(self._folders.of(client_key), tail_bytes)
+        reader = OutputReader(process.output, output)
+        return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
+
+
+async def _watch(
+    running: RunningProgram,
+    reported: Output,
+    progress: Progress,
+    deadline: float,
+    *,
+    silence: float = float("inf"),
+    most_bytes: float = float("inf"),
+) -> tuple[Ending, ExitStatus | None]:
+    """Wait until a program has ended or reached a limit, and report meanwhile.
+
+    Args:
+        running: The program.
+        reported: What of its output is reported.
+        progress: Told now and then.
+        deadline: Monotonic seconds.
+        silence: Seconds for which it may print nothing.
+        most_bytes: How much it may print on either stream.
+    """
+    live = LiveOutput(reported, progress)
+    waiting = asyncio.ensure_future(running.process.wait())
+    try:
+        while True:
+            now = time.monotonic()
+            next_look = min(deadline, reported.changed_at + silence, now + TICK_SECONDS)
+            await asyncio.wait([waiting], timeout=max(next_look - now, 0))
+            if waiting.done():
+                return Ending.EXITED, waiting.result()
+            now = time.monotonic()
+            if now >= deadline:
+                return Ending.TIMED_OUT, None
+            if now >= reported.changed_at + silence:
+                return Ending.SILENT, None
+            if max(running.output.total, reported.total) > most_bytes:
+                return Ending.OVERFLOWED, None
+            live.look()
+    finally:
+        waiting.cancel()
+        await live.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class ShellOptions:
+    """How commands run.
+
+    Args:
+        environment: All of a command's environment.
+        timeout_seconds: How long a command may run, unless the call says otherwise (Qwen Code's two minutes).
+        silence_seconds: How long it may print nothing; 0 is off.
+        max_concurrent: The most commands that calls wait for at once.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)
+    timeout_seconds: float = 120.0
+    silence_seconds: float = 0.0
+    max_concurrent: int = MAX_CONCURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that is over, as far as its call is concerned.
+
+    Args:
+        request: What was asked for.
+        running: The command, which may go on as a job.
+        ending: Why it is over.
+        exit: How the shell ended; `None` where it was ended.
+        shown: What it printed.
+        seconds: How long it ran, without the time in the queue.
+        left_running: Ids of processes that it started and that ran on.
+        job: The background job that these are now, or `None` where they were ended because there can be none.
+    """
+
+    request: CommandRequest
+    running: RunningProgram
+    ending: Ending
+    exit: ExitStatus | None
+    shown: Shown
+    seconds: float
+    left_running: tuple[int, ...] = ()
+    job: Job | None = None
+
+
+class CommandRunner(_Runner):
+    """Runs shell commands for all clients.
+
+    Args:
+        starter: Starts processes, and sees to it that nothing is left of them.
+        confinement: Decides where a command runs.
+        options: How commands run.
+        folders: Where long outputs are kept.
+        queue: That of all programs which the starter starts.
+    """
+
+    def __init__(
+        self,
+        starter: ProcessStarter,
+        confinement: Confinement,
+        options: ShellOptions,
+        folders: PrivateFolders,
+        queue: StartQueue | None = None,
+    ) -> None:
+        super().__init__(starter, folders, options.max_concurrent, queue)
+        self.options = options
+        self._confinement = confinement
+        self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
+
+    async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> Finished:
+        """Run a command until its shell has ended, or a limit is reached.
+
+        Args:
+            request: What is to be run.
+            jobs: Takes over what is left running; `None` for a client that has no jobs.
+            progress: Told now and then what is printed.
+
+        Raises:
+            ToolError: It was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot, or
+                `resources_exhausted`.
+        """
+        deadline = time.monotonic() + request.timeout_seconds
+        full = ToolError(
+            ToolErrorType.SHELL_TIMED_OUT,
+            f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
+            f"{self.options.max_concurrent} places, and all of them stayed taken by other commands. Try again when "
+            "these have ended, or give a longer timeout.",
+        )
+        async with self._slot(request.timeout_seconds, full):
+            running = await self._queue.start(partial(self._start_command, request), deadline)
+            left: tuple[int, ...] = ()
+            job: Job | None = None
+            try:
+                silence = self.options.silence_seconds or float("inf")
+                ending, status = await _watch(running, running.output, progress, deadline, silence=silence)
+                seconds = time.monotonic() - running.started_at
+                if ending is Ending.EXITED:
+                    await running.read_to_end()
+                    left = await running.left_running()
+                    if left and jobs is not None:
+                        with suppress(ToolError), jobs.starting():
+                            job = jobs.add(request, running)
+                if job is None:
+                    await running.end()
+                shown = await running.output.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
+            finally:
+                if job is None:
+                    await running.end()
+                    await running.close()
+        return Finished(request, running, ending, status, shown, seconds, left, job)
+
+    async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
+        """Start a command in the background, and watch it for a moment.
+
+        Raises:
+            ToolError: It was not started (`shell_execute_error`, `resources_exhausted`).
+        """
+        deadline = time.monotonic() + request.timeout_seconds
+        with jobs.starting():
+            job = jobs.add(request, await self._queue.start(partial(self._start_command, request), deadline))
+        with anyio.move_on_after(FIRST_LOOK_SECONDS):
+            await job.is_over.wait()
+        return job
+
+    async def _start_command(self, request: CommandRequest) -> RunningProgram:
+        def refusal(number: int) -> ToolError:
+            name = errno.errorcode.get(number, str(number))
+            other = f"the operating system refused it ({name}); try it once more, then tell the user"
+            return ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}.",
+            )
+
+        shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
+        limits = await THREADS.run(default_limits)
+        spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
+        folder = self._folders.of(request.client_key)
+        make_folder = folder.make if folder is not None else None
+        confined = await self._confinement.confine(spec, request.roots, request.waiver, make_folder)
+        return await self._start(confined, request.client_key, refusal)
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What is to be run, and for whom.
+    """What program is to be run, and for whom.
 
     Args:
         argv: The program, by absolute path, and its arguments.
         folder: The real path of the folder it starts in.
         environment: All of its environment.
         client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, waiting for its turn included.
+        timeout_seconds: How long it may take, including the time in the queue.
         given: What it reads.
         whole_bytes: How long its output may be to be kept in memory as a whole.
         most_bytes: Bytes on either stream after which it is ended; `None` for no such limit.
@@ -212,9 +423,9 @@ class ProgramOutcome:
         exit: How it ended; `None` where it was ended.
         tail: The end of what it printed, at least the `whole_bytes` of the request.
         is_whole: Whether that is all of it.
-        shown: What it printed, as a result tells it.
+        shown: What it printed, as a result shows it.
         errors: The end of what came on standard error, without blank lines around it.
-        seconds: How long it ran, without waiting for its turn.
+        seconds: How long it ran, without the time in the queue.
     """
 
     ending: Ending
@@ -226,27 +437,24 @@ class ProgramOutcome:
     seconds: float
 
 
-class ProgramRunner:
-    """Runs programs for all clients.
+class ProgramRunner(_Runner):
+    """Runs programs that the operator has configured, for all clients.
 
     Args:
         starter: Starts processes, and sees to it that nothing is left of them.
-        spills: Where long outputs are kept.
+        folders: Where long outputs are kept.
         max_concurrent: The most programs that run at once; others wait, in the order of arrival.
-        turns: Those of all programs that the starter starts.
+        queue: That of all programs which the starter starts.
     """
 
     def __init__(
         self,
         starter: ProcessStarter,
-        spills: SpillStore,
+        folders: PrivateFolders,
         max_concurrent: int = MAX_CONCURRENT,
-        turns: Turns | None = None,
+        queue: StartQueue | None = None,
     ) -> None:
-        self._starter = starter
-        self._spills = spills
-        self._turns = turns or Turns()
-        self._places = anyio.Semaphore(max_concurrent, fast_acquire=True)
+        super().__init__(starter, folders, max_concurrent, queue)
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
         """Run a program until it has ended, or a limit is reached.
@@ -258,295 +466,44 @@ class ProgramRunner:
         Raises:
             ToolError: It was not started (`execution_failed`, `resources_exhausted`).
         """
+
+        def refusal(number: int) -> ToolError:
+            name = one_line(os.path.basename(request.argv[0]))
+            why = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
+            said = f"The program '{name}' was not started: {why}. Tell the user if it stays so."
+            return ToolError(ToolErrorType.EXECUTION_FAILED, said)
+
         deadline = time.monotonic() + request.timeout_seconds
-        await self._take_place(request.timeout_seconds)
-        try:
-            running = await self._turns.take(partial(self._start, request), deadline)
-            errors = Output(lambda: None)
-            reader = OutputReader(running.process.errors, errors)
+        full = ToolError(
+            ToolErrorType.EXECUTION_FAILED,
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others ran. Try "
+            "again later.",
+        )
+        given = {0: request.given} if request.given else {}
+        spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)
+        start = partial(self._start, Confined(spec), request.client_key, refusal, request.whole_bytes)
+        async with self._slot(request.timeout_seconds, full):
+            running = await self._queue.start(start, deadline)
+            errors = Output(None)
+            errors_reader = OutputReader(running.process.errors, errors)
             try:
-                ending, status = await _watch(running, errors, deadline, request.most_bytes, progress)
+                most_bytes = float("inf") if request.most_bytes is None else request.most_bytes
+                ending, status = await _watch(running, errors, progress, deadline, most_bytes=most_bytes)
                 seconds = time.monotonic() - running.started_at
-                await running.settle()
+                await running.read_to_end()
                 await running.end()
-                reader.read_present()
+                errors_reader.read_present()
                 snapshot = running.output.snapshot()
                 return ProgramOutcome(
                     ending=ending,
                     exit=status,
                     tail=snapshot.tail,
                     is_whole=snapshot.is_whole,
-                    shown=await running.shown(OUTPUT_CHARS),
+                    shown=await running.output.shown(),
                     errors=(await THREADS.run(partial(errors.snapshot().text, ERRORS_CHARS)))[0],
                     seconds=seconds,
                 )
             finally:
                 await running.end()
-                reader.stop()
+                errors_reader.stop()
                 await running.close()
-        finally:
-            self._places.release()
-
-    async def _take_place(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            await self._places.acquire()
-            return
-        raise ToolError(
-            ToolErrorType.EXECUTION_FAILED,
-            f"The program was not started: it waited {seconds:g} s while too many others ran. Try again later.",
-        )
-
-    async def _start(self, request: ProgramRequest) -> RunningProgram:
-        attachments = {0: request.given} if request.given else {}
-        spec = ProcessSpec(
-            request.argv, request.folder, request.environment, attachments=attachments, separates_errors=True
-        )
-        try:
-            process = await self._starter.start(spec)
-        except StartFailedError as error:
-            if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
-                raise exhaustion from None
-            name = one_line(os.path.basename(request.argv[0]))
-            why = _WHY_NOT_STARTED.get(error.number, "the operating system refused it")
-            said = f"The program '{name}' was not started: {why}. Tell the user if it stays so."
-            raise ToolError(ToolErrorType.EXECUTION_FAILED, said) from None
-        output = Output(lambda: self._spills.open(request.client_key), request.whole_bytes)
-        reader = OutputReader(process.output, output)
-        return RunningProgram(process, output, reader, time.monotonic(), self._turns.end)
-
-
-async def _watch(
-    running: RunningProgram, errors: Output, deadline: float, most_bytes: int | None, progress: Progress
-) -> tuple[Ending, ExitStatus | None]:
-    """Wait for the program's end or for its limit, and report meanwhile."""
-    live = LiveOutput(errors, progress)
-    waiting = asyncio.ensure_future(running.process.wait())
-    try:
-        while not waiting.done():
-            now = time.monotonic()
-            if now >= deadline:
-                return Ending.TIMED_OUT, None
-            if most_bytes is not None and max(running.output.total, errors.total) > most_bytes:
-                return Ending.OVERFLOWED, None
-            await asyncio.wait([waiting], timeout=min(TICK_SECONDS, deadline - now))
-            live.look()
-        return Ending.EXITED, waiting.result()
-    finally:
-        waiting.cancel()
-        await live.stop()
-
-
-"""How often a running command is looked at: for silence, and for something to report."""
-
-FIRST_LOOK_SECONDS = 0.2
-"""How long a background command is watched before its call returns (Gemini CLI's number): mistakes mostly show then."""
-
-ENDED_CHARS = 4_000
-"""Characters shown of the output of a command that was ended at a limit; they stand in an error."""
-
-_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
-"""Variables that name a file which a shell runs first."""
-
-_WHY = {
-    0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
-    errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",
-    errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
-    errno.EACCES: "this server may not use its folder or the shell; give another folder as directory, or ask the user",
-    errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
-    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
-    "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
-    errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ShellOptions:
-    """How commands run.
-
-    Args:
-        environment: All of a command's environment.
-        timeout_seconds: How long a command may run, unless the call says otherwise (Qwen Code's two minutes).
-        silence_seconds: How long it may print nothing; 0 is off.
-        max_concurrent: The most commands that calls wait for at once.
-    """
-
-    environment: Mapping[str, str] = field(repr=False)
-    timeout_seconds: float = 120.0
-    silence_seconds: float = 0.0
-    max_concurrent: int = 8
-
-
-class CommandRunner:
-    """Runs shell commands for all clients.
-
-    Args:
-        starter: Starts processes, and sees to it that nothing is left of them.
-        confinement: Decides where a command runs.
-        options: How commands run.
-        spills: Where long outputs are kept.
-        turns: Those of all programs that the starter starts.
-    """
-
-    def __init__(
-        self,
-        starter: ProcessStarter,
-        confinement: Confinement,
-        options: ShellOptions,
-        spills: SpillStore,
-        turns: Turns | None = None,
-    ) -> None:
-        self.options = options
-        self._starter = starter
-        self._confinement = confinement
-        self._spills = spills
-        self._turns = turns or Turns()
-        self._places = anyio.Semaphore(options.max_concurrent, fast_acquire=True)
-        self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
-
-    async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> Finished:
-        """Run a command until its shell has ended, or a limit is reached.
-
-        Args:
-            request: What is to be run.
-            jobs: Takes over what is left running; `None` for a client that has no jobs.
-            progress: Told now and then what is printed.
-
-        Raises:
-            ToolError: It was not started: `shell_execute_error`, `shell_timed_out` while it waited for its turn, or
-                `resources_exhausted`.
-        """
-        deadline = time.monotonic() + request.timeout_seconds
-        await self._take_place(request)
-        try:
-            running = await self._turns.take(partial(self._start, request), deadline)
-            return await self._see_through(running, deadline, jobs, progress)
-        finally:
-            self._places.release()
-
-    async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
-        """Start a command in the background, and watch it for a moment.
-
-        Raises:
-            ToolError: It was not started (`shell_execute_error`, `resources_exhausted`).
-        """
-        deadline = time.monotonic() + request.timeout_seconds
-        with jobs.place():
-            job = jobs.add(await self._turns.take(partial(self._start, request), deadline))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK_SECONDS):
-                await job.is_over.wait()
-        return job
-
-    async def _take_place(self, request: CommandRequest) -> None:
-        with anyio.move_on_after(request.timeout_seconds):
-            await self._places.acquire()
-            return
-        raise ToolError(
-            ToolErrorType.SHELL_TIMED_OUT,
-            f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
-            f"{self.options.max_concurrent} places, and all of them stayed taken by other commands. Try again when "
-            "these have ended, or give a longer timeout.",
-        )
-
-    async def _start(self, request: CommandRequest) -> RunningCommand:
-        search_path = self._environment.get("PATH", "")
-        shell = find_program("bash", search_path, request.roots) or POSIX_SHELL
-        limits = await THREADS.run(default_limits)
-        spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
-        private_folder = self._spills.private_folder(request.client_key)
-        confined = await self._confinement.confine(spec, request.roots, request.waiver, private_folder)
-        started_at = time.monotonic()
-        try:
-            process = await self._begin(confined)
-        except BaseException as error:
-            await confined.release()
-            if not isinstance(error, StartFailedError):
-                raise
-            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_why_not_started(error.number)}."
-            ) from None
-        output = Output(lambda: self._spills.open(request.client_key))
-        reader = OutputReader(process.output, output)
-        return RunningCommand(process, output, reader, started_at, self._turns.end, request, shell, confined)
-
-    async def _begin(self, confined: Confined) -> Process:
-        process = await self._starter.start(confined.spec)
-        try:
-            await confined.begin()
-        except BaseException:
-            await process.end(0)
-            process.close()
-            raise
-        return process
-
-    async def _watch(
-        self, running: RunningCommand, deadline: float, progress: Progress
-    ) -> tuple[Ending, ExitStatus | None]:
-        """Wait for the shell's end or for a limit."""
-        live = LiveOutput(running.output, progress)
-        waiting = asyncio.ensure_future(running.process.wait())
-        silence = self.options.silence_seconds or float("inf")
-        try:
-            while True:
-                quiet_until = running.output.changed_at + silence
-                now = time.monotonic()
-                await asyncio.wait([waiting], timeout=max(min(deadline, quiet_until, now + TICK_SECONDS) - now, 0))
-                if waiting.done():
-                    return Ending.EXITED, waiting.result()
-                now = time.monotonic()
-                if now >= deadline:
-                    return Ending.TIMED_OUT, None
-                if now >= running.output.changed_at + silence:
-                    return Ending.SILENT, None
-                live.look()
-        finally:
-            waiting.cancel()
-            await live.stop()
-
-    async def _see_through(
-        self, running: RunningCommand, deadline: float, jobs: JobTable | None, progress: Progress
-    ) -> Finished:
-        """Wait for what comes of a command, then hand it over to the jobs or let go of it."""
-        left: tuple[int, ...] = ()
-        job: Job | None = None
-        try:
-            ending, status = await self._watch(running, deadline, progress)
-            seconds = time.monotonic() - running.started_at
-            if ending is Ending.EXITED:
-                await running.settle()
-                left = await running.left_running()
-                job = _adopted(running, jobs) if left else None
-            if job is None:
-                await running.end()
-            shown = await running.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
-        finally:
-            if job is None:
-                await running.end()
-                await running.close()
-        return Finished(
-            ending=ending,
-            exit=status,
-            shown=shown,
-            seconds=seconds,
-            pid=running.process.pid,
-            shell=running.shell,
-            confined=running.confined,
-            changes=running.changes,
-            left_running=left,
-            job=job,
-        )
-
-
-def _why_not_started(number: int) -> str:
-    """Why, and what to do, as the end of a sentence."""
-    name = errno.errorcode.get(number, str(number))
-    return _WHY.get(number, f"the operating system refused it ({name}); try it once more, then tell the user")
-
-
-def _adopted(running: RunningCommand, jobs: JobTable | None) -> Job | None:
-    """What was left running as a background job, or `None` where there is no room for one."""
-    if jobs is None:
-        return None
-    with suppress(ToolError), jobs.place():
-        return jobs.add(running)
-    return None

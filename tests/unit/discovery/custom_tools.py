@@ -22,7 +22,7 @@ from tools.contract.limits import Limits
 from tools.contract.results import TextPart, ToolResult
 from tools.discovery.commands import CommandSite, DiscoverySettings
 from tools.files.workspace import Workspace
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import ProgramRunner
 
 PEER = (sys.executable, "-I", str(Path(__file__).parents[2] / "peers" / "discovery_commands.py"))
@@ -102,7 +102,7 @@ async def custom_tools(
     """A discovery that has not begun; at the end nothing of it may run."""
     file = spills_in / "declarations.json"
     starter = RecordingStarter()
-    spills = SpillStore(str(spills_in))
+    spills = PrivateFolders(str(spills_in))
     runner = ProgramRunner(starter, spills)
     given = DiscoverySettings((*PEER, "list", str(file)), CALL, call_seconds=CEILING)
     wanted = replace(given, **settings)

@@ -24,7 +24,7 @@ from tools.files.workspace import Workspace
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.confinement import Confinement
 from tools.shell.jobs import Job, JobTable
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import Process, ProcessSpec
 from tools.shell.runner import CommandRunner, ShellOptions
 
@@ -93,14 +93,14 @@ class Shell:
         context: What tools are given.
         starter: Knows all processes that were started.
         runner: Runs commands.
-        spills: Keeps long outputs.
+        folders: Keeps long outputs.
         told: The progress that the client was told: bytes and message.
     """
 
     context: ToolContext
     starter: RecordingStarter
     runner: CommandRunner
-    spills: SpillStore
+    folders: PrivateFolders
     told: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
 
     @property
@@ -160,14 +160,14 @@ class Shell:
 
 @asynccontextmanager
 async def shell_in(
-    root: Path, spill_parent: Path, *, confinement: Confinement | None = None, **options: Any
+    root: Path, folders_parent: Path, *, confinement: Confinement | None = None, **options: Any
 ) -> AsyncGenerator[Shell]:
     """A client with a workspace; at the end nothing of it may run."""
     starter = RecordingStarter()
     environment = options.pop("environment", ENVIRONMENT)
-    quotas = {name: options.pop(name) for name in ("command_bytes", "client_bytes") if name in options}
-    spills = SpillStore(str(spill_parent), **quotas)
-    runner = CommandRunner(starter, confinement or Plain(), ShellOptions(environment, **options), spills)
+    quotas = {name: options.pop(name) for name in ("file_bytes", "client_bytes") if name in options}
+    folders = PrivateFolders(str(folders_parent), **quotas)
+    runner = CommandRunner(starter, confinement or Plain(), ShellOptions(environment, **options), folders)
     jobs = JobTable()
     told: list[tuple[float, str]] = []
 
@@ -182,14 +182,14 @@ async def shell_in(
         services=Services(lambda: runner),
         progress=progress,
     )
-    shell = Shell(context, starter, runner, spills, told)
+    shell = Shell(context, starter, runner, folders, told)
     try:
         yield shell
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await jobs.aclose()
-            await spills.aclose()
+            await folders.aclose()
             left = shell.running()
             await starter.aclose()
     assert left == []
-    assert not Path(spills.folder).exists()
+    assert not Path(folders.path).exists()

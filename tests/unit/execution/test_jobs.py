@@ -197,7 +197,7 @@ async def test_one_answer_stays_bounded_without_lines_too(shell: Shell) -> None:
 
 @pytest.mark.requirement("jobs.read")
 async def test_what_is_not_kept_is_passed_over_and_told(root: Path, tmp_path: Path) -> None:
-    async with shell_in(root, tmp_path, command_bytes=100_000) as shell:
+    async with shell_in(root, tmp_path, file_bytes=100_000) as shell:
         job = await started(shell, "seq 1 200000; sleep 600")
         await until(lambda: job.running.output.total == 1_288_895)
         result = await shell.read(job, offset=100_000)
@@ -229,8 +229,8 @@ async def test_escape_sequences_and_characters_split_between_two_reads_are_whole
 async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
     job = await started(shell, "printf 'a\\0b'")
     await over(job)
-    assert job.running.output.spill is not None
-    path = job.running.output.spill.path
+    assert job.running.output.file is not None
+    path = job.running.output.file.path
     assert text_of(await shell.read(job)).endswith(f"\nOutput: (binary, 3 bytes, kept in {path})")
 
 
@@ -324,8 +324,8 @@ async def test_of_many_that_have_ended_the_oldest_are_forgotten_with_their_files
     kept = await started(shell, "sleep 600")
     first = await started(shell, "echo first")
     await over(first)
-    assert first.running.output.spill is not None
-    file = Path(first.running.output.spill.path)
+    assert first.running.output.file is not None
+    file = Path(first.running.output.file.path)
     assert file.read_text() == "first\n"
     for _ in range(MAX_KEPT - 2):
         await over(await started(shell, "true"))

@@ -11,23 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.shell.command import OUTPUT_CHARS
-from tools.shell.output import CUT_MARK, HEAD_BYTES, SNIFFED_BYTES, TAIL_BYTES, Output, newest_text
-from tools.shell.output_files import SpillStore
+from tools.shell.output import CUT_MARK, HEAD_BYTES, OUTPUT_CHARS, SNIFFED_BYTES, TAIL_BYTES, Output, newest_text
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.terminal_text import plain_text
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncGenerator[SpillStore]:
-    store = SpillStore(str(tmp_path))
+async def store(tmp_path: Path) -> AsyncGenerator[PrivateFolders]:
+    store = PrivateFolders(str(tmp_path))
     yield store
     await store.aclose()
 
 
-def filled(store: SpillStore | None, *pieces: bytes) -> Output:
-    output = Output(lambda: store.open("test") if store is not None else None)
+def filled(store: PrivateFolders | None, *pieces: bytes) -> Output:
+    output = Output(store.of("test") if store is not None else None)
     for piece in pieces:
         output.feed(piece)
     return output
@@ -66,7 +65,7 @@ def test_a_text_within_the_budget_is_shown_whole() -> None:
 @pytest.mark.requirement("shell.output.bounded")
 @pytest.mark.parametrize("lines", [6_000, 600_000], ids=["in memory", "mostly in the file"])
 async def test_of_a_longer_one_the_first_fifth_and_the_last_four_fifths_are_shown(
-    store: SpillStore, lines: int
+    store: PrivateFolders, lines: int
 ) -> None:
     output = filled(store, *(b"".join(b"line %d\n" % n for n in range(at, at + 1000)) for at in range(0, lines, 1000)))
     text, is_cut = output.snapshot().text()
@@ -81,7 +80,7 @@ async def test_of_a_longer_one_the_first_fifth_and_the_last_four_fifths_are_show
 
 
 @pytest.mark.requirement("shell.output.bounded")
-async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store: SpillStore) -> None:
+async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store: PrivateFolders) -> None:
     output = filled(store, *(["é".encode() * 100_000] * 5))
     text, is_cut = output.snapshot().text()
     assert is_cut
@@ -90,23 +89,23 @@ async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store:
 
 
 @pytest.mark.requirement("shell.output.bounded")
-async def test_colours_do_not_count(store: SpillStore) -> None:
+async def test_colours_do_not_count(store: PrivateFolders) -> None:
     output = filled(store, *([b"\x1b[38;2;100;100;100mx\x1b[0m" * 1000] * 20))
     text, is_cut = output.snapshot().text()
     assert is_cut
     assert text.count("x") > OUTPUT_CHARS // 5
 
 
-@pytest.mark.requirement("shell.output.spilled")
+@pytest.mark.requirement("shell.output.fileed")
 @pytest.mark.parametrize("size", [TAIL_BYTES, TAIL_BYTES + 1, 3 * TAIL_BYTES])
-async def test_the_file_of_a_long_output_holds_every_byte_from_the_first_on(store: SpillStore, size: int) -> None:
+async def test_the_file_of_a_long_output_holds_every_byte_from_the_first_on(store: PrivateFolders, size: int) -> None:
     data = random.Random(size).randbytes(size)  # noqa: S311 - repeatable
     output = filled(store, *(data[at : at + 10_007] for at in range(0, size, 10_007)))
-    assert (output.spill is None) is (size <= TAIL_BYTES)
+    assert (output.file is None) is (size <= TAIL_BYTES)
     output.keep_all()
-    assert output.spill is not None
-    await output.spill.close()
-    assert Path(output.spill.path).read_bytes() == data
+    assert output.file is not None
+    await output.file.close()
+    assert Path(output.file.path).read_bytes() == data
     assert data.startswith(output.snapshot().head)
     assert data.endswith(output.tail())
     assert len(output.tail()) >= TAIL_BYTES

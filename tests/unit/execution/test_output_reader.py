@@ -13,27 +13,11 @@ from tests.unit.execution.shell import CEILING
 from tests.waiting import until
 from tools.contract.threads import Threads
 from tools.shell.output import MOST_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
-from tools.shell.output_files import Spill
+from tools.shell.private_folders import PrivateFolder
 
 pytestmark = pytest.mark.anyio
 
 SIZE = 20_000_000
-
-
-class LargeFolder:
-    """A folder that is there, and has room."""
-
-    def make(self) -> str:
-        return "/"
-
-    def reserve(self, count: int) -> bool:
-        return count > 0
-
-    def complete(self, spill: Spill) -> None:
-        pass
-
-    def discard(self, spill: Spill) -> None:
-        pass
 
 
 @pytest.fixture
@@ -60,8 +44,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     writer.begin(disk_works.wait)
     data = os.urandom(1000) * (SIZE // 1000)
     command = threading.Thread(target=print_all, args=(writing, data))
-    spill = Spill(str(tmp_path / "file"), SIZE, writer, LargeFolder())
-    output = Output(lambda: spill)
+    output = Output(PrivateFolder(str(tmp_path), SIZE, SIZE, writer, lambda _: None))
     reader = OutputReader(reading, output)
     try:
         command.start()
@@ -77,8 +60,9 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     assert await reader.wait_ended(CEILING)
     command.join()
     assert output.total == SIZE
-    await spill.close()
-    assert Path(spill.path).read_bytes() == data
+    assert output.file is not None
+    await output.file.close()
+    assert Path(output.file.path).read_bytes() == data
     writer.close()
     os.close(reading)
 
@@ -86,7 +70,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
 @pytest.mark.requirement("shell.output.order")
 async def test_what_was_printed_already_is_read_at_once(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    output = Output(lambda: None)
+    output = Output(None)
     reader = OutputReader(reading, output)
     os.write(writing, b"x" * 50_000)
     reader.read_present()
@@ -104,7 +88,7 @@ async def test_what_was_printed_already_is_read_at_once(pipe: tuple[int, int]) -
 @pytest.mark.requirement("shell.output.order")
 async def test_one_look_never_reads_for_ever(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    output = Output(lambda: None)
+    output = Output(None)
     printing = threading.Event()
 
     def print_for_ever() -> None:

@@ -13,9 +13,8 @@ from tools.builtin.run_shell_command import ShellTool
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.contract.subjects import CommandSubject
-from tools.shell.command import OUTPUT_CHARS
-from tools.shell.output import CUT_MARK
-from tools.shell.status_text import DISPLAY_CHARS
+from tools.shell.output import CUT_MARK, OUTPUT_CHARS
+from tools.shell.result_text import DISPLAY_CHARS
 
 pytestmark = pytest.mark.anyio
 
@@ -243,7 +242,7 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
     assert CUT_MARK in text
     assert text.endswith("\n19999\n20000")
     assert len(text) < OUTPUT_CHARS + 500
-    assert shell.spills.folder_of("test") == str(path.parent)
+    assert shell.folders.path_of("test") == str(path.parent)
     assert isinstance(result.return_display, str)
     assert len(result.return_display) <= DISPLAY_CHARS + 10
     assert result.return_display.endswith("\n20000")
@@ -254,12 +253,12 @@ async def test_what_fits_is_in_no_file(shell: Shell) -> None:
     result = await shell.run("seq 1 1000")
     assert link_of(result) is None
     assert result.facts["outputFile"] is None
-    assert not Path(shell.spills.folder).exists()
+    assert not Path(shell.folders.path).exists()
 
 
 @pytest.mark.requirement("shell.spill.quota")
 async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -> None:
-    async with shell_in(root, tmp_path, command_bytes=1_000_000) as shell:
+    async with shell_in(root, tmp_path, file_bytes=1_000_000) as shell:
         result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
         link = link_of(result)
         assert link is not None
@@ -282,7 +281,7 @@ async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell
     text, link = text_of(result), link_of(result)
     assert link is not None
     assert text.endswith("\nOutput: (binary, 24 bytes)")
-    assert "it is no text" in text
+    assert "it is not text" in text
     assert Path(link.uri.removeprefix("file://")).read_bytes() == b"a\0b" + b"".join(b"%d\n" % n for n in range(1, 11))
     assert result.return_display == "Binary output, 24 bytes"
 

@@ -18,7 +18,7 @@ from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.command import CommandRequest
 from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import Process, ProcessSpec, StartFailedError
 from tools.shell.runner import CommandRunner, ShellOptions
 
@@ -354,9 +354,9 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
     async def stuck(done: float, total: float | None, message: str) -> None:
         await anyio.sleep_forever()
 
-    spills = SpillStore(str(tmp_path))
+    folders = PrivateFolders(str(tmp_path))
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(shell.starter, Plain(), ShellOptions(ENVIRONMENT), spills)
+        runner = CommandRunner(shell.starter, Plain(), ShellOptions(ENVIRONMENT), folders)
         request = CommandRequest("while :; do echo x; sleep 0.1; done", str(root), (str(root),), "test", 0.6)
         with anyio.fail_after(CEILING):
             finished = await runner.run(request, None, stuck)
@@ -366,7 +366,7 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
 @pytest.mark.requirement("shell.start")
 async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(errno.ENOENT), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        runner = CommandRunner(Short(errno.ENOENT), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 5)
         with pytest.raises(ToolError, match="the folder or the shell does not exist") as refusal:
             await runner.run(request, None, shell.context.progress)
@@ -406,7 +406,7 @@ async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_
     root: Path, tmp_path: Path, number: int
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(number), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        runner = CommandRunner(Short(number), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 600)
         with anyio.fail_after(CEILING), pytest.raises(ToolError, match="limits of the server") as refusal:
             await runner.run(request, None, shell.context.progress)
@@ -422,7 +422,7 @@ async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_anot
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
         short = Short(number, shell.starter)
-        runner = CommandRunner(short, Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        runner = CommandRunner(short, Plain(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("cat go", str(root), (str(root),), "test", 600)
         os.mkfifo(root / "go")
         with anyio.fail_after(CEILING):
@@ -439,7 +439,7 @@ async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_anot
 @pytest.mark.requirement("scarcity.turns")
 async def test_a_command_waits_no_longer_than_its_time_for_the_end_of_another_one(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(errno.EMFILE, shell.starter), Plain(), ShellOptions(ENVIRONMENT), shell.spills)
+        runner = CommandRunner(Short(errno.EMFILE, shell.starter), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
         job = await runner.start_job(CommandRequest("sleep 600", str(root), (str(root),), "test", 600), shell.jobs)
         with anyio.fail_after(CEILING), pytest.raises(ToolError) as refusal:
             await runner.run(CommandRequest("true", str(root), (str(root),), "test", 0.3), None, shell.context.progress)

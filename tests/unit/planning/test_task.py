@@ -29,7 +29,7 @@ from tools.permissions.policy import PermissionPolicy
 from tools.planning.agent_command import DEPTH_VARIABLE, AgentCommand
 from tools.planning.agents import AgentAnswer, read_answer
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.output_files import SpillStore
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import ProgramRunner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="not run: nothing is started here")]
@@ -55,7 +55,7 @@ class Agents:
 
     context: ToolContext
     runner: ProgramRunner
-    spills: SpillStore
+    spills: PrivateFolders
     told: list[str] = field(default_factory=list[str])
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": os.defpath, "HOME": "/"})
 
@@ -88,7 +88,7 @@ def text_of(result: ToolResult) -> str:
 
 @asynccontextmanager
 async def agents_in(context: ToolContext, folder: Path, **options: Any) -> AsyncGenerator[Agents]:
-    starter, spills = BrokeredStarter(), SpillStore(str(folder))
+    starter, spills = BrokeredStarter(), PrivateFolders(str(folder))
     told: list[str] = []
 
     async def progress(done: float, total: float | None, message: str) -> None:

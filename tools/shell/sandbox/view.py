@@ -21,7 +21,7 @@ from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY, REPOSITORY_FILES, REPOSITORY_FOLDERS
 from tools.permissions.implied_files import TrackedFiles
 from tools.shell.confinement import NetworkAccess, SandboxChanges
-from tools.shell.output_files import remove_tree
+from tools.shell.private_folders import remove_tree
 from tools.shell.sandbox.auto_run_guard import (
     ENTRIES,
     AutoRunLookout,

@@ -1,0 +1,177 @@
+"""Files for long outputs: private, limited, and gone with the server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.waiting import until
+from tools.shell.output import MOST_WAITING
+from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolders
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[PrivateFolders]:
+    store = PrivateFolders(str(tmp_path), file_bytes=100, client_bytes=250)
+    yield store
+    await store.aclose()
+
+
+def opened(store: PrivateFolders, key: str = "a") -> OutputFile:
+    folder = store.of(key)
+    assert folder is not None
+    return folder.open()
+
+
+async def written(store: PrivateFolders, *pieces: bytes, key: str = "a") -> OutputFile:
+    file = opened(store, key)
+    for piece in pieces:
+        file.write(piece)
+    await file.close()
+    return file
+
+
+@pytest.mark.requirement("shell.file.private")
+async def test_files_and_folders_are_for_their_owner_only(store: PrivateFolders) -> None:
+    file = await written(store, b"text")
+    path = Path(file.path)
+    folder = store.path_of("a")
+    assert folder is not None
+    assert path.parent == Path(folder)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [made.stat().st_mode & 0o777 for made in (path.parent, path.parent.parent)] == [0o700, 0o700]
+
+
+@pytest.mark.requirement("shell.file.private")
+async def test_each_client_has_a_folder_whose_name_does_not_tell_its_key(store: PrivateFolders) -> None:
+    folders = {store.path_of("secret"), store.path_of("other")}
+    assert len(folders) == 2
+    assert not [folder for folder in folders if folder is None or "secret" in folder]
+
+
+@pytest.mark.requirement("shell.file.private")
+async def test_nothing_is_kept_for_a_client_that_cannot_be_told_from_others(store: PrivateFolders) -> None:
+    assert store.path_of("") is None
+    assert store.of("") is None
+
+
+@pytest.mark.requirement("shell.file.private")
+async def test_nothing_is_made_before_something_is_kept(store: PrivateFolders, tmp_path: Path) -> None:
+    opened(store)
+    assert store.path_of("a") is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("shell.file.quota")
+async def test_one_output_is_kept_up_to_its_limit_and_the_rest_is_counted(store: PrivateFolders) -> None:
+    file = await written(store, b"a" * 60, b"b" * 60, b"c" * 10)
+    assert Path(file.path).read_bytes() == b"a" * 60 + b"b" * 40
+    assert (file.kept, file.missing) == (100, 30)
+
+
+@pytest.mark.requirement("shell.file.quota")
+async def test_the_oldest_complete_output_of_a_client_makes_room(store: PrivateFolders) -> None:
+    first, second = await written(store, b"1" * 100), await written(store, b"2" * 100)
+    other = await written(store, b"o" * 100, key="b")
+    third = await written(store, b"3" * 100)
+    await until(lambda: not Path(first.path).exists())
+    assert [Path(file.path).exists() for file in (second, third, other)] == [True, True, True]
+
+
+@pytest.mark.requirement("shell.file.quota")
+async def test_outputs_that_are_not_complete_stay_and_the_new_one_is_not_kept(store: PrivateFolders) -> None:
+    files = [opened(store) for _ in range(3)]
+    for file in files:
+        file.write(b"x" * 100)
+        await file.flush()
+    assert [(file.kept, file.missing) for file in files] == [(100, 0), (100, 0), (0, 100)]
+    assert [Path(file.path).exists() for file in files] == [True, True, False]
+    await files[0].close()
+    files[2].write(b"after a gap")
+    await files[2].flush()
+    assert (files[2].kept, files[2].missing) == (0, 111)
+    for file in files:
+        await file.close()
+
+
+@pytest.mark.requirement("shell.file.faults")
+async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: PrivateFolders, tmp_path: Path) -> None:
+    file = opened(store)
+    (tmp_path / Path(store.path).name).write_text("in the way")
+    file.write(b"text")
+    file.write(b"more")
+    await file.close()
+    assert (file.kept, file.missing, file.waiting) == (0, 8, 0)
+
+
+@pytest.mark.requirement("shell.output.spilled")
+async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Path) -> None:
+    store = PrivateFolders(str(tmp_path))
+    file = opened(store)
+    pieces = [bytes([number % 256]) * (number % 3000) for number in range(3000)]
+    rooms: list[int] = []
+    file.on_written = lambda: rooms.append(file.waiting)
+    for piece in pieces:
+        file.write(piece)
+    assert file.waiting > MOST_WAITING
+    await file.close()
+    assert file.waiting == 0
+    assert rooms[-1] == 0
+    assert Path(file.path).read_bytes() == b"".join(pieces)
+    await store.aclose()
+
+
+@pytest.mark.requirement("shell.file.gone")
+async def test_the_files_of_a_client_that_is_forgotten_are_removed(store: PrivateFolders) -> None:
+    mine, other = await written(store, b"1"), await written(store, b"2", key="b")
+    store.forget("a")
+    await until(lambda: not Path(mine.path).parent.exists())
+    assert Path(other.path).exists()
+
+
+@pytest.mark.requirement("shell.file.gone")
+async def test_everything_is_removed_when_the_server_ends(store: PrivateFolders, tmp_path: Path) -> None:
+    await written(store, b"1")
+    await store.aclose()
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED_SERVER = """
+import asyncio, os, signal, sys
+from tools.shell.private_folders import PrivateFolders
+
+async def main():
+    file = PrivateFolders(sys.argv[1]).of("a").open()
+    file.write(b"left behind")
+    await file.close()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.file.gone")
+async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one(
+    store: PrivateFolders, tmp_path: Path
+) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = tmp_path.iterdir()
+    living = PrivateFolders(str(tmp_path))
+    alive = await written(living, b"of a living server")
+    strangers = [tmp_path / f"{PREFIX}no-lock", tmp_path / "other"]
+    for stranger in strangers:
+        stranger.mkdir()
+    mine = await written(store, b"1")
+    assert not left.exists()
+    assert Path(alive.path).exists()
+    assert Path(mine.path).exists()
+    assert all(stranger.exists() for stranger in strangers)
+    await living.aclose()

@@ -1,0 +1,367 @@
+"""The private folder of each client, gone with the server: its long outputs, its `/tmp`, what left its workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from tools.contract.exhaustion import ExhaustedError
+from tools.contract.threads import Threads
+
+FILE_BYTES = 64 << 20
+"""Most bytes kept of one output; what is printed beyond is only counted."""
+
+CLIENT_BYTES = 1 << 30
+"""Most bytes of outputs kept for one client; the oldest complete one goes first."""
+
+JOINED_BYTES = 1 << 14
+"""Smaller pieces are joined before they are written."""
+
+PIECE_OVERHEAD = 64
+"""Bytes of memory that a piece costs beside its content, so that very small ones count for what they are."""
+
+PREFIX = "coretools-mcp-"
+LOCK_NAME = ".lock"
+WRITERS = 2
+"""Threads that write. A disk is not quicker with more."""
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+class OutputFile:
+    """The file with the output of one program. To be used on the event loop; closed by `close`.
+
+    It is made on disk with the first piece.
+
+    Args:
+        folder: Where it is.
+    """
+
+    def __init__(self, folder: PrivateFolder) -> None:
+        self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
+        self.kept = 0
+        """Bytes taken over: those on disk and those still to be written."""
+        self.missing = 0
+        """Bytes that came after the file was full, or could not be written."""
+        self.waiting = 0
+        """Memory of what was taken over and is not written yet."""
+        self.on_written: Callable[[], None] | None = None
+        """Called on the event loop each time something was written."""
+        self._folder = folder
+        self._pending: list[bytes] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._descriptor: int | None = None
+        self._is_closed = False
+
+    def write(self, data: bytes) -> None:
+        """Take over what was printed next."""
+        # After a gap nothing more is kept: the file is always the beginning of the output.
+        taken = b"" if self.missing or self._is_closed else data[: self._folder.file_bytes - self.kept]
+        if taken and not self._folder.reserve(len(taken)):
+            taken = b""
+        self.missing += len(data) - len(taken)
+        if taken:
+            self.kept += len(taken)
+            self.waiting += len(taken) + PIECE_OVERHEAD
+            self._pending.append(taken)
+            if self._writing is None:
+                self._begin_writing()
+
+    async def flush(self) -> None:
+        """Wait until all that was taken over is on disk."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def close(self) -> None:
+        """Take nothing over any more, and wait until the rest is on disk. May be called again."""
+        self._is_closed = True
+        try:
+            await self.flush()
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                await self._folder.writers.run(partial(os.close, descriptor))
+        finally:
+            self.on_written = None  # its owner holds this too: the output would stay in memory until a collection
+            self._folder.complete(self)
+
+    def discard(self) -> None:
+        """Have the file removed, soon."""
+        self._folder.discard(self)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """A part of what is on disk. Blocks.
+
+        Raises:
+            OSError: The file cannot be read; it may have been removed to make room for newer ones.
+        """
+        with open(self.path, "rb", buffering=0) as stream:
+            stream.seek(position)
+            return stream.read(length)
+
+    def _begin_writing(self) -> None:
+        pieces, self._pending = self._pending, []
+        try:
+            writing = self._folder.writers.begin(partial(self._append, pieces))
+        except (RuntimeError, ExhaustedError):
+            # The server is ending and its writers are closed, or the system gives them no thread.
+            self._account_for(pieces, is_lost=True)
+        else:
+            self._writing = writing
+            writing.add_done_callback(partial(self._on_done, pieces))
+
+    def _append(self, pieces: list[bytes]) -> None:
+        if self._descriptor is None:
+            self._folder.make()
+            self._descriptor = os.open(self.path, _FLAGS, 0o600)
+        if len(pieces) > 1 and sum(map(len, pieces)) < JOINED_BYTES * len(pieces):
+            pieces = [b"".join(pieces)]
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    def _on_done(self, pieces: list[bytes], writing: asyncio.Future[None]) -> None:
+        self._writing = None
+        if writing.cancelled() or writing.exception() is not None:
+            # Most likely the disk is full. What is missing is reported; the command itself goes on.
+            self._account_for([*pieces, *self._pending], is_lost=True)
+            self._pending = []
+        else:
+            self._account_for(pieces, is_lost=False)
+            if self._pending:
+                self._begin_writing()
+        if self.on_written is not None:
+            self.on_written()
+
+    def _account_for(self, pieces: list[bytes], *, is_lost: bool) -> None:
+        size = sum(map(len, pieces))
+        self.waiting -= size + PIECE_OVERHEAD * len(pieces)
+        if is_lost:
+            self.kept -= size
+            self.missing += size
+
+
+class PrivateFolder:
+    """The folder of one client, and how many bytes of outputs are in it.
+
+    Args:
+        path: An absolute path without links. Nothing needs to be there yet.
+        file_bytes: Most bytes kept of one output.
+        total_bytes: Most bytes kept of all outputs together.
+        writers: Their threads write and remove files.
+        make: Makes the folder at this path if it does not exist. Blocks.
+    """
+
+    def __init__(
+        self, path: str, file_bytes: int, total_bytes: int, writers: Threads, make: Callable[[str], None]
+    ) -> None:
+        self.path = path
+        self.file_bytes = file_bytes
+        self.writers = writers
+        self._total_bytes = total_bytes
+        self._make = make
+        self._files: dict[str, OutputFile] = {}
+        """By path, the oldest first."""
+        self._complete: set[str] = set()
+        self._bytes = 0
+
+    def open(self) -> OutputFile:
+        """A file for one more output."""
+        file = OutputFile(self)
+        self._files[file.path] = file
+        return file
+
+    def make(self) -> str:
+        """Make the folder if it does not exist, and return its path. Blocks.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self._make(self.path)
+        return self.path
+
+    def reserve(self, count: int) -> bool:
+        """Whether so many bytes more may be kept; the oldest complete outputs make room for them."""
+        for path, file in list(self._files.items()):
+            if self._bytes + count <= self._total_bytes:
+                break
+            if path in self._complete:
+                self.discard(file)
+        if self._bytes + count > self._total_bytes:
+            return False
+        self._bytes += count
+        return True
+
+    def complete(self, file: OutputFile) -> None:
+        """Nothing more is written to a file, so it may make room for others."""
+        if file.path in self._files:
+            self._complete.add(file.path)
+
+    def discard(self, file: OutputFile) -> None:
+        """Remove a file, soon."""
+        if self._files.pop(file.path, None) is not None:
+            self._complete.discard(file.path)
+            self._bytes -= file.kept
+
+            def remove() -> None:
+                with suppress(OSError):
+                    os.unlink(file.path)
+
+            self.writers.begin(remove)
+
+    def forget_files(self) -> None:
+        """Know of no file any more, since the folder is removed."""
+        self._files.clear()
+
+
+class PrivateFolders:
+    """The folders of all clients, in one of this server.
+
+    Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one;
+    a lock tells whether its server lives.
+
+    Args:
+        parent: The folder to make ours in; by default the one for temporary files.
+        file_bytes: Most bytes kept of one output.
+        client_bytes: Most bytes of outputs kept for one client.
+    """
+
+    def __init__(
+        self, parent: str | None = None, *, file_bytes: int = FILE_BYTES, client_bytes: int = CLIENT_BYTES
+    ) -> None:
+        self._parent = parent
+        self._name = PREFIX + os.urandom(16).hex()
+        self._file_bytes = file_bytes
+        self._client_bytes = client_bytes
+        self._clients: dict[str, PrivateFolder] = {}
+        self._writers: Threads | None = None
+        self._lock: int | None = None
+        self._making = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        """Our own folder, a real path. It may not exist yet."""
+        if self._parent is None:
+            import tempfile  # noqa: PLC0415 - it takes a while, and most servers never need it
+
+            self._parent = tempfile.gettempdir()
+        return os.path.join(os.path.realpath(self._parent), self._name)
+
+    def path_of(self, client_key: str) -> str | None:
+        """The path of a client's folder, which may not exist; `None` for a client that cannot be told from others."""
+        # A key may be a secret, such as a session's id.
+        return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
+
+    def of(self, client_key: str) -> PrivateFolder | None:
+        """A client's folder; `None` for a client that cannot be told from others, for which nothing is kept."""
+        path = self.path_of(client_key)
+        if path is not None and client_key not in self._clients:
+            self._writers = self._writers or Threads(WRITERS)
+            self._clients[client_key] = PrivateFolder(
+                path, self._file_bytes, self._client_bytes, self._writers, self._make
+            )
+        return self._clients.get(client_key)
+
+    def forget(self, client_key: str) -> None:
+        """Remove all files of a client that does not come back."""
+        client = self._clients.pop(client_key, None)
+        if client is not None:
+            client.forget_files()
+            client.writers.begin(partial(remove_tree, client.path))
+
+    async def aclose(self) -> None:
+        """Remove everything."""
+        for client in self._clients.values():
+            client.forget_files()
+        self._clients.clear()
+        writers, self._writers = self._writers, None
+        if writers is not None:
+            await writers.run(self._remove_all)
+            writers.close()
+
+    def _make(self, client_folder: str) -> None:
+        with self._making:
+            if self._lock is None:
+                os.makedirs(self.path, 0o700, exist_ok=True)
+                self._lock = _lock(self.path)
+                _remove_abandoned(os.path.dirname(self.path))
+            with suppress(FileExistsError):
+                os.mkdir(client_folder, 0o700)
+
+    def _remove_all(self) -> None:
+        with self._making:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                remove_tree(self.path)
+                if lock >= 0:
+                    os.close(lock)
+
+
+def _lock(folder: str) -> int:
+    """Lock a folder of ours for as long as this process lives; -1 where files cannot be locked."""
+    if sys.platform == "win32":
+        return -1
+    import fcntl  # noqa: PLC0415 - only where it exists
+
+    # The name that others look for appears when the lock is held.
+    name = os.path.join(folder, os.urandom(8).hex())
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(name, os.path.join(folder, LOCK_NAME))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_abandoned(parent: str) -> None:
+    """Remove the folders of servers that were killed."""
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - only where it exists
+
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                    continue
+                descriptor = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_tree(entry.path)
+                finally:
+                    os.close(descriptor)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays.
+
+    Args:
+        folder: An absolute path.
+    """
+    import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
+
+    def give_back_permissions(_call: object, path: str, _error: object) -> None:
+        # A command may have taken them away from a folder in its `/tmp`, and from the one above.
+        for place in (os.path.dirname(path), path):
+            with suppress(OSError):
+                flags = getattr(os, "O_PATH", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+                descriptor = os.open(place, flags)
+                try:
+                    os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+                finally:
+                    os.close(descriptor)
+
+    # A thousand nested folders are too deep for it.
+    with suppress(RecursionError):
+        shutil.rmtree(folder, onerror=give_back_permissions)
+        shutil.rmtree(folder, ignore_errors=True)
