@@ -21,7 +21,8 @@ from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.web.address_guard import WebRules
-from tools.web.body import Cut, decode
+from tools.web.charset import decode
+from tools.web.exchange import Cut
 from tools.web.opener import UrlOpener, WebRequest, WebResponse
 from tools.web.page import PageText, Unconverted, page_text
 
@@ -323,7 +324,7 @@ async def test_headers_that_drip_are_given_up_in_time(piece: bytes) -> None:
     ) as site:
         error = await refusal(opener_for(site, total_seconds=1.0), site.url())
     assert error.code is ToolErrorType.WEB_UNREACHABLE
-    assert "within 1 seconds" in error.message or "no HTTP" in error.message
+    assert "within 1 seconds" in error.message or "not HTTP" in error.message
 
 
 async def turns_while(what: Callable[[], Awaitable[object]]) -> int:

@@ -33,10 +33,7 @@ MAX_OTHERS = 20
 """URLs beside the first one that are named (as many as Gemini CLI takes in one prompt)."""
 
 _URL_IN_TEXT = re.compile(r"https?://[^\s<>\"'`]{1,8000}", re.IGNORECASE)
-_NOT_OF_URL = ".,;:!?)]}"
 _GITHUB_FILE = re.compile(r"(/[^/?]+/[^/?]+)/(?:blob|raw)(/[^?]+)(?:\?.*)?")
-_GITHUB_HOSTS = ("github.com", "www.github.com")
-_RAW_HOST = "raw.githubusercontent.com"
 
 
 class WebFetchParams(ToolParams):
@@ -92,7 +89,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         self._fetcher = fetcher
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take the URL out of the prompt where there is none beside it (Gemini CLI's form)."""
+        """Take the URL out of the prompt where none is given beside it (Gemini CLI's form)."""
         prompt = arguments.get("prompt")
         if "url" in arguments or not isinstance(prompt, str):
             return arguments
@@ -138,41 +135,47 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
 
     async def execute(self, params: WebFetchParams, context: ToolContext) -> ToolResult:
         """Fetch the page, or take the part that is wanted from what was fetched before."""
-        from tools.web.page import Format  # noqa: PLC0415 - the same
-        from tools.web.page_fetcher import Portion, report  # noqa: PLC0415 - with the first call
+        from tools.web.page import Format  # noqa: PLC0415 - with the first call
+        from tools.web.page_fetcher import report  # noqa: PLC0415 - the same
 
         context.signal.raise_if_aborted()
-        target, fetcher, shown_as = _target(params), self._fetcher(), Format(params.format)
-        page = fetcher.kept(target, shown_as, context) if params.start_index else None
-        is_anew = params.start_index > 0 and page is None
+        target, fetcher = _target(params), self._fetcher()
+        shown_as, client_key = Format(params.format), context.client.key
+        page = fetcher.cached(target, shown_as, client_key) if params.start_index else None
+        is_refetched = params.start_index > 0 and page is None
         if page is None:
-            page = await fetcher.fetch(target, shown_as, context)
-        portion = Portion(params.start_index, params.max_length)
+            page = await fetcher.fetch(
+                target,
+                shown_as,
+                client_key=client_key,
+                media=context.media,
+                signal=context.signal,
+                progress=context.progress,
+            )
         about = one_line(" ".join((params.prompt or "").split()))
-        return report(page, portion, about=about, others=_others(params), is_anew=is_anew)
+        # Where the URL came from the prompt, the prompt's other URLs are named, since they are not fetched.
+        first, *others = _urls_in(params.prompt or "") or [""]
+        others = tuple(map(one_line, others[:MAX_OTHERS])) if first == params.url else ()
+        return report(
+            page, params.start_index, params.max_length, about=about, others=others, is_refetched=is_refetched
+        )
 
 
 def _target(params: WebFetchParams) -> Target:
     """Where the call leads; a file shown on GitHub is fetched as the file itself.
 
     Raises:
-        UrlError: It is no URL that can be opened.
+        UrlError: It is not a URL that can be opened.
     """
-    from tools.web.url import parse_url  # noqa: PLC0415 - with the first call
+    from tools.web.url import PORTS, Target, parse_url  # noqa: PLC0415 - with the first call
 
     target = parse_url(params.url)
-    file = _GITHUB_FILE.fullmatch(target.path) if target.host in _GITHUB_HOSTS else None
-    return target.with_host(_RAW_HOST, file[1] + file[2]) if file is not None else target
+    file = _GITHUB_FILE.fullmatch(target.path) if target.host in ("github.com", "www.github.com") else None
+    if file is None:
+        return target
+    return Target(target.scheme, "raw.githubusercontent.com", PORTS[target.scheme], file[1] + file[2])
 
 
 def _urls_in(text: str) -> list[str]:
     """The URLs in a text, each once, without the punctuation behind them."""
-    return list(dict.fromkeys(found.rstrip(_NOT_OF_URL) for found in _URL_IN_TEXT.findall(text)))
-
-
-def _others(params: WebFetchParams) -> tuple[str, ...]:
-    """URLs of the prompt that are not fetched, where the prompt is where the URL came from."""
-    found = _urls_in(params.prompt or "")
-    if not found or found[0] != params.url:
-        return ()
-    return tuple(one_line(url) for url in found[1 : 1 + MAX_OTHERS])
+    return list(dict.fromkeys(found.rstrip(".,;:!?)]}") for found in _URL_IN_TEXT.findall(text)))

@@ -33,14 +33,6 @@ MAX_LIMIT = 20
 
 *_FIRST, _LAST = SETUP
 
-_ALIASES = {
-    "q": "query",
-    "search_query": "query",
-    "max_results": "limit",
-    "num_results": "limit",
-    "count": "limit",
-}
-
 
 class WebSearchParams(ToolParams):
     """What to search for, and where."""
@@ -82,7 +74,9 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
     # Nothing is changed by it; but the query leaves this machine, so a client must not run it unasked.
     behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
     params_model = WebSearchParams
-    parameter_aliases = _ALIASES
+    parameter_aliases: Mapping[str, str] = {
+        "q": "query", "search_query": "query", "max_results": "limit", "num_results": "limit", "count": "limit",
+    }  # fmt: skip
 
     def __init__(self, settings: SearchSettings, opener: Callable[[], UrlOpener]) -> None:
         self._settings = settings
@@ -135,12 +129,13 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         try:
             found = await provider.search(query, params.limit, self._opener())
         except ToolError as error:
-            raise ToolError(error.code, f"{error.message}{self._others(provider)}") from None
-        title = provider.title
+            others = ", ".join(name for name in self._settings.names if name != provider.name)
+            hint = f" You can also name another provider: {others}." if others else ""
+            raise ToolError(error.code, f"{error.message}{hint}") from None
         count = len(found.results)
         return ToolResult(
-            llm_content=report(query, title, found),
-            return_display=f'{title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
+            llm_content=report(query, provider.title, found),
+            return_display=f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
             facts={"provider": provider.name, "results": count},
         )
 
@@ -150,21 +145,17 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         Raises:
             ToolError: `no_search_provider`: nobody is set up.
         """
-        from tools.web.search_providers import provider_of  # noqa: PLC0415 - starting up does not need it
+        from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - with the first call
 
         settings = self._settings.named(_named(params))
         if settings is None:
-            ways = "; ".join(SETUP.values())
             raise ToolError(
                 ToolErrorType.NO_SEARCH_PROVIDER,
                 "The web cannot be searched here: no provider of web search is set up. The operator sets one of: "
-                f"{ways}. Do not try again; if you know an address, use web_fetch, else tell the user.",
+                f"{'; '.join(SETUP.values())}. Do not try again; if you know an address, use web_fetch, else tell the "
+                "user.",
             )
-        return provider_of(settings)
-
-    def _others(self, asked: SearchProvider) -> str:
-        others = [name for name in self._settings.names if name != asked.name]
-        return f" You can also name another provider: {', '.join(others)}." if others else ""
+        return SearchProvider(settings)
 
 
 def _named(params: WebSearchParams) -> str | None:

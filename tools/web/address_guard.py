@@ -2,32 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Protocol
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.addresses import Address, PrivateHosts, Resolver, is_closed_name, is_public
-from tools.web.url import PORTS, Target
+from tools.contract.threads import THREADS
+from tools.web.url import PORTS, Address, Target
 
-MAX_ADDRESSES = 4
-"""Addresses of a host that are tried."""
+_V4_CLOSED = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/3",
+        ),
+    )
+)
+"""IANA's special addresses, multicast and reserved ones; what `ipaddress` knows depends on its version. One looks
+public: 168.63.129.16 is how each machine in Azure talks to its host."""
 
-_OPENING = "Private addresses are opened only where the operator's setting web.allowPrivateHosts names them."
+_V6_GLOBAL = IPv6Network("2000::/3")
+"""All that is assigned as global unicast; everything else is closed."""
+
+_V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
+"""Protocols (Teredo among them) and documentation."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_6TO4 = IPv6Network("2002::/16")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+_V4_MASK = 0xFFFF_FFFF
+_CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
+"""Names of this machine, and of the services that tell a machine in a cloud its secrets. They are never looked up."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, and every IPv4 address embedded in it does too."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _V4_CLOSED)
+    bits = int(address)
+    if address in _NAT64:
+        return is_public(IPv4Address(bits & _V4_MASK))
+    if address not in _V6_GLOBAL or any(address in network for network in _V6_CLOSED):
+        return False
+    if address in _6TO4 and not is_public(IPv4Address(bits >> 80 & _V4_MASK)):
+        return False
+    return bits >> 32 & _V4_MASK not in _ISATAP or is_public(IPv4Address(bits & _V4_MASK))
+
+
+def is_closed_name(host: str) -> bool:
+    """Whether a name is refused without looking it up."""
+    return host in _CLOSED_NAMES or host.endswith(".localhost")
+
+
+class PrivateHosts:
+    """The private hosts that the operator has opened (`web.allowPrivateHosts`).
+
+    An entry is a host name (`intranet.example`, `*.intranet.example` for all below it), an address or a network
+    (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or an address may carry a port (`localhost:3000`, `[::1]:3000`),
+    and is then open at that port only, which need not be one of `web.allowedPorts`.
+
+    Args:
+        entries: As written.
+    """
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._names: list[tuple[str, int | None]] = []
+        self._networks: list[tuple[IPv4Network | IPv6Network, int | None]] = []
+        for entry in entries:
+            text = entry.strip().lower()
+            try:
+                self._networks.append((ip_network(text, strict=False), None))
+                continue
+            except ValueError:
+                host, colon, digits = text.rpartition(":")
+            has_port = bool(colon) and digits.isascii() and digits.isdigit()
+            host, port = ((host if has_port else text).strip("[]"), int(digits) if has_port else None)
+            try:
+                self._networks.append((ip_network(host), port))
+            except ValueError:
+                self._names.append((host.rstrip("."), port))
+
+    def opens_name(self, host: str, port: int) -> bool:
+        """Whether a host is open by its name, wherever that leads."""
+        return any(_matches(pattern, host) and open_port in (None, port) for pattern, open_port in self._names)
+
+    def opens_address(self, address: Address, port: int) -> bool:
+        """Whether an address is open."""
+        return any(address in network and open_port in (None, port) for network, open_port in self._networks)
+
+    def opens_port(self, host: str, port: int) -> bool:
+        """Whether an entry names this very port of a host; the addresses of a name are judged all the same."""
+        if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
+            return True
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network and open_port == port for network, open_port in self._networks)
+
+
+def _matches(pattern: str, host: str) -> bool:
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+
+
+class Resolver(Protocol):
+    """Finds the addresses of a host."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """All addresses of a host, in the order in which they should be tried; none if it has no address.
+
+        Raises:
+            OSError: No name server could be asked.
+        """
+        ...
+
+
+class SystemResolver:
+    """Asks the operating system, in a thread that is abandoned on cancellation."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """All addresses, in the order that the system prefers."""
+
+        def look_up() -> list[str]:
+            import socket  # noqa: PLC0415 - for the first call
+
+            try:
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except socket.gaierror as error:
+                if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+                    return []
+                raise
+            return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+        return await THREADS.run(look_up)
 
 
 @dataclass(frozen=True, slots=True)
 class WebRules:
-    """What may be opened, and how much of it is taken.
+    """What may be opened, and how much of it is read.
 
     Args:
         allow_private_hosts: Hosts, addresses and networks that may be opened although they are private; the forms are
             those of `PrivateHosts`.
         allowed_ports: Ports that may be connected to.
         max_bytes: Content of one answer, unpacked and raw (Gemini CLI's 10 MiB).
-        max_ratio: How many times as large as what was sent the content may be, once it is larger than
-            `free_bytes`; ordinary text is packed to a tenth, gzip's most is about a thousandth.
+        max_ratio: How many times larger than its packed form the content may be, once it is larger than
+            `free_bytes`; ordinary text is packed to a tenth, gzip's limit is about a thousandth.
         free_bytes: Content below which the ratio does not count.
         max_redirects: Redirects that are followed.
         header_bytes: All headers of one answer together.
@@ -46,7 +181,7 @@ class WebRules:
     total_seconds: float = 30.0
 
 
-class Guard:
+class AddressGuard:
     """Finds the addresses of a host, and lets through only what may be connected to.
 
     Args:
@@ -55,31 +190,9 @@ class Guard:
     """
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
-        self._rules = rules
+        self._allowed_ports = rules.allowed_ports
+        self._private = PrivateHosts(rules.allow_private_hosts)
         self._resolver = resolver
-
-    @cached_property
-    def _private(self) -> PrivateHosts:
-        return PrivateHosts(self._rules.allow_private_hosts)
-
-    async def addresses(self, target: Target, *, is_trusted: bool) -> Sequence[str]:
-        """The addresses to connect to, in the order in which they are tried.
-
-        Args:
-            target: Where a request goes.
-            is_trusted: The operator's settings name it, so neither its port nor its addresses are judged.
-
-        Raises:
-            ToolError: `web_refused`: it may not be opened; `web_unreachable`: it has no address.
-        """
-        if not is_trusted:
-            self.check(target)
-        found = [target.address] if target.address is not None else await self._look_up(target)
-        if not is_trusted and not self._private.opens_name(target.host, target.port):
-            # One bad address among good ones is enough: whoever answers with both wants one of them to be taken.
-            for address in found:
-                self._check_address(target, address)
-        return [str(address) for address in found[:MAX_ADDRESSES]]
 
     def check(self, target: Target) -> None:
         """Judge what can be judged without looking up the name.
@@ -89,53 +202,69 @@ class Guard:
         """
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
-                raise self._refused(target, f"'{target.host}' is a name of a private address")
+                raise self._private_address(target, f"'{target.host}' is a name of a private address")
             if target.address is not None:
                 self._check_address(target, target.address)
-        self._check_port(target)
+        if not self._opens_port(target):
+            ports = ", ".join(map(str, self._allowed_ports)) or "none"
+            raise ToolError(
+                ToolErrorType.WEB_REFUSED,
+                f"{target.authority} was not opened: port {target.port} is not allowed (allowed: {ports}; the "
+                "operator's setting web.allowedPorts adds others).",
+            )
 
-    def _check_address(self, target: Target, address: Address) -> None:
-        if not is_public(address) and not self._private.opens_address(address, target.port):
-            raise self._refused(target, _why(target, address))
+    async def addresses(self, target: Target) -> Sequence[Address]:
+        """The addresses that may be connected to, in the order in which they should be tried.
 
-    def _is_open_port(self, target: Target) -> bool:
-        return target.port in self._rules.allowed_ports or self._private.opens_port(target.host, target.port)
+        Raises:
+            ToolError: `web_refused`: it may not be opened; `web_unreachable`: it has no address.
+        """
+        self.check(target)
+        found = await self.look_up(target)
+        if not self._private.opens_name(target.host, target.port):
+            # One bad address among good ones is enough: whoever answers with both wants one of them to be used.
+            for address in found:
+                self._check_address(target, address)
+        return found
 
-    def _check_port(self, target: Target) -> None:
-        if self._is_open_port(target):
-            return
-        ports = ", ".join(map(str, self._rules.allowed_ports)) or "none"
-        raise ToolError(
-            ToolErrorType.WEB_REFUSED,
-            f"{target.authority} was not opened: port {target.port} is not allowed (allowed: {ports}; the operator's "
-            "setting web.allowedPorts adds others).",
-        )
+    async def look_up(self, target: Target) -> Sequence[Address]:
+        """All addresses of a host, without judging them.
 
-    def _refused(self, target: Target, why: str) -> ToolError:
-        """Of a private address, with all that would have to be set to open it."""
-        entry = f"{f'[{target.host}]' if ':' in target.host else target.host}:{target.port}"
-        also = "" if self._is_open_port(target) else f" Its port is not allowed either; the entry '{entry}' opens both."
-        return ToolError(ToolErrorType.WEB_REFUSED, f"{target.authority} was not opened: {why}. {_OPENING}{also}")
-
-    async def _look_up(self, target: Target) -> list[Address]:
+        Raises:
+            ToolError: `web_unreachable`: it has none.
+        """
+        if target.address is not None:
+            return [target.address]
         try:
-            texts = await self._resolver.resolve(target.host, target.port)
+            found = await self._resolver.resolve(target.host, target.port)
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"The address of {target.host} cannot be looked up: no name server answers. Perhaps this machine has "
                 "no network.",
             ) from None
-        if not texts:
+        if not found:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
                 f"No address was found for the host {target.host}. Check the spelling of the URL; if it is right, this "
                 "machine may have no network.",
             )
-        return [ip_address(text) for text in texts]
+        return [ip_address(text) for text in found]
 
+    def _opens_port(self, target: Target) -> bool:
+        return target.port in self._allowed_ports or self._private.opens_port(target.host, target.port)
 
-def _why(target: Target, address: Address) -> str:
-    if target.address is not None:
-        return f"{address} is not a public address"
-    return f"'{target.host}' leads to {address}, which is not a public address"
+    def _check_address(self, target: Target, address: Address) -> None:
+        if not is_public(address) and not self._private.opens_address(address, target.port):
+            which = f"{address} is" if target.address is not None else f"'{target.host}' leads to {address}, which is"
+            raise self._private_address(target, f"{which} not a public address")
+
+    def _private_address(self, target: Target, why: str) -> ToolError:
+        """The refusal of a private address, with every setting that would have to change to open it."""
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        both = f" Its port is not allowed either; the entry '{host}:{target.port}' opens both."
+        return ToolError(
+            ToolErrorType.WEB_REFUSED,
+            f"{target.authority} was not opened: {why}. Private addresses are opened only where the operator's setting "
+            f"web.allowPrivateHosts names them.{'' if self._opens_port(target) else both}",
+        )

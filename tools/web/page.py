@@ -15,9 +15,9 @@ from tools.contract.results import FileDataPart, InlineDataPart, Part
 from tools.files.child_process import ChildFailedError, document_worker_for, unnamed_file
 from tools.files.opener import OpenedFile
 from tools.files.read.media import MAX_INLINE_BYTES, FileKind, FileType, detect
-from tools.files.read.pdf import ALL_PAGES, INSTALL, PdfText, extract, is_installed
+from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES
-from tools.web.body import decode
+from tools.web.charset import decode
 from tools.web.opener import WebResponse
 from tools.web.untrusted import harmless
 from tools.web.url import parse_url
@@ -34,15 +34,11 @@ class Format(StrEnum):
     @property
     def accepted(self) -> str:
         """The header `Accept`; some servers have their pages in Markdown already."""
-        return _ACCEPTED.get(
-            self, "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
-        )
-
-
-_ACCEPTED = {
-    Format.HTML: "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5",
-    Format.TEXT: "text/plain,text/html;q=0.9,*/*;q=0.5",
-}
+        if self is Format.HTML:
+            return "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
+        if self is Format.TEXT:
+            return "text/plain,text/html;q=0.9,*/*;q=0.5"
+        return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
 
 
 logger = logging.getLogger(__name__)
@@ -119,11 +115,9 @@ def page_text(
 ERROR_CHARS = 10_000
 """Characters that are shown of what comes with a status from 400 on (Gemini CLI's number)."""
 
-_FIRST_ERROR = 400
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-_UNSAID_TYPES = ("", "application/octet-stream", "text/plain")
+_VAGUE_TYPES = ("", "application/octet-stream")
 """Types that say nothing, or that servers send for what they do not know."""
-_HTML_BEGINNINGS = (b"<!doctype html", b"<html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +128,7 @@ class Page:
         response: Where it came from and how; its body is gone.
         size: Bytes of the body.
         title: Of an HTML page, on one line; it is the page's word.
-        text: What it says, harmless; empty where it is no text.
+        text: What it says, harmless; empty where it is not text.
         notes: Sentences about how it is shown.
         media: A picture, a sound or a document, instead of text.
     """
@@ -149,7 +143,7 @@ class Page:
     @property
     def is_error(self) -> bool:
         """Whether the server says that it could not answer."""
-        return self.response.status >= _FIRST_ERROR
+        return self.response.status >= 400
 
     @property
     def status(self) -> str:
@@ -184,41 +178,26 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
 
 
 def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    body = response.body
+    body, media_type, charset, is_cut = response.body, response.media_type, response.charset, response.cut is not None
     page = Page(response, len(body))
     if not body:
         return replace(page, notes=("The answer has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
     found = detect(head, parse_url(response.url).path.partition("?")[0])
-    if _is_html(response, head) and not _is_media(found):
-        return _html(page, shown_as, signal)
-    if found.kind.is_text or _is_declared_wide(response):
-        is_markup = response.media_type.endswith("xml")
-        return replace(page, text=decode(body, response.charset, is_markup=is_markup, is_cut=response.is_cut))
-    if found.kind is FileKind.PDF:
-        return _pdf(page, media, signal)
-    return _media(page, found, media)
+    # The first bytes of media count, whatever the server calls it.
+    if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
+        begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
+        if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
+            return _html(page, decode(body, charset, is_markup=True, is_cut=is_cut), shown_as, signal)
+    # A text of two-byte characters does not look like text.
+    is_utf_16 = (charset or "").startswith("utf-16")
+    if found.kind.is_text or (is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))):
+        text = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
+        return replace(page, text=text)
+    return _pdf(page, media, signal) if found.kind is FileKind.PDF else _media(page, found, media)
 
 
-def _is_html(response: WebResponse, head: bytes) -> bool:
-    if response.media_type in _HTML_TYPES:
-        return True
-    return response.media_type in _UNSAID_TYPES[:2] and head.lstrip().lower().startswith(_HTML_BEGINNINGS)
-
-
-def _is_media(found: FileType) -> bool:
-    """Whether the first bytes are those of media, whatever the server calls it."""
-    return found.kind not in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT)
-
-
-def _is_declared_wide(response: WebResponse) -> bool:
-    """Whether it is a text of two-byte characters, which looks like no text."""
-    is_text = response.media_type.startswith("text/") or response.media_type.endswith(("json", "xml"))
-    return is_text and (response.charset or "").startswith("utf-16")
-
-
-def _html(page: Page, shown_as: Format, signal: AbortSignal) -> Page:
-    source = decode(page.response.body, page.response.charset, is_markup=True, is_cut=page.response.is_cut)
+def _html(page: Page, source: str, shown_as: Format, signal: AbortSignal) -> Page:
     if shown_as is Format.HTML:
         return replace(page, text=source)
     found = page_text(source, "" if shown_as is Format.TEXT else page.response.url, signal)
@@ -239,7 +218,13 @@ def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:
         note = f"The text of PDF files can be shown once the server has the extra 'pdf': {INSTALL}"
         return replace(shown, notes=(*shown.notes, note))
     try:
-        found = _extracted(page.response, signal)
+        with tempfile.TemporaryFile() as file:
+            file.write(page.response.body)
+            file.flush()
+            descriptor = os.dup(file.fileno())
+        with OpenedFile(descriptor, os.fstat(descriptor)) as opened:
+            name = parse_url(page.response.url).authority
+            found = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
     except ToolError as error:
         signal.raise_if_aborted()
         return replace(page, notes=(error.message,))
@@ -252,25 +237,16 @@ def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:
     return replace(page, text=found.text, notes=(note,))
 
 
-def _extracted(response: WebResponse, signal: AbortSignal) -> PdfText | None:
-    with tempfile.TemporaryFile() as file:
-        file.write(response.body)
-        file.flush()
-        descriptor = os.dup(file.fileno())
-    with OpenedFile(descriptor, os.fstat(descriptor)) as opened:
-        name = parse_url(response.url).authority
-        return extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
-
-
 def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
-    response, kind = page.response, file_type.kind
-    if kind in (FileKind.BINARY, FileKind.VIDEO):
-        return replace(page, notes=("It is no text and no picture, so it is not shown.",))
+    response = page.response
+    if file_type.kind in (FileKind.BINARY, FileKind.VIDEO):
+        return replace(page, notes=("It is neither text nor a picture, so it is not shown.",))
     if handling is MediaHandling.NOTICE:
         return replace(page, notes=("It is not shown: this server leaves media out of results (setting: media).",))
-    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and not response.is_cut:
+    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.cut is None:
         return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
-    name = os.path.basename(parse_url(response.url).path.partition("?")[0]) or parse_url(response.url).host
+    target = parse_url(response.url)
+    name = os.path.basename(target.path.partition("?")[0]) or target.host
     return replace(
         page,
         notes=("It is given as a link.",),

@@ -1,4 +1,4 @@
-"""Who searches the web for us. Each provider is asked by its documented interface; what differs is in one table.
+"""The providers of web search, each asked by its documented interface; what differs is in one table.
 
 Every way in which asking fails is a sentence, and what comes back may be of any type, of any length, and not true.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
@@ -51,7 +51,6 @@ MAX_SHOWN_QUERY = 200
 
 _SENDABLE = re.compile(r"[!-~]*")
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
-_HINT = "These are excerpts. Read a page whole with web_fetch before you rely on what it says."
 
 Json = Mapping[str, Any]
 
@@ -62,7 +61,7 @@ class SearchResult:
 
     Args:
         title: On one line; may be empty.
-        url: Where it is, in the spelling that the opener uses.
+        url: Where it is, in the form that the opener uses.
         snippet: What the page says about the query, on one line; may be empty.
         score: How well it fits, from 0 to 1, or `None` where the provider does not say so.
         published: When it was published, as the provider writes it, or empty.
@@ -82,7 +81,7 @@ class SearchResults:
     Args:
         answer: The provider's own answer to the query; empty where it gives none.
         results: The pages, best first.
-        left_out: Pages without an address that could be opened.
+        left_out: How many pages had no address that could be opened.
     """
 
     answer: str
@@ -218,34 +217,34 @@ PROVIDERS: Mapping[str, _Interface] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class SearchProvider:
-    """Searches the web.
+    """A provider that is set up.
 
     Args:
-        name: What calls and settings call it.
-        title: What people call it.
-        url: Where it is asked.
-        settings: With the key, which must not be told.
+        settings: Which one, and its key, which must not be told.
     """
 
-    name: str
-    title: str
-    url: str
-    settings: ProviderSettings = field(repr=False)
+    def __init__(self, settings: ProviderSettings) -> None:
+        self._interface = PROVIDERS[settings.name]
+        self._settings = settings
+        self.name = settings.name
+        self.title = self._interface.title
+        self._url = settings.url or self._interface.url
+        if settings.name == "searxng":
+            self._url = f"{self._url.rstrip('/').removesuffix('/search')}/search"
 
     @property
     def target(self) -> Target:
-        """Where the address leads.
+        """Where it is asked.
 
         Raises:
-            ToolError: `web_search_failed`: nowhere.
+            ToolError: `web_search_failed`: its address cannot be opened.
         """
         try:
-            return parse_url(self.url)
+            return parse_url(self._url)
         except UrlError as error:
             raise self._failed(
-                f"cannot be asked: its address cannot be opened, since {error}. The operator can mend "
+                f"cannot be asked: its address cannot be opened, since {error}. The operator can correct "
                 f"web.search.{self.name}.url."
             ) from None
 
@@ -258,25 +257,22 @@ class SearchProvider:
             opener: Opens the provider's address.
 
         Raises:
-            ToolError: `web_search_failed`: the provider refuses, or its answer is none; else as the opener does.
+            ToolError: `web_search_failed`: the provider refuses, or its answer cannot be used; else as the opener does.
         """
-        interface, url, key = PROVIDERS[self.name], self.target.url, self.settings.api_key
+        interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
             raise self._failed(
                 "cannot be asked: its API key holds a blank or a character outside ASCII, which no key does. The "
                 f"operator sets it with {SETUP[self.name]}."
             )
-        asked = interface.asks(query, limit, self.settings)
+        parameters = interface.asks(query, limit, self._settings)
         headers = {"Accept": "application/json", **interface.headers(key)}
         if interface.is_post:
             headers["Content-Type"] = "application/json"
-            request = WebRequest(url, "POST", headers, json.dumps(asked).encode(), is_trusted_endpoint=True)
+            request = WebRequest(url, "POST", headers, json.dumps(parameters).encode(), is_trusted_endpoint=True)
         else:
-            whole = f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
-            request = WebRequest(whole, headers=headers, is_trusted_endpoint=True)
-        return self._results(await self._ask(opener, request), limit)
-
-    async def _ask(self, opener: UrlOpener, request: WebRequest) -> Json:
+            url = f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"
+            request = WebRequest(url, headers=headers, is_trusted_endpoint=True)
         try:
             response = await opener.open(request)
         except ToolError as error:
@@ -284,11 +280,11 @@ class SearchProvider:
                 # What the opener says about a URL shows it, and there may be a key in it.
                 raise self._failed(
                     "cannot be asked: the address with the query cannot be opened. Try a shorter query; if that fails "
-                    f"too, tell the user that the operator can mend web.search.{self.name}.url."
+                    f"too, tell the user that the operator can correct web.search.{self.name}.url."
                 ) from None
             raise ToolError(error.code, f"{self.title} cannot be asked. {error.message}") from None
         if response.status != 200:
-            raise self._refused(response)
+            raise self._failed(self._refusal(response))
         if response.cut is not None:
             raise self._failed(f"did not give a whole answer: {response.cut}. Try again later.")
         if len(response.body) > MAX_REPLY_BYTES:
@@ -297,9 +293,8 @@ class SearchProvider:
                 f"{MAX_REPLY_BYTES:,} are read. Ask for fewer results."
             )
         text = response.body.decode("utf-8-sig", "replace")
-        if len(self.settings.api_key) >= MIN_SECRET_CHARS:
-            # Who echoes what was sent tells it to nobody else.
-            text = text.replace(json.dumps(self.settings.api_key)[1:-1], HIDDEN)
+        if len(key) >= MIN_SECRET_CHARS:
+            text = text.replace(json.dumps(key)[1:-1], HIDDEN)  # an echo of what was sent must not reach the model
         try:
             reply: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -307,11 +302,11 @@ class SearchProvider:
             raise self._misunderstood("it is a web page" if is_page else "it is not JSON") from None
         if not isinstance(reply, dict):
             raise self._misunderstood("it is not an object")
-        return cast("Json", reply)
+        return self._results(cast("Json", reply), limit)
 
     def _results(self, reply: Json, limit: int) -> SearchResults:
-        """The pages of an answer, as far as they have an address."""
-        interface = PROVIDERS[self.name]
+        """The pages of an answer that have an address."""
+        interface = self._interface
         listed: Any = reply
         for name in interface.lists:
             listed = cast("Json", listed).get(name) if isinstance(listed, dict) else None
@@ -324,47 +319,49 @@ class SearchProvider:
         for entry in cast("list[Any]", listed or [])[:MAX_LISTED]:
             if len(pages) == limit:
                 break
-            found = interface.page(cast("Json", entry)) if isinstance(entry, dict) else None
-            url = _address(found[1]) if found else ""
-            if found and url:
-                title, _, snippet, score, published = found
-                pages.append(
-                    SearchResult(
-                        _text(title, MAX_TITLE_CHARS),
-                        url,
-                        _text(snippet),
-                        _score(score),
-                        _text(published, MAX_DATE_CHARS),
-                    )
+            left_out += 1
+            if not isinstance(entry, dict):
+                continue
+            title, address, snippet, score, published = interface.page(cast("Json", entry))
+            try:
+                url = parse_url(address).url if isinstance(address, str) else ""
+            except UrlError:
+                continue
+            if not 0 < len(url) <= MAX_URL_CHARS:
+                continue
+            left_out -= 1
+            is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
+            pages.append(
+                SearchResult(
+                    _text(title, MAX_TITLE_CHARS),
+                    url,
+                    _text(snippet, MAX_SNIPPET_CHARS),
+                    float(score) if is_score else None,
+                    _text(published, MAX_DATE_CHARS),
                 )
-            else:
-                left_out += 1
+            )
         return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), left_out)
 
-    def _refused(self, response: WebResponse) -> ToolError:
+    def _refusal(self, response: WebResponse) -> str:
         status = response.status
-        special = PROVIDERS[self.name].refusals.get(status)
+        special = self._interface.refusals.get(status)
         if special is not None:
-            return self._failed(f"refused the search ({status}): {special}")
+            return f"refused the search ({status}): {special}"
         if status in (401, 403):
-            return self._failed(
-                f"refused the search ({status}): the API key is not accepted. The operator has to set a valid one: "
-                f"{SETUP[self.name]}."
-            )
+            valid = f"The operator has to set a valid one: {SETUP[self.name]}."
+            return f"refused the search ({status}): the API key is not accepted. {valid}"
         if status == 429:
             after = response.headers.get("retry-after", "").strip()
             when = f"in {after} seconds" if _SECONDS.fullmatch(after) else "later; perhaps all of its plan is used up"
-            return self._failed(f"takes no more searches for now ({status}). Try again {when}.")
+            return f"takes no more searches for now ({status}). Try again {when}."
         if 300 <= status < 400:
-            return self._failed(
+            return (
                 f"is not at its address any more ({status}): it leads elsewhere, where no key is sent. The operator "
                 f"can set web.search.{self.name}.url."
             )
         if 500 <= status < 600:
-            return self._failed(f"has a failure of its own ({status}). Try again later.")
-        return self._failed(
-            f"refused the search ({status}). Try a simpler query; the operator can look at web.search.{self.name}."
-        )
+            return f"has an internal error ({status}). Try again later."
+        return f"refused the search ({status}). Try a simpler query; the operator can look at web.search.{self.name}."
 
     def _misunderstood(self, why: str) -> ToolError:
         return self._failed(
@@ -376,69 +373,33 @@ class SearchProvider:
         return ToolError(ToolErrorType.WEB_SEARCH_FAILED, f"{self.title} {what}")
 
 
-def provider_of(settings: ProviderSettings) -> SearchProvider:
-    """The provider that is set up."""
-    interface = PROVIDERS[settings.name]
-    url = settings.url or interface.url
-    if settings.name == "searxng":
-        url = f"{url.rstrip('/').removesuffix('/search')}/search"
-    return SearchProvider(settings.name, interface.title, url, settings)
-
-
 def report(query: str, title: str, found: SearchResults) -> str:
-    """What was found, as text for a model: what strangers wrote stands apart from what we say about it.
+    """What was found, as text for a model: what strangers wrote is set apart from what we say about it.
 
     Args:
         query: What was searched for.
         title: Who searched.
-        found: What came of it.
+        found: The results.
     """
-    shown = one_line(query[:MAX_SHOWN_QUERY])
-    asked = f'"{shown}"' if len(query) <= MAX_SHOWN_QUERY else f'"{shown}..."'
+    shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
     # Told, since fewer results than asked for would look like all that there are.
-    count = found.left_out
-    left_out = f" Left out because they have no address that can be opened: {count}." if count else ""
+    left_out = f" Left out because they have no address that can be opened: {found.left_out}." * (found.left_out > 0)
     if not found.results and not found.answer:
-        return f"{title} found nothing for {asked}. Try fewer or other words.{left_out}"
-    blocks = [_block(number, result) for number, result in enumerate(found.results, start=1)]
-    if found.answer:
-        blocks = [found.answer, *(["Sources:"] if blocks else []), *blocks]
+        return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
+    blocks = [found.answer, "Sources:"] if found.answer and found.results else [found.answer] * bool(found.answer)
+    for number, result in enumerate(found.results, start=1):
+        facts = [f"Published: {result.published}"] if result.published else []
+        facts += [f"Relevance: {result.score:.0%}"] if result.score is not None else []
+        lines = [f"{number}. {result.title or '(no title)'}", result.url, result.snippet, ", ".join(facts)]
+        blocks.append("\n   ".join(filter(None, lines)))
     body = fenced(harmless("\n\n".join(blocks)))
-    return f"Web search results for {asked} from {title}:\n\n{body}\n\n{_HINT}{left_out}"
+    hint = "These are excerpts. Read a page whole with web_fetch before you rely on what it says."
+    return f'Web search results for "{shown}" from {title}:\n\n{body}\n\n{hint}{left_out}'
 
 
-def _block(number: int, result: SearchResult) -> str:
-    lines = [f"{number}. {result.title or '(no title)'}", result.url]
-    if result.snippet:
-        lines.append(result.snippet)
-    facts = [f"Published: {result.published}"] if result.published else []
-    if result.score is not None:
-        facts.append(f"Relevance: {result.score:.0%}")
-    if facts:
-        lines.append(", ".join(facts))
-    return "\n   ".join(lines)
-
-
-def _text(value: Any, most: int = MAX_SNIPPET_CHARS) -> str:
-    """A text on one line, cut where it is longer than `most` characters; empty where there is none."""
+def _text(value: Any, max_chars: int) -> str:
+    """A text on one line, cut where it is longer; empty where there is none."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())
-    return line if len(line) <= most else f"{line[: most - 3].rstrip()}..."
-
-
-def _score(value: Any) -> float | None:
-    """A number from 0 to 1."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= 1 else None
-
-
-def _address(value: Any) -> str:
-    """A URL that can be opened, in the one spelling that is used for it; empty where there is none."""
-    if not isinstance(value, str):
-        return ""
-    try:
-        url = parse_url(value).url
-    except UrlError:
-        return ""
-    return url if len(url) <= MAX_URL_CHARS else ""
+    return line if len(line) <= max_chars else f"{line[: max_chars - 3].rstrip()}..."

@@ -1,6 +1,6 @@
 """A URL, read once: the host that is judged is the host that is connected to.
 
-Parsers of URLs differ in what they make of backslashes, white space, user names and odd spellings of numbers, and each
+URL parsers differ in what they make of backslashes, white space, user names and unusual forms of numbers, and each
 difference is a way past a guard. What they could read differently is refused here.
 """
 
@@ -12,7 +12,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from urllib.parse import quote, urljoin
 
 from tools.contract.names_on_one_line import brief, one_line
-from tools.web.addresses import Address
+
+Address = IPv4Address | IPv6Address
 
 MAX_URL_CHARS = 8_000
 """Servers refuse longer ones; RFC 9110 asks for 8,000 to be understood."""
@@ -23,18 +24,18 @@ PORTS = {"http": 80, "https": 443}
 MAX_HOST_CHARS = 253
 
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
-_DOUBTFUL = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
+_AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-"""Without zeros in front, which some readers take for octal."""
+"""Without leading zeros, which some parsers take for octal."""
 _LAST_PORT = 65_535
-_KEPT = "%!$&'()*+,;=:@/?-._~[]"
+_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"
 """Characters of a path and a query that stay as they are."""
 
 
 class UrlError(ValueError):
-    """It is no URL that can be opened; the text is a phrase that says why."""
+    """It is not a URL that can be opened; the text is a phrase that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The whole URL, in the one spelling that is used from here on."""
+        """The whole URL, in the one form that is used from here on."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> Target:
@@ -83,24 +84,20 @@ class Target:
         except UrlError:
             raise
         except ValueError:
-            raise UrlError("it is no URL") from None
-
-    def with_host(self, host: str, path: str) -> Target:
-        """Another host and path, by the same scheme and its own port."""
-        return Target(self.scheme, host, PORTS[self.scheme], path)
+            raise UrlError("it is not a URL") from None
 
 
 def parse_url(text: str) -> Target:
     """Read a URL.
 
     Raises:
-        UrlError: It is none, or one that could be read in several ways.
+        UrlError: It is not one, or one that could be read in several ways.
     """
     if len(text) > MAX_URL_CHARS:
         raise UrlError(f"it has {len(text):,} characters, at most {MAX_URL_CHARS:,} are possible")
-    doubtful = _DOUBTFUL.search(text)
-    if doubtful is not None:
-        shown = doubtful[0].encode("unicode_escape").decode() if doubtful[0] != "\\" else "\\"
+    ambiguous = _AMBIGUOUS.search(text)
+    if ambiguous is not None:
+        shown = ambiguous[0].encode("unicode_escape").decode() if ambiguous[0] != "\\" else "\\"
         raise UrlError(f"it holds the character '{shown}', which a URL cannot hold; write it percent-encoded")
     found = _PARTS.fullmatch(text)
     if found is None:
@@ -112,62 +109,49 @@ def parse_url(text: str) -> Target:
         raise UrlError("it names no host")
     if "@" in authority:
         raise UrlError("it holds a user name or a password, which are not sent")
-    host, port = _split(authority)
-    path = quote(found["rest"], safe=_KEPT)
-    if not path.startswith("/"):
-        path = f"/{path}"
-    return Target(scheme, host, PORTS[scheme] if port is None else port, path)
-
-
-def _split(authority: str) -> tuple[str, int | None]:
     if authority.startswith("["):
-        inside, bracket, after = authority[1:].partition("]")
-        if not bracket or (after and not after.startswith(":")):
-            raise UrlError("its host is no address in brackets")
-        return _v6(inside), _port(after[1:]) if after else None
-    host, colon, port = authority.partition(":")
-    return _host(host), _port(port) if colon else None
-
-
-def _port(text: str) -> int:
-    if not _PORT.fullmatch(text) or int(text) > _LAST_PORT:
-        raise UrlError(f"its port '{brief(text)}' is no number from 1 to {_LAST_PORT}")
-    return int(text)
-
-
-def _v6(text: str) -> str:
-    try:
-        address = IPv6Address(text)
-    except AddressValueError:
-        raise UrlError(f"'{brief(text)}' is no IPv6 address") from None
-    if address.scope_id is not None:
-        raise UrlError("its address names a network interface")
-    return str(address)
+        inside, bracket, port_text = authority[1:].partition("]")
+        if not bracket or (port_text and not port_text.startswith(":")):
+            raise UrlError("its host is not an address in brackets")
+        try:
+            address = IPv6Address(inside)
+        except AddressValueError:
+            raise UrlError(f"'{brief(inside)}' is not an IPv6 address") from None
+        if address.scope_id is not None:
+            raise UrlError("its address names a network interface")
+        host = str(address)
+    else:
+        host, colon, port_text = authority.partition(":")
+        host, port_text = _host(host), colon + port_text
+    port = PORTS[scheme]
+    if port_text:
+        digits = port_text[1:]
+        if not _PORT.fullmatch(digits) or int(digits) > _LAST_PORT:
+            raise UrlError(f"its port '{brief(digits)}' is not a number from 1 to {_LAST_PORT}")
+        port = int(digits)
+    path = quote(found["rest"], safe=_UNQUOTED)
+    return Target(scheme, host, port, path if path.startswith("/") else f"/{path}")
 
 
 def _host(text: str) -> str:
-    host = (text if text.isascii() else _in_ascii(text)).lower()
-    host = host.removesuffix(".")
+    host = text
+    if not host.isascii():
+        import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
+
+        try:
+            host = idna.encode(text, uts46=True, transitional=False).decode("ascii")
+        except (idna.IDNAError, UnicodeError):
+            raise UrlError(f"'{brief(one_line(text))}' is not a host name") from None
+    host = host.lower().removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        return _v4(host)
+        try:
+            # In its one usual form; `127.1`, `0x7f.1` and `2130706433` are read differently by each parser.
+            return str(IPv4Address(host))
+        except AddressValueError:
+            raise UrlError(
+                f"its host '{brief(host)}' is a number, but not an address in the usual form 1.2.3.4"
+            ) from None
     if len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
-        raise UrlError(f"'{brief(one_line(text))}' is no host name")
+        raise UrlError(f"'{brief(one_line(text))}' is not a host name")
     return host
-
-
-def _v4(host: str) -> str:
-    """An address in its one usual form; as `127.1`, `0x7f.1` or `2130706433` each reader reads it differently."""
-    try:
-        return str(IPv4Address(host))
-    except AddressValueError:
-        raise UrlError(f"its host '{brief(host)}' is a number, but no address in the usual form 1.2.3.4") from None
-
-
-def _in_ascii(text: str) -> str:
-    import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
-
-    try:
-        return idna.encode(text, uts46=True, transitional=False).decode("ascii")
-    except (idna.IDNAError, UnicodeError):
-        raise UrlError(f"'{brief(one_line(text))}' is no host name") from None

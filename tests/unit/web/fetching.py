@@ -11,7 +11,7 @@ from tools.call.context import ToolContext
 from tools.contract.errors import ToolError
 from tools.contract.results import TextPart, ToolResult
 from tools.web.opener import UrlOpener, WebRules
-from tools.web.page_fetcher import PageFetcher, Snapshots
+from tools.web.page_fetcher import PageCache, PageFetcher
 
 
 def rules_for(*sites: WebServer, **others: Any) -> WebRules:
@@ -34,8 +34,8 @@ def public_pages() -> PageFetcher:
 class Fetching:
     """The tool with its context."""
 
-    def __init__(self, opener: UrlOpener, context: ToolContext, snapshots: Snapshots | None = None) -> None:
-        fetcher = PageFetcher(opener, snapshots)
+    def __init__(self, opener: UrlOpener, context: ToolContext, cache: PageCache | None = None) -> None:
+        fetcher = PageFetcher(opener, cache)
         self.tool = WebFetchTool(lambda: fetcher)
         self.context = context
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.web.addresses import PrivateHosts, is_closed_name, is_public
+from tools.web.address_guard import PrivateHosts, is_closed_name, is_public
 
 PRIVATE = (  # noqa: SIM905 - as a list it would be fifty lines
     "0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 127.0.0.1 127.255.255.254 169.254.169.254 "

@@ -15,8 +15,8 @@ from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect,
 from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.body import Cut
-from tools.web.opener import MAX_AT_ONCE, MAX_OF_ONE, Places, UrlOpener, WebRequest
+from tools.web.exchange import Cut
+from tools.web.opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -196,7 +196,7 @@ async def test_who_does_not_speak_http_is_told_of(said: bytes) -> None:
     async with web_server({"/": said}) as site:
         error = await refusal(opener_for(site), WebRequest(site.url()))
     assert error.code is ToolErrorType.WEB_UNREACHABLE
-    assert "no HTTP" in error.message
+    assert "not HTTP" in error.message
 
 
 def packed(data: bytes, wbits: int) -> bytes:
@@ -222,7 +222,7 @@ async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
     async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
         got = await opener_for(site).open(WebRequest(site.url()))
     assert got.body == TEXT
-    assert not got.is_cut
+    assert got.cut is None
 
 
 @pytest.mark.requirement("web.encodings")
@@ -280,28 +280,28 @@ async def test_progress_is_told() -> None:
 
 
 @pytest.mark.requirement("web.places")
-async def test_one_client_leaves_places_for_others() -> None:
+async def test_one_client_leaves_turns_for_others() -> None:
     async with web_server({"/slow": silence, "/": answer("there")}) as site:
         opener = opener_for(site)
         async with anyio.create_task_group() as group:
-            for _ in range(MAX_AT_ONCE):
+            for _ in range(MAX_CONCURRENT):
                 group.start_soon(opener.open, WebRequest(site.url("/slow"), client_key="greedy"))
             with anyio.fail_after(60):
-                while len(site.requests) < MAX_OF_ONE:  # noqa: ASYNC110 - the server is told nothing else
+                while len(site.requests) < MAX_CONCURRENT_PER_CLIENT:  # noqa: ASYNC110 - the server is told nothing else
                     await anyio.sleep(0.005)
                 got = await opener.open(WebRequest(site.url("/"), client_key="other"))
             assert got.body == b"there"
             group.cancel_scope.cancel()
-    assert site.paths.count("/slow") == MAX_OF_ONE
+    assert site.paths.count("/slow") == MAX_CONCURRENT_PER_CLIENT
 
 
 @pytest.mark.requirement("web.places")
-async def test_a_place_is_free_again_after_its_call() -> None:
-    places = Places(at_once=1, of_one=1)
+async def test_a_turn_is_free_again_after_its_call() -> None:
+    limit = FairLimit(total=1, per_client=1)
     with anyio.fail_after(60):
         for client in ("a", "a", "b"):
-            async with places.place(client):
+            async with limit.turn(client):
                 with anyio.move_on_after(0.01) as waiting:
-                    async with places.place("a"):
+                    async with limit.turn("a"):
                         raise AssertionError
                 assert waiting.cancelled_caught

@@ -29,7 +29,7 @@ from tests.peers.search_server import (
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
 from tools.web.opener import UrlOpener
-from tools.web.search_providers import PROVIDERS, SearchProvider, SearchResults, provider_of
+from tools.web.search_providers import PROVIDERS, SearchProvider, SearchResults
 from tools.web.search_settings import SETUP, ProviderSettings
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +68,7 @@ async def server() -> AsyncGenerator[SearchServer]:
 def provider(name: str, server: SearchServer, key: str | None = None) -> SearchProvider:
     """A provider that is asked at the server."""
     given = KEYS[name] if key is None else key
-    return provider_of(ProviderSettings(name, server.url(PATHS[name]), given, ENGINE))
+    return SearchProvider(ProviderSettings(name, server.url(PATHS[name]), given, ENGINE))
 
 
 async def search(name: str, server: SearchServer, query: str = "some words", limit: int = 3) -> SearchResults:
@@ -152,7 +152,7 @@ async def test_searxng_is_asked_for_json_and_its_page_is_cut_to_the_limit(server
 @pytest.mark.requirement("web_search.searxng")
 @pytest.mark.parametrize("written", ["/searxng", "/searxng/", "/searxng/search", "/searxng/search/"])
 async def test_the_address_of_an_instance_may_end_in_any_usual_way(server: SearchServer, written: str) -> None:
-    asked = provider_of(ProviderSettings("searxng", server.url(written)))
+    asked = SearchProvider(ProviderSettings("searxng", server.url(written)))
     assert len((await asked.search("words", 3, UrlOpener())).results) == 3
 
 
@@ -184,7 +184,7 @@ async def test_finding_nothing_is_no_failure(server: SearchServer, name: str) ->
     [("tavily", "api.tavily.com"), ("brave", "api.search.brave.com"), ("google", "www.googleapis.com")],
 )
 def test_without_another_address_a_provider_is_asked_at_its_own_by_tls(name: str, host: str) -> None:
-    target = provider_of(ProviderSettings(name)).target
+    target = SearchProvider(ProviderSettings(name)).target
     assert (target.scheme, target.authority) == ("https", host)
 
 
@@ -213,8 +213,8 @@ async def test_an_instance_that_gives_no_json_is_said_with_what_its_owner_does(s
         (302, "leads elsewhere"),
         (404, "refused the search (404)"),
         (418, "refused the search (418)"),
-        (500, "has a failure of its own (500). Try again later."),
-        (503, "has a failure of its own (503). Try again later."),
+        (500, "has an internal error (500). Try again later."),
+        (503, "has an internal error (503). Try again later."),
     ],
 )
 async def test_a_wrong_status_is_a_sentence_about_the_provider(
@@ -422,7 +422,7 @@ async def test_a_provider_that_is_not_there_is_named(name: str) -> None:
 @every_provider
 @pytest.mark.parametrize("url", ["nowhere", "ftp://example.org", "http://user:pw@example.org/", "http://a b/"])
 async def test_an_address_that_cannot_be_opened_is_said_with_the_setting(name: str, url: str) -> None:
-    asked = provider_of(ProviderSettings(name, url, KEYS[name], ENGINE))
+    asked = SearchProvider(ProviderSettings(name, url, KEYS[name], ENGINE))
     with pytest.raises(ToolError) as caught:
         await asked.search("words", 3, UrlOpener())
     assert caught.value.code is ToolErrorType.WEB_SEARCH_FAILED
@@ -471,7 +471,7 @@ async def test_a_key_that_is_echoed_in_results_is_hidden(server: SearchServer, n
 
 @pytest.mark.requirement("web_search.keys")
 async def test_a_key_stays_hidden_where_the_address_becomes_too_long(server: SearchServer) -> None:
-    asked = provider_of(ProviderSettings("google", server.url("/" + "x" * 7_900), GOOGLE_KEY, ENGINE))
+    asked = SearchProvider(ProviderSettings("google", server.url("/" + "x" * 7_900), GOOGLE_KEY, ENGINE))
     with pytest.raises(ToolError) as caught:
         await asked.search("words " * 60, 3, UrlOpener())
     assert caught.value.code is ToolErrorType.WEB_SEARCH_FAILED

@@ -24,7 +24,7 @@ from tools.contract.subjects import HostSubject
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.verdict import Verdict
 from tools.web.opener import UrlOpener
-from tools.web.page_fetcher import Snapshots
+from tools.web.page_fetcher import PageCache
 
 pytestmark = pytest.mark.anyio
 
@@ -222,24 +222,24 @@ async def test_nobody_pages_through_what_somebody_else_has_fetched(context: Tool
         fetching = Fetching(opener_for(site), context)
         await fetching.text(site.url())
         other = fetching.with_context(client=ClientState("other"))
-        assert "fetched anew" in await other.text(site.url(), start_index=100)
+        assert "fetched again" in await other.text(site.url(), start_index=100)
         unknown = fetching.with_context(client=ClientState(""))
         for _ in range(2):
-            assert "fetched anew" in await unknown.text(site.url(), start_index=100)
+            assert "fetched again" in await unknown.text(site.url(), start_index=100)
     assert len(site.requests) == 4
 
 
 @pytest.mark.requirement("web.fetch.paging")
-async def test_snapshots_are_few_short_and_forgotten_in_time(context: ToolContext) -> None:
+async def test_cache_are_few_short_and_forgotten_in_time(context: ToolContext) -> None:
     now = 0.0
-    snapshots = Snapshots(seconds=10, pages=2, chars=10_000, clock=lambda: now)
+    cache = PageCache(seconds=10, pages=2, chars=10_000, clock=lambda: now)
     plain = {"Content-Type": "text/plain"}
     answers = {f"/{n}": answer(str(n) * 4_000, headers=plain) for n in range(4)}
     async with web_server({**answers, "/big": answer("x" * 20_000, headers=plain)}) as site:
-        fetching = Fetching(opener_for(site), context, snapshots)
+        fetching = Fetching(opener_for(site), context, cache)
 
         async def is_kept(path: str) -> bool:
-            return "fetched anew" not in await fetching.text(site.url(path), start_index=10)
+            return "fetched again" not in await fetching.text(site.url(path), start_index=10)
 
         for path in ("/0", "/1", "/2", "/big"):
             await fetching.text(site.url(path))
