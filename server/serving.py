@@ -16,9 +16,8 @@ import anyio
 from server.app import App
 from server.log import flush_log
 from server.settings import SettingsReport
-from server.transports.listen_address import HttpOptions, ListenError, open_socket
+from server.transports.http_options import HttpOptions, ListenError, open_socket, read_tokens
 from server.transports.stdio import serve_stdio
-from server.transports.tokens import read_tokens
 from server.watchdog import Watchdog
 from tools.contract.exhaustion import allow_open_files
 from tools.contract.subjects import Kind

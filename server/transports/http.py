@@ -29,113 +29,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.transports.http_requests import Posts, note_at_work
+from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
+from server.transports.http_requests import PostedRequests, claim_ids
 from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
-from server.transports.listen_address import LOOPBACK_NAMES, HttpOptions
 from server.transports.slow_clients import REVISION_HEADER, ClientConnection
 from server.transports.sse import SseSessions, named_session
-
-
-class OpenRequests:
-    """An application whose open requests can be ended: streams, and calls that take long.
-
-    The web server would cancel them too, but breaks their connections off and logs each as an error.
-
-    Args:
-        app: Answers.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._open: set[anyio.CancelScope] = set()
-
-    def end(self) -> None:
-        """End those that are open now."""
-        for request in tuple(self._open):
-            request.cancel()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        has_head = has_end = False
-
-        async def noted(message: Message) -> None:
-            nonlocal has_head, has_end
-            has_head = True
-            has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
-            await send(message)
-
-        with anyio.CancelScope() as request:
-            self._open.add(request)
-            try:
-                await self._app(scope, receive, noted)
-            finally:
-                self._open.discard(request)
-        if request.cancelled_caught and not has_end:
-            if not has_head:
-                status = HTTPStatus.SERVICE_UNAVAILABLE
-                await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body"})
-
-
-_SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
-
-_NO_TOKEN = f"A token is needed: {_SEND_ONE}."
-
-_WRONG_TOKEN = f"The token is not known here: {_SEND_ONE}."
-
-_MOST_OF_A_PATH = 100
-
-
-class ForKnown:
-    """An application for those alone who showed a token; who did is found out by the SDK's middleware before it.
-
-    Args:
-        app: What they get to.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let through or refuse."""
-        if isinstance(scope.get("user"), AuthenticatedUser):
-            await self._app(scope, receive, send)
-            return
-        shown = any(name == b"authorization" and value[:7].lower() == b"bearer " for name, value in scope["headers"])
-        sentence = _WRONG_TOKEN if shown else _NO_TOKEN
-        # Some clients show this header and not the body.
-        challenge = f'Bearer error="invalid_token", error_description="{sentence}"'
-        await _refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, send)
-
-
-def leads_nowhere(options: HttpOptions) -> Callable[[Request, Exception], Response]:
-    """What is answered where no route is, or none for this method.
-
-    Args:
-        options: How we listen.
-    """
-    if options.with_streamable:
-        ways = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
-    else:
-        ways = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
-    more = f". There, {_SEND_ONE}" if options.tokens else ""
-
-    def answer(request: Request, error: Exception) -> Response:
-        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
-        path = quote(request.url.path[:_MOST_OF_A_PATH])
-        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
-        return _refusal(status, f"There is no {what} at '{path}': {ways}{more}.", headers)
-
-    return answer
-
-
-def _refusal(status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
-    error = {"code": INVALID_REQUEST, "message": sentence}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)
-
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +45,10 @@ LAST_SECONDS = 2
 
 MOST_CONNECTIONS = 4_000
 """When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
+
+_MOST_OF_A_PATH = 100
+
+_SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
 
 
 class _WebServer(uvicorn.Server):
@@ -197,7 +99,13 @@ async def serve_http(
     whom = "clients that show a token" if options.tokens else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
-    _warn(options)
+    if not options.is_loopback:
+        if options.certificate is None:
+            logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
+        if options.host in {"0.0.0.0", "::"} and not options.allowed_hosts:  # noqa: S104 - compared, not bound
+            logger.warning(
+                "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
+            )
     web = _WebServer(config)
 
     async def stop() -> None:
@@ -212,6 +120,50 @@ async def serve_http(
         tasks.cancel_scope.cancel()
 
 
+class OpenRequests:
+    """An application whose open requests can be ended: streams, and calls that take long.
+
+    The web server would cancel them too, but breaks their connections off and logs each as an error.
+
+    Args:
+        app: Answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open: set[anyio.CancelScope] = set()
+
+    def end(self) -> None:
+        """End those that are open now."""
+        for request in tuple(self._open):
+            request.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_head = has_end = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_head, has_end
+            has_head = True
+            has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as request:
+            self._open.add(request)
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                self._open.discard(request)
+        if request.cancelled_caught and not has_end:
+            if not has_head:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+                await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+
 def http_app(
     server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
 ) -> Starlette:
@@ -223,41 +175,61 @@ def http_app(
         is_ready: What `/readyz` tells.
         most_sessions: Of Streamable HTTP.
     """
-    sse = SseSessions(server, SseServerTransport("/messages/", _security(options), options.max_body_bytes))
-    posted = Posts(sse.post, named_session, _security(options), options.max_body_bytes)
-    server.middleware.insert(0, note_at_work)
+
+    async def healthz(_request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_request: Request) -> JSONResponse:
+        ready = is_ready()
+        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
+
+    async def leads_nowhere(request: Request, error: Exception) -> Response:
+        """What is answered where no route is, or none for this method."""
+        if options.with_streamable:
+            routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
+        else:
+            routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
+        more = f". There, {_SEND_ONE}" if options.tokens else ""
+        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
+        path = quote(request.url.path[:_MOST_OF_A_PATH])
+        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
+        return _refusal(status, f"There is no {what} at '{path}': {routes}{more}.", headers)
+
+    # Host and Origin lists, stated for both transports: neither has safe defaults for every host.
+    names = dict.fromkeys((*LOOPBACK_NAMES, options.origin.partition("://")[2]))
+    schemes = ("http", "https") if options.certificate else ("http",)
+    security = TransportSecuritySettings(
+        # Without a port where it is the usual one.
+        allowed_hosts=[*names, *(f"{name}:*" for name in names), *options.allowed_hosts],
+        allowed_origins=[*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *options.allowed_origins],
+    )
+    server.middleware.insert(0, claim_ids)
+    sse = SseSessions(server, SseServerTransport("/messages/", security, options.max_body_bytes))
+    posted = PostedRequests(sse.post, named_session, security, options.max_body_bytes)
+    connected = _for_known(sse, options)
     routes: list[Route | Mount] = [
-        Route("/healthz", endpoint=_healthz, methods=["GET"]),
-        Route("/readyz", endpoint=_readyz(is_ready), methods=["GET"]),
-        *_routes("/sse", _for_known(_Endpoint(sse.connect), options), ["GET"]),
+        Route("/healthz", endpoint=healthz, methods=["GET"]),
+        Route("/readyz", endpoint=readyz, methods=["GET"]),
+        # With and without a slash at the end: a redirect is not followed by all, or leads past a proxy's TLS.
+        Route("/sse", endpoint=connected, methods=["GET"]),
+        Route("/sse/", endpoint=connected, methods=["GET"]),
         Mount("/messages", app=_for_known(posted, options)),
     ]
-    answers = {404: leads_nowhere(options), 405: leads_nowhere(options)}
+    answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:
         return Starlette(routes=routes, exception_handlers=answers)
     sessions = StreamableHTTPSessionManager(
         server,
-        security_settings=_security(options),
+        security_settings=security,
         max_request_body_size=options.max_body_bytes,
         session_idle_timeout=options.session_idle_seconds,
         # Ours is the limit; each connection may be opening one more.
         max_sessions=most_sessions + MOST_CONNECTIONS,
     )
     bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
-    mcp = _for_known(Posts(bounded, _session_of, _security(options), options.max_body_bytes), options)
-    routes += _routes("/mcp", mcp)
+    mcp = _for_known(PostedRequests(bounded, _session_of, security, options.max_body_bytes), options)
+    routes += [Route("/mcp", endpoint=mcp), Route("/mcp/", endpoint=mcp)]
     return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
-
-
-def _session_of(scope: Scope) -> str | None:
-    """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
-    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == REVISION_HEADER), None)
-    return session_of(scope["headers"]) if revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS else None
-
-
-def _routes(path: str, app: ASGIApp, methods: list[str] | None = None) -> list[Route]:
-    """A path with and without a slash at its end: a redirect is not followed by all, or leads past a proxy's TLS."""
-    return [Route(way, endpoint=app, methods=methods) for way in (path, f"{path}/")]
 
 
 class _McpFirst(Starlette):
@@ -274,53 +246,31 @@ class _McpFirst(Starlette):
             await super().__call__(scope, receive, send)
 
 
+def _session_of(scope: Scope) -> str | None:
+    """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
+    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == REVISION_HEADER), None)
+    return session_of(scope["headers"]) if revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS else None
+
+
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
     """An application for those alone who show a token, where there are tokens."""
     if not options.tokens:
         return app
-    return AuthenticationMiddleware(AuthContextMiddleware(ForKnown(app)), BearerAuthBackend(options.tokens))
+
+    async def known_only(scope: Scope, receive: Receive, send: Send) -> None:
+        # Who it is was found out by the middleware of the SDK around this.
+        if isinstance(scope.get("user"), AuthenticatedUser):
+            await app(scope, receive, send)
+            return
+        shown = any(name == b"authorization" and value[:7].lower() == b"bearer " for name, value in scope["headers"])
+        sentence = f"The token is not known here: {_SEND_ONE}." if shown else f"A token is needed: {_SEND_ONE}."
+        # Some clients show this header and not the body.
+        challenge = f'Bearer error="invalid_token", error_description="{sentence}"'
+        await _refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, send)
+
+    return AuthenticationMiddleware(AuthContextMiddleware(known_only), BearerAuthBackend(options.tokens))
 
 
-def _security(options: HttpOptions) -> TransportSecuritySettings:
-    """Host and Origin lists, stated for both transports: neither has safe defaults for every host."""
-    names = dict.fromkeys((*LOOPBACK_NAMES, options.origin.partition("://")[2]))
-    schemes = ("http", "https") if options.certificate else ("http",)
-    return TransportSecuritySettings(
-        # Without a port where it is the usual one.
-        allowed_hosts=[*names, *(f"{name}:*" for name in names), *options.allowed_hosts],
-        allowed_origins=[f"{scheme}://{name}:*" for scheme in schemes for name in names]
-        + list(options.allowed_origins),
-    )
-
-
-def _warn(options: HttpOptions) -> None:
-    if options.is_loopback:
-        return
-    if options.certificate is None:
-        logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
-    if options.host in {"0.0.0.0", "::"} and not options.allowed_hosts:  # noqa: S104 - compared, not bound
-        logger.warning(
-            "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
-        )
-
-
-async def _healthz(_request: Request) -> JSONResponse:
-    return JSONResponse({"status": "ok"})
-
-
-def _readyz(is_ready: Callable[[], bool]) -> Callable[[Request], Any]:
-    async def answer(_request: Request) -> JSONResponse:
-        ready = is_ready()
-        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
-
-    return answer
-
-
-class _Endpoint:
-    """An application as a route takes it: a function would be given a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+def _refusal(status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:
+    error = {"code": INVALID_REQUEST, "message": sentence}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, headers)

@@ -1,4 +1,4 @@
-"""What clients post over HTTP: each request is answered, also one that is none or has an id that is taken.
+"""What clients post over HTTP: each request is answered, also one that is malformed or has an id that is taken.
 
 The SDK accepts what it cannot answer (an id that is no id makes a notification of a request), and knows the open
 requests of a session by their ids: of two with the same one, or with a number and its text, only one would be answered.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -39,23 +38,23 @@ SERVER_ENDS = "The server is ending, so this is not answered; what was at work f
 _RESERVED: RequestId = "_GET_stream"
 """By this name the SDK knows the stream of a session that belongs to no request."""
 
-Place = tuple[str, str, RequestId]
-"""Whose session a request is in, which, and its id."""
+ClaimedId = tuple[str, str, RequestId]
+"""Whose session a request is in, which, and its id as ids are compared."""
 
 
-class Claim:
+class RequestClaim:
     """The right of one request to its id, until it is answered.
 
     Args:
         claims: All that are open.
-        place: Whose session it is in, and the id as ids are compared.
+        claimed: What is claimed.
         request: The request.
     """
 
-    def __init__(self, claims: dict[Place, Claim], place: Place, request: Request) -> None:
+    def __init__(self, claims: dict[ClaimedId, RequestClaim], claimed: ClaimedId, request: Request) -> None:
         self.request = request
         self._claims = claims
-        self._place = place
+        self._claimed = claimed
         self._is_posted = True
         self._is_at_work = False
         self._is_free: anyio.Event | None = None
@@ -63,12 +62,12 @@ class Claim:
         """Whether there is its answer, which may be on its way."""
         self.is_accepted = False
         """Whether its POST is answered already, with nothing but that."""
-        claims[place] = self
+        claims[claimed] = self
 
     def begin(self) -> None:
         """The request is at work, and goes on where its connection is lost."""
         self._is_at_work = True
-        self._claims.setdefault(self._place, self)
+        self._claims.setdefault(self._claimed, self)
 
     def done(self) -> None:
         """The request is not at work any more."""
@@ -90,16 +89,16 @@ class Claim:
         await self._is_free.wait()
 
     def _free(self) -> None:
-        if self._claims.get(self._place) is self:
-            del self._claims[self._place]
+        if self._claims.get(self._claimed) is self:
+            del self._claims[self._claimed]
         if self._is_free is not None:
             self._is_free.set()
 
 
-async def note_at_work(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+async def claim_ids(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
     """A middleware of the server: requests that are at work keep their ids."""
     request = cast("object", ctx.request)
-    claim: Claim | None = request.scope.get(CLAIM) if isinstance(request, HttpRequest) else None
+    claim: RequestClaim | None = request.scope.get(CLAIM) if isinstance(request, HttpRequest) else None
     if claim is None or ctx.request_id is None:
         return await call_next(ctx)
     claim.begin()
@@ -109,7 +108,7 @@ async def note_at_work(ctx: ServerRequestContext[Any, Any], call_next: CallNext)
         claim.done()
 
 
-class Posts:
+class PostedRequests:
     """An application of the SDK that is given nothing but what it answers.
 
     Args:
@@ -130,63 +129,81 @@ class Posts:
         self._session_of = session_of
         self._security = TransportSecurityMiddleware(security)
         self._max_bytes = max_bytes
-        self._claims: dict[Place, Claim] = {}
+        self._claims: dict[ClaimedId, RequestClaim] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        taken = await self._take(scope, receive)
-        judged = await self._judge(taken, scope)
-        receive = _once_more(taken, receive)
-        if isinstance(judged, Claim):
-            await _answered(partial(_claimed, self._app, judged), judged.request, scope, receive, send)
-        elif isinstance(judged, Request):
-            await _answered(self._app, judged, scope, receive, send)
-        elif judged is None or await self._security.validate_request(HttpRequest(scope), is_post=True) is not None:
-            await self._app(scope, receive, send)
-        else:
-            # Not by Starlette's response for JSON, which has no way to write half a character.
-            answer = Response(json.dumps(judged), HTTPStatus.BAD_REQUEST, media_type="application/json")
-            await answer(scope, receive, send)
-
-    async def _take(self, scope: Scope, receive: Receive) -> deque[Message]:
-        """The body of a request, as far as it comes and is not too long."""
         taken: deque[Message] = deque()
+        body = await self._take(scope, receive, taken)
+        request = claim = None
+
+        async def once_more() -> Message:
+            message = taken.popleft() if taken else await receive()
+            if claim is not None and message["type"] == "http.disconnect":
+                # Where its client leaves, the answer goes nowhere, and not to the next with its id.
+                await anyio.sleep_forever()
+            return message
+
+        refusal: Json | None = None
+        if body is not None:
+            try:
+                message = read_message(body, is_of_client=True)
+            except ValueError:
+                refusal = refusal_of_unreadable(body, is_post=True)
+            else:
+                if isinstance(message, Request):
+                    request = message
+                    claim, refusal = await self._claim(request, scope)
+        if refusal is not None and await self._security.validate_request(HttpRequest(scope), is_post=True) is None:
+            # Not by Starlette's response for JSON, which has no way to write half a character.
+            answer = Response(json.dumps(refusal), HTTPStatus.BAD_REQUEST, media_type="application/json")
+            await answer(scope, receive, send)
+        elif refusal is not None or request is None:
+            await self._app(scope, once_more, send)
+        else:
+            scope[CLAIM] = claim
+            guarded = _GuardedAnswer(request.id, claim, send)
+            try:
+                await self._app(scope, once_more, guarded.send)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True):
+                    await guarded.cut()
+                raise
+            finally:
+                if claim is not None:
+                    claim.answered()
+
+    async def _take(self, scope: Scope, receive: Receive, taken: deque[Message]) -> bytes | None:
+        """The body of a request; `None` where it does not come as a whole, or is too long."""
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        size = int(declared) if declared.isdigit() else 0
-        if size > self._max_bytes:
-            return taken  # refused without being read
+        if declared.isdigit() and int(declared) > self._max_bytes:
+            return None  # refused without being read
         size = 0
         while size <= self._max_bytes:
             taken.append(message := await receive())
             size += len(message.get("body", b""))
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                break
-        return taken
+            if message["type"] != "http.request":
+                return None
+            if not message.get("more_body", False):
+                return b"".join(message.get("body", b"") for message in taken)
+        return None
 
-    async def _judge(self, taken: Sequence[Message], scope: Scope) -> Claim | Request | Json | None:
-        """The claim of a request of a session, or the request, or why it is refused; `None` for what the SDK judges."""
-        if not taken or taken[-1]["type"] != "http.request" or taken[-1].get("more_body", False):
-            return None
-        body = b"".join(message.get("body", b"") for message in taken)
-        try:
-            message = read_message(body, is_of_client=True)
-        except ValueError:
-            return refusal_of_unreadable(body, is_post=True)
-        if not isinstance(message, Request):
-            return None
-        if (session := self._session_of(scope)) is None:
-            return message
+    async def _claim(self, request: Request, scope: Scope) -> tuple[RequestClaim | None, Json | None]:
+        """The claim of a request that is in a session, or why it is refused."""
+        session = self._session_of(scope)
+        if session is None:
+            return None, None
         user = scope.get("user")
-        place = "" if user is None else user.display_name, session, coerce_request_id(message.id)
-        while (other := self._claims.get(place)) is not None and other.is_done:
+        claimed = "" if user is None else user.display_name, session, coerce_request_id(request.id)
+        while (other := self._claims.get(claimed)) is not None and other.is_done:
             # Who has read an answer may use its id again, though we may not have come to the end of its stream.
             await other.wait_free()
-        if other is not None or message.id == _RESERVED:
-            return error_of(message.id, ID_IS_TAKEN)
-        return Claim(self._claims, place, message)
+        if other is not None or request.id == _RESERVED:
+            return None, error_of(request.id, ID_IS_TAKEN)
+        return RequestClaim(self._claims, claimed, request), None
 
 
 def as_event(message: Json) -> bytes:
@@ -194,16 +211,18 @@ def as_event(message: Json) -> bytes:
     return b"event: message\r\ndata: %b\r\n\r\n" % json.dumps(message).encode()
 
 
-class _OwnAnswer:
+class _GuardedAnswer:
     """What is sent for one request, with an error at its end where the SDK has no answer: it breaks such streams off.
 
     Args:
         identity: Of the request.
+        claim: Its claim, if it is in a session.
         send: Sends.
     """
 
-    def __init__(self, identity: RequestId, send: Send) -> None:
+    def __init__(self, identity: RequestId, claim: RequestClaim | None, send: Send) -> None:
         self._identity = identity
+        self._claim = claim
         self._send = send
         self._begins = tuple(
             b'data: {"jsonrpc":"2.0","id":%b,"%b"' % (to_json(identity), kind) for kind in (b"result", b"error")
@@ -215,7 +234,9 @@ class _OwnAnswer:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
             self._has_head = True
-            # Accepted is what a request is over the older transport, which is answered elsewhere.
+            if self._claim is not None:
+                # Accepted is what a request is over the older transport, which is answered elsewhere.
+                self._claim.is_accepted = message["status"] == HTTPStatus.ACCEPTED
             self._is_stream = (b"content-type", b"text/event-stream") in [
                 (name.lower(), value.partition(b";")[0]) for name, value in message.get("headers", ())
             ]
@@ -244,43 +265,3 @@ class _OwnAnswer:
         error = error_of(self._identity, why, CONNECTION_CLOSED)
         body = as_event(error) if self._is_stream else json.dumps(error).encode()
         await self._send({"type": "http.response.body", "body": body})
-
-
-async def _answered(app: ASGIApp, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-    """Have a request answered, by us where it is cut off."""
-    answer = _OwnAnswer(request.id, send)
-    try:
-        await app(scope, receive, answer.send)
-    except anyio.get_cancelled_exc_class():
-        with anyio.CancelScope(shield=True):
-            await answer.cut()
-        raise
-
-
-async def _claimed(app: ASGIApp, claim: Claim, scope: Scope, receive: Receive, send: Send) -> None:
-    """Have a request answered. Where its client leaves, the answer goes nowhere, and not to the next with its id."""
-
-    async def without_end() -> Message:
-        if (message := await receive())["type"] == "http.disconnect":
-            await anyio.sleep_forever()
-        return message
-
-    async def watched(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            claim.is_accepted = message["status"] == HTTPStatus.ACCEPTED
-        await send(message)
-
-    scope[CLAIM] = claim
-    try:
-        await app(scope, without_end, watched)
-    finally:
-        claim.answered()
-
-
-def _once_more(taken: deque[Message], receive: Receive) -> Receive:
-    """Receive what was taken, and then what comes."""
-
-    async def again() -> Message:
-        return taken.popleft() if taken else await receive()
-
-    return again

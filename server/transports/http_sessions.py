@@ -1,4 +1,4 @@
-"""Room for new sessions of Streamable HTTP: when too many are open, one that is silent ends.
+"""Sessions of Streamable HTTP, in bounded number: when too many are open, one that is silent ends.
 
 The SDK would refuse everybody new until old sessions expire. Clients often leave without a word, so whoever opens
 enough sessions would keep all others out. A client whose session was ended gets 404 and opens a new one, as the
@@ -11,8 +11,7 @@ import gc
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -31,7 +30,10 @@ would let some thousands gather."""
 
 SESSION_HEADER = b"mcp-session-id"
 
-Headers = Iterable[tuple[bytes, bytes]]
+
+def session_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The session that headers name."""
+    return next((value.decode("latin-1") for name, value in headers if name == SESSION_HEADER), None)
 
 
 @dataclass(slots=True)
@@ -53,38 +55,9 @@ class _Principal:
         """How many there are."""
         return len(self.silent) + len(self.busy)
 
-    def knows(self, session: str) -> bool:
-        """Whether this session is open, as far as known here."""
-        return session in self.silent or session in self.busy
-
-    def drop(self, session: str) -> None:
-        """Know nothing of a session that has ended."""
-        self.silent.pop(session, None)
-        self.busy.pop(session, None)
-
-    def drop_silent_since(self, horizon: float) -> None:
-        """Know nothing of sessions that were silent so long that they have ended."""
-        while self.silent and next(iter(self.silent.values())) < horizon:
-            self.silent.popitem(last=False)
-
-    @contextmanager
-    def at_work(self, session: str) -> Generator[None]:
-        """Keep a session from counting as silent."""
-        self.silent.pop(session, None)
-        self.busy[session] += 1
-        try:
-            yield
-        finally:
-            # It may have been ended meanwhile.
-            if session in self.busy:
-                self.busy[session] -= 1
-                if not self.busy[session]:
-                    del self.busy[session]
-                    self.silent[session] = time.monotonic()
-
 
 class BoundedSessions:
-    """The SDK's application for Streamable HTTP, in which there is always room for one session more.
+    """The SDK's application for Streamable HTTP, in which one session more can always be opened.
 
     Args:
         app: Opens, serves and ends sessions.
@@ -107,44 +80,62 @@ class BoundedSessions:
         principal = self._principals.get(name)
         if principal is None:
             principal = self._principals[name] = _Principal(user)
+        silent, busy = principal.silent, principal.busy
         session = session_of(scope["headers"])
-        if session is None:
-            await self._open(principal, scope, receive, send)
-        elif not principal.knows(session):
-            await self._app(scope, receive, send)
-        elif scope["method"] == "DELETE":
-            await self._app(scope, receive, _on_good_answer(send, lambda _: principal.drop(session)))
-        else:
-            with principal.at_work(session):
-                await self._app(scope, receive, send)
-
-    async def _open(self, principal: _Principal, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that may open a session, and end another one if that is one too many."""
         has_opened = False
 
-        def note(headers: Headers) -> None:
-            # Before the client can know it: it may use it at once.
+        async def watched(message: Message) -> None:
             nonlocal has_opened
-            if (session := session_of(headers)) is not None:
-                has_opened = True
-                principal.silent[session] = time.monotonic()
+            if message["type"] == "http.response.start" and message["status"] < HTTPStatus.BAD_REQUEST:
+                if session is not None:
+                    silent.pop(session, None)
+                    busy.pop(session, None)
+                elif (opened := session_of(message.get("headers", ()))) is not None:
+                    # Before the client can know it: it may use it at once.
+                    has_opened = True
+                    silent[opened] = time.monotonic()
+            await send(message)
 
-        try:
-            await self._app(scope, receive, _on_good_answer(send, note))
-        finally:
-            if has_opened:
-                await self._make_room()
+        if session is None:
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                if has_opened:
+                    await self._end_silent()
+        elif session not in silent and session not in busy:
+            await self._app(scope, receive, send)
+        elif scope["method"] == "DELETE":
+            await self._app(scope, receive, watched)
+        else:
+            silent.pop(session, None)
+            busy[session] += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                # It may have been ended meanwhile.
+                if session in busy:
+                    busy[session] -= 1
+                    if not busy[session]:
+                        del busy[session]
+                        silent[session] = time.monotonic()
 
-    async def _make_room(self) -> None:
+    async def _end_silent(self) -> None:
+        """End silent sessions until there are no more than may be kept."""
         horizon = time.monotonic() - self._idle_seconds
         for principal in self._principals.values():
-            principal.drop_silent_since(horizon)
+            while principal.silent and next(iter(principal.silent.values())) < horizon:
+                principal.silent.popitem(last=False)  # the SDK has ended it
         while sum(principal.count for principal in self._principals.values()) > self._most:
             # Whoever has most loses one, so that nobody loses theirs because of somebody else's many.
-            principal = max((one for one in self._principals.values() if one.silent), key=_count, default=None)
-            if principal is None:
+            with_silent = [principal for principal in self._principals.values() if principal.silent]
+            if not with_silent:
                 return
-            self._warn()
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "%d sessions are open: for each new one, the one that is silent longest ends", self._most
+                )
+            principal = max(with_silent, key=lambda principal: principal.count)
             session, _ = principal.silent.popitem(last=False)
             await self._end(principal, session)
 
@@ -162,40 +153,14 @@ class BoundedSessions:
         }
         if principal.user is not None:
             scope["user"] = principal.user
-        await self._app(scope, _receive_nothing, _send_nowhere)
+
+        async def receive_nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send_nowhere(_message: Message) -> None:
+            """Nobody hears the answer."""
+
+        await self._app(scope, receive_nothing, send_nowhere)
         self._ended += 1
         if self._ended % ENDED_AT_ONCE == 0:
             gc.collect()
-
-    def _warn(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning("%d sessions are open: for each new one, the one that is silent longest ends", self._most)
-
-
-def _count(principal: _Principal) -> int:
-    return principal.count
-
-
-def session_of(headers: Headers) -> str | None:
-    """The session that headers name."""
-    return next((value.decode("latin-1") for name, value in headers if name == SESSION_HEADER), None)
-
-
-def _on_good_answer(send: Send, note: Callable[[Headers], None]) -> Send:
-    """Tell of the headers of an answer that is no error, before it is sent."""
-
-    async def watching(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] < HTTPStatus.BAD_REQUEST:
-            note(message.get("headers", ()))
-        await send(message)
-
-    return watching
-
-
-async def _receive_nothing() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
-
-
-async def _send_nowhere(message: Message) -> None:
-    del message

@@ -52,7 +52,13 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        _give_up_unread(transport, self.unread_seconds)
+        # The system cuts a connection whose other end takes nothing, or is gone without a word: a little that waits in
+        # its own buffer is never seen by us. By name, since type stubs know it on Linux only; elsewhere the system's
+        # own limit holds, which is some minutes.
+        option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if option is not None:
+            milliseconds = int(self.unread_seconds * 1000)
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, milliseconds)
         self._expect(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,15 +151,3 @@ class ClientConnection(H11Protocol):
         if self._slow_reader is not None:
             self._slow_reader.cancel()
             self._slow_reader = None
-
-
-def _give_up_unread(transport: asyncio.Transport, seconds: float) -> None:
-    """Have the system cut a connection whose other end takes nothing, or is gone without a word.
-
-    A little that waits in the system's own buffer is never seen by us. Elsewhere than on Linux the system's own limit
-    holds, which is some minutes.
-    """
-    # By name: type stubs know it on Linux only.
-    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
-    if option is not None:
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))

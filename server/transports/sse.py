@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from server.clients import sse_session
 from server.json_rpc import error_of
 from server.sdk_seams import WriteStream
-from server.transports.http_requests import CLAIM, SERVER_ENDS, Claim, as_event
+from server.transports.http_requests import CLAIM, SERVER_ENDS, RequestClaim, as_event
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class SseSessions:
         self._transport = transport
         self._unread: dict[str, _Unread] = {}
 
-    async def connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a session until its connection ends."""
         session, unread = "", _Unread()
 
-        async def noting(message: Message) -> None:
+        async def watched(message: Message) -> None:
             # The SDK tells the session's id to the client alone.
             nonlocal session
             if not session and (found := _ENDPOINT.search(message.get("body", b""))):
@@ -59,7 +59,7 @@ class SseSessions:
             await send(message)
 
         try:
-            async with self._transport.connect_sse(scope, receive, noting) as (read_stream, write_stream):
+            async with self._transport.connect_sse(scope, receive, watched) as (read_stream, write_stream):
                 options = self._server.create_initialization_options()
                 await self._server.run(read_stream, _CountingStream(write_stream, unread), options)
         except anyio.get_cancelled_exc_class():
@@ -97,7 +97,7 @@ class _Unread:
     """What one session is owed: messages that wait to be taken by its connection, and answers."""
 
     def __init__(self) -> None:
-        self.owed: list[Claim] = []
+        self.owed: list[RequestClaim] = []
         """Requests without an answer."""
         self._count = 0
         self._fewer = anyio.Event()
@@ -106,7 +106,7 @@ class _Unread:
         while self._count >= MOST_UNREAD:
             await self._fewer.wait()
 
-    def owe(self, claim: Claim | None) -> None:
+    def owe(self, claim: RequestClaim | None) -> None:
         # One that was cancelled by its client has no answer.
         self.owed = [other for other in self.owed if not other.is_done]
         if claim is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, TokenSource
-from server.transports.tokens import VARIABLE, VARIABLE_NAME, read_tokens
+from server.transports.http_options import VARIABLE, VARIABLE_NAME, read_tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +60,7 @@ def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: P
     assert "cannot be read" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
     assert "too short" in refusal({"a": TokenSource(env="A")}, {"A": "short"})
     assert "too short" in refusal({}, {VARIABLE: "short"})
-    assert "is no token" in refusal({"a": TokenSource(env="A")}, {"A": FIRST + "\n" + SECOND})
+    assert "is not a token" in refusal({"a": TokenSource(env="A")}, {"A": FIRST + "\n" + SECOND})
     twice = refusal({"a": TokenSource(env="A"), "b": TokenSource(env="B")}, {"A": FIRST, "B": FIRST})
     assert "http.tokens.b is the same token as http.tokens.a" in twice
     assert FIRST not in twice

@@ -1,0 +1,229 @@
+"""What the HTTP transports listen on, and for whom: the address, the certificate, and the bearer tokens.
+
+A token is known by its digest alone, so nothing of ours can tell it. Each has a name, which is the principal: what
+belongs to a client (answers, jobs, files read, open questions) belongs to that name.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import re
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from mcp.server.auth.provider import AccessToken
+
+from server.settings import SettingsError, TokenSource
+
+VARIABLE = "CORETOOLS_MCP_TOKEN"
+"""The environment variable with the token of a server whose settings name none."""
+
+VARIABLE_NAME = "environment"
+"""The name of that token's principal."""
+
+LEAST_CHARACTERS = 20
+"""Of a token: 20 random letters and digits are 119 bits."""
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""The characters of a bearer token (RFC 6750, 2.1)."""
+
+_MAKE_ONE = "make one with: openssl rand -hex 32"
+
+
+class Tokens:
+    """The tokens that are accepted: the verifier of the SDK's authentication.
+
+    Args:
+        tokens: Each token by the name of its principal.
+    """
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._digests = {name: _digest(token) for name, token in tokens.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Whose token this is; every one is compared, in constant time."""
+        given = _digest(token)
+        matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
+        # The token itself goes no further.
+        return AccessToken(token="", client_id=matching[0], scopes=[]) if matching else None
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
+    """Read the tokens that the settings name, or without any the one of the environment.
+
+    Args:
+        sources: Where each token stands, by the name of its principal.
+        environment: The variables of this process.
+
+    Raises:
+        SettingsError: One cannot be read, is open to others, is not a token, or is there twice.
+    """
+    tokens: dict[str, str] = {}
+    problems: list[str] = []
+    if not sources and (token := environment.get(VARIABLE, "").strip()):
+        tokens[VARIABLE_NAME] = token
+        problems += _problems_of(VARIABLE, token)
+    for name, source in sources.items():
+        place, token = f"http.tokens.{name}", ""
+        try:
+            token = _token_of(place, source, environment)
+            problems += _problems_of(place, token)
+        except ValueError as error:
+            problems.append(str(error))
+        problems += [
+            f"{place} is the same token as http.tokens.{other}: each client needs its own; {_MAKE_ONE}."
+            for other, known in tokens.items()
+            if token and token == known
+        ]
+        tokens[name] = token
+    if problems:
+        raise SettingsError(problems)
+    return Tokens(tokens)
+
+
+def _token_of(place: str, source: TokenSource, environment: Mapping[str, str]) -> str:
+    """The token that a source names.
+
+    Raises:
+        ValueError: There is none, or others can read it.
+    """
+    if (source.file is None) == (source.env is None):
+        raise ValueError(f"{place} needs one of file and env: where the token stands.")
+    if source.env is not None:
+        if token := environment.get(source.env, "").strip():
+            return token
+        raise ValueError(
+            f"{place}.env names the variable '{source.env}', which is not set or empty. Set it, or name another."
+        )
+    path = os.path.expanduser(source.file or "")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the token.")
+            if os.name == "posix" and status.st_mode & 0o077:
+                mode = f"{stat.S_IMODE(status.st_mode):04o}"
+                raise ValueError(
+                    f"{place}.file '{path}' can be read or written by others (mode {mode}). Run: chmod 600 on it."
+                )
+            return os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the token.") from None
+
+
+def _problems_of(place: str, token: str) -> list[str]:
+    if len(token) < LEAST_CHARACTERS:
+        return [f"{place} is too short for a token: it needs at least {LEAST_CHARACTERS} characters; {_MAKE_ONE}."]
+    if not _TOKEN.fullmatch(token):
+        expected = "one line of letters, digits and -._~+/ is expected, and nothing else"
+        return [f"{place} is not a token: {expected}; {_MAKE_ONE}."]
+    return []
+
+
+class ListenError(Exception):
+    """The address cannot be listened on; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How to listen.
+
+    Args:
+        host: A name or an address of this machine.
+        port: The port, 0 for any free one.
+        allowed_hosts: Host header values accepted beside the loopback ones.
+        allowed_origins: Origin header values accepted beside the loopback ones.
+        max_body_bytes: A larger request body is answered with 413.
+        session_idle_seconds: A session without requests is forgotten after this.
+        tokens: Who is let in; empty lets everybody in who can reach a loopback address.
+        certificate: A file with the certificate for TLS, and those above it; `None` for plain HTTP.
+        private_key: The file with its key; `None` where that stands in the same file.
+        with_streamable: Serve `/mcp` too, not only SSE.
+    """
+
+    host: str
+    port: int
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
+    max_body_bytes: int
+    session_idle_seconds: float
+    tokens: Tokens
+    certificate: str | None = None
+    private_key: str | None = None
+    with_streamable: bool = True
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address."""
+        return self.host in LOOPBACK_HOSTS
+
+    @property
+    def origin(self) -> str:
+        """The address as the beginning of a URL, without the port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate else 'http'}://{host}"
+
+
+def open_socket(options: HttpOptions) -> socket.socket:
+    """Bind before anything else starts, so that a port in use is told in a sentence.
+
+    Raises:
+        ListenError: The address needs a token, is in use, or cannot be bound; or the certificate cannot be used.
+    """
+    if not (options.is_loopback or options.tokens):
+        raise ListenError(
+            f"--host '{options.host}' is refused: other machines could reach it, and there is no token, so anybody "
+            f"could run tools here. Set the variable {VARIABLE} to a token ({_MAKE_ONE}) or "
+            "name tokens in http.tokens, better with --tls-cert and --tls-key too; or use 127.0.0.1."
+        )
+    if options.certificate is None and options.private_key is not None:
+        raise ListenError("--tls-key is given without --tls-cert: name the certificate too.")
+    if options.certificate is not None:
+        for path in filter(None, (options.certificate, options.private_key)):
+            if not os.path.isfile(path):
+                raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
+        import ssl  # noqa: PLC0415 - only with a certificate
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # A key behind a password would be asked for at the terminal, in the middle of a start.
+            context.load_cert_chain(options.certificate, options.private_key, lambda: b"")
+        except (OSError, ValueError):
+            raise ListenError(
+                f"The certificate '{options.certificate}' cannot be used with its key: they must be PEM files that "
+                "belong together, and the key must have no password."
+            ) from None
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    # With the protocol named asyncio sends small writes at once; else an answer waits 40 ms for the other system.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        # From here on connections wait in the queue, so the address can be announced.
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
+        raise ListenError(
+            f"Cannot listen on {options.host}:{options.port}: {why}. Choose another one with --port, or 0 for any."
+        ) from None
+    return listener
