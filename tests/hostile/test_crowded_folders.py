@@ -93,7 +93,7 @@ def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> N
     with ThreadPoolExecutor(40) as pool:
         list(pool.map(enter, range(40)))
     assert most == [1] * 2_000
-    assert not folder_lock._turns  # pyright: ignore[reportPrivateUsage] - nothing is kept of folders nobody writes in
+    assert not folder_lock._folder_locks  # pyright: ignore[reportPrivateUsage] - nothing is kept of folders nobody writes in
 
 
 @pytest.mark.requirement("write.crowded")

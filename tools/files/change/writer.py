@@ -1,4 +1,4 @@
-"""The one way to change a file: the whole new content, beside the old one, then a rename.
+"""The one way to change a file: the whole new content is written beside the old one, then renamed over it.
 
 A reader sees the old or the new content, never a mixture. Mode, owner and extended attributes are kept, set-id bits
 are dropped. All of it happens in one folder that is held open, so nothing can lead it elsewhere.
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from weakref import WeakValueDictionary
@@ -24,6 +24,40 @@ from tools.files.opener import Folder, identity_of, is_temporary, temporary_name
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
+CANCEL_POLL_SECONDS = 0.05
+"""How often a call that waits for another one's write checks whether it was cancelled."""
+
+_file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+"""By real path; a lock that nobody holds or waits for is gone by itself."""
+
+_guard = threading.Lock()
+"""Held for a moment to look something up in the tables of this module."""
+
+
+@contextmanager
+def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
+    """Keep other writers of this process away from one file while it is read, changed and written.
+
+    Args:
+        location: The file.
+        signal: Checked while waiting for another writer.
+
+    Raises:
+        ToolError: `cancelled`.
+    """
+    with _guard:
+        lock = _file_locks.get(location.path)
+        if lock is None:
+            lock = _file_locks[location.path] = threading.Lock()
+    while not lock.acquire(timeout=CANCEL_POLL_SECONDS):
+        signal.raise_if_aborted()
+    try:
+        signal.raise_if_aborted()
+        yield
+    finally:
+        lock.release()
+
+
 BUSY_SECONDS = 5.0
 """How long a write waits for its turn in a folder. A turn makes or renames one file, in less than a millisecond, and
 at most some tens of our threads wait for one; only a process that was stopped within its turn takes so long."""
@@ -33,71 +67,16 @@ POLL_SECONDS = 0.001
 FolderId = tuple[int, int]
 """Device and inode: which folder it is, whatever path leads to it."""
 
-_turns: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
-"""A lock that nobody holds or waits for is gone by itself."""
-
-_turns_guard = threading.Lock()
+_folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
 
-def folder_id(descriptor: int) -> FolderId:
-    """Which folder a descriptor is open on."""
+def _folder_id(descriptor: int) -> FolderId:
     info = os.fstat(descriptor)
     return info.st_dev, info.st_ino
 
 
-@contextmanager
-def alone_in(folder: Folder) -> Generator[None]:
-    """Keep other threads and other processes of this server from making and renaming files in a folder, for a moment.
-
-    Our own threads queue up before one of them asks for the lock that processes see, so they do not take it from each
-    other by chance. Where the file system has no locks, other processes are not kept away.
-
-    Raises:
-        OSError: `EBUSY`: others have kept it for `BUSY_SECONDS`.
-    """
-    if folder.descriptor is None:
-        yield
-        return
-    end = time.monotonic() + BUSY_SECONDS
-    turn = _turn(folder_id(folder.descriptor))
-    if not turn.acquire(timeout=BUSY_SECONDS):
-        raise _busy()
-    try:
-        locked = _lock_until(end, folder.descriptor)
-        try:
-            yield
-        finally:
-            if locked:
-                _unlock(folder.descriptor)
-    finally:
-        turn.release()
-
-
-def _turn(folder: FolderId) -> threading.Lock:
-    with _turns_guard:
-        turn = _turns.get(folder)
-        if turn is None:
-            turn = _turns[folder] = threading.Lock()
-        return turn
-
-
-def _lock_until(end: float, descriptor: int) -> bool:
-    """Whether there is a lock, which is ours now."""
-    locked = try_lock(descriptor)
-    while locked is False:
-        if time.monotonic() > end:
-            raise _busy()
-        time.sleep(POLL_SECONDS)
-        locked = try_lock(descriptor)
-    return locked is True
-
-
-def _busy() -> OSError:
-    return OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-
 def try_lock(descriptor: int) -> bool | None:
-    """Whether what is open is ours now; `None` where there are no locks."""
+    """Take the lock that other processes see; `None` where there are no locks."""
     if sys.platform == "win32":
         return None
     import fcntl  # noqa: PLC0415 - not on every system
@@ -111,37 +90,58 @@ def try_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _unlock(descriptor: int) -> None:
-    if sys.platform != "win32":
-        import fcntl  # noqa: PLC0415 - not on every system
+@contextmanager
+def alone_in(folder: Folder) -> Generator[None]:
+    """Keep other threads and other processes of this server from making and renaming files in a folder, for a moment.
 
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    Our own threads queue up before one of them asks for the lock that processes see, so they do not take it from each
+    other by chance. Where the file system has no locks, other processes are not kept away.
+
+    Raises:
+        OSError: `EBUSY`: others have kept it for `BUSY_SECONDS`.
+    """
+    descriptor = folder.descriptor
+    if descriptor is None:
+        yield
+        return
+    end = time.monotonic() + BUSY_SECONDS
+    which = _folder_id(descriptor)
+    with _guard:
+        lock = _folder_locks.get(which)
+        if lock is None:
+            lock = _folder_locks[which] = threading.Lock()
+    if not lock.acquire(timeout=BUSY_SECONDS):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+    try:
+        while (locked := try_lock(descriptor)) is False:
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            time.sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            if locked and sys.platform != "win32":
+                import fcntl  # noqa: PLC0415 - not on every system
+
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        lock.release()
 
 
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_LOOK = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-
-_DROPPED_ATTRIBUTE = "security.capability"
-"""Rights of a program, which new content must not have; it goes as the set-id bits do."""
-
-_ACCESS_LIST = "system.posix_acl_access"
-
-_GIVEN_BY_THE_SYSTEM = frozenset({"security.selinux"})
-"""A label that every file has."""
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 LARGE_FOLDER = 1_000
-"""Names in a folder that is not looked through at each write. A smaller one takes less than a millisecond."""
+"""Names in a folder that is not searched for leftovers at each write. A smaller one takes less than a millisecond."""
 
 REST_SECONDS = 10.0
-"""How long a large folder is not looked through again; one of 150,000 files takes a tenth of a second."""
+"""How long a large folder is not searched again; one of 150,000 files takes a tenth of a second."""
 
 MAX_RESTING = 1_000
 """Large folders remembered; those that nobody wrote in for longest are forgotten first."""
 
-_looked: dict[FolderId, float] = {}
-"""When this process last began to look through a folder that is large, or is being looked through."""
-
-_looked_guard = threading.Lock()
+_last_searched: dict[FolderId, float] = {}
+"""When this process last began to search a folder that is large, or is being searched."""
 
 
 class Temporary:
@@ -178,18 +178,27 @@ class Temporary:
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """Make a file in a folder; it is removed if an error leaves the `with`, else it must have been renamed.
 
+    Files of this kind that no living writer holds are removed on the way.
+
     Args:
-        folder: Where; leftovers there are removed.
+        folder: Where.
         mode: Before the umask.
 
     Raises:
         OSError: It cannot be made.
     """
     name = temporary_name()
-    found = temporary_names_in(folder)
-    with alone_in(folder):
-        remove_leftovers(folder, found)
-        descriptor = os.open(folder.named(name), _MAKE, mode, dir_fd=folder.descriptor)
+    leftovers = _find_leftovers(folder)
+    with alone_in(folder):  # so that no leftover is a file that is just being made and not locked yet
+        for leftover in leftovers:
+            with suppress(OSError):
+                held = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
+                try:
+                    if stat.S_ISREG(os.fstat(held).st_mode) and try_lock(held):
+                        os.unlink(folder.named(leftover), dir_fd=folder.descriptor)
+                finally:
+                    os.close(held)
+        descriptor = os.open(folder.named(name), _CREATE, mode, dir_fd=folder.descriptor)
         try_lock(descriptor)
     temporary = Temporary(folder, name, descriptor)
     try:
@@ -199,6 +208,44 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
         raise
     finally:
         temporary.close()
+
+
+def _find_leftovers(folder: Folder) -> list[str]:
+    """Temporary files in a folder, whether or not somebody still writes them.
+
+    It takes no lock, since listing a folder may take long. While another thread searches, or shortly after a search
+    of a large folder, nothing is found.
+    """
+    if folder.descriptor is None:
+        return []  # where folders have no descriptors, files have no locks that would tell
+    which, now = _folder_id(folder.descriptor), time.monotonic()
+    with _guard:
+        last = _last_searched.pop(which, None)
+        if last is not None and now - last < REST_SECONDS:
+            _last_searched[which] = last
+            return []
+        _last_searched[which] = now
+        if len(_last_searched) > MAX_RESTING:
+            del _last_searched[next(iter(_last_searched))]
+    names: list[str] = []
+    try:
+        names = folder.names()
+    except OSError:
+        pass  # a folder to put things into, not to look at
+    finally:
+        if len(names) < LARGE_FOLDER:
+            with _guard:
+                _last_searched.pop(which, None)
+    return [name for name in names if is_temporary(name)]
+
+
+_DROPPED_ATTRIBUTE = "security.capability"
+"""Rights of a program, which new content must not have; it goes as the set-id bits do."""
+
+_ACCESS_LIST = "system.posix_acl_access"
+
+_LABELS = frozenset({"security.selinux"})
+"""Attributes that the system gives to every file."""
 
 
 def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
@@ -218,171 +265,56 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
     if sys.platform == "win32" or descriptor is None:
         os.chmod(folder.named(temporary.name), mode)
         return
-    if not _keep_owner(descriptor, before):
-        # Whoever is in the other group now must not get what was meant for the first one.
-        mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
-    _copy_attributes(descriptor, folder, name)
-    os.fchmod(descriptor, mode)
-
-
-def _keep_owner(descriptor: int, before: os.stat_result) -> bool:
-    """Give a file its owner and its group; whether the group could be kept."""
-    if sys.platform == "win32":
-        return True
     info = os.fstat(descriptor)
+    keeps_group = True
     if info.st_gid != before.st_gid:
         try:
             os.fchown(descriptor, -1, before.st_gid)
         except PermissionError:
-            return False
-    if info.st_uid != before.st_uid:
+            keeps_group = False
+    if not keeps_group:
+        # Whoever is in the other group now must not get what was meant for the first one.
+        mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
+    elif info.st_uid != before.st_uid:
         with suppress(PermissionError):
             os.fchown(descriptor, before.st_uid, -1)
-    return True
+    if sys.platform == "linux":
+        _copy_attributes(descriptor, folder, name)
+    os.fchmod(descriptor, mode)
 
 
 def _copy_attributes(descriptor: int, folder: Folder, name: str) -> None:
     """Extended attributes, access lists among them, as far as they may be read and set.
 
     What the new file has got from its folder (a default access list) and the old one had not is removed: it would
-    give rights to others.
+    give rights to others. Nothing is lost if another attribute cannot be set; but without its access list a file
+    would be open to others.
     """
     if sys.platform != "linux":
         return
     wanted: dict[str, bytes] = {}
     with suppress(OSError):
-        old = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
+        old = os.open(folder.named(name), _INSPECT, dir_fd=folder.descriptor)
         try:
             for attribute in os.listxattr(old):
                 with suppress(OSError):
                     wanted[attribute] = os.getxattr(old, attribute)
         finally:
             os.close(old)
-    given: list[str] = []
+    inherited: list[str] = []
     with suppress(OSError):
-        given = os.listxattr(descriptor)
-    for attribute in given:
-        if attribute not in wanted and attribute not in _GIVEN_BY_THE_SYSTEM:
-            with _forgiving(attribute):
+        inherited = os.listxattr(descriptor)
+    for attribute in inherited:
+        if attribute not in wanted and attribute not in _LABELS:
+            with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
                 os.removexattr(descriptor, attribute)
     for attribute, value in wanted.items():
         if attribute != _DROPPED_ATTRIBUTE:
-            with _forgiving(attribute):
+            with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
                 os.setxattr(descriptor, attribute, value)
 
 
-def _forgiving(attribute: str) -> AbstractContextManager[None]:
-    """Nothing is lost if an attribute cannot be set; but without its access list a file would be open to others."""
-    return nullcontext() if attribute == _ACCESS_LIST else suppress(OSError)
-
-
-def temporary_names_in(folder: Folder) -> list[str]:
-    """What may be left in a folder, to be held against its locks by `remove_leftovers`.
-
-    It takes no lock, since to list a folder may take long. While another thread looks, or shortly after a look at a
-    large folder, nothing is found.
-    """
-    if folder.descriptor is None:
-        return []  # where folders have no descriptors, files have no locks that would tell
-    which = folder_id(folder.descriptor)
-    if not _is_due(which):
-        return []
-    names: list[str] = []
-    try:
-        names = folder.names()
-    except OSError:
-        pass  # a folder to put things into, not to look at
-    finally:
-        if len(names) < LARGE_FOLDER:
-            with _looked_guard:
-                _looked.pop(which, None)
-    return [name for name in names if is_temporary(name)]
-
-
-def _is_due(which: FolderId) -> bool:
-    """Whether it is time to look through a folder; if so, no other thread does."""
-    now = time.monotonic()
-    with _looked_guard:
-        last = _looked.pop(which, None)
-        if last is not None and now - last < REST_SECONDS:
-            _looked[which] = last
-            return False
-        _looked[which] = now
-        if len(_looked) > MAX_RESTING:
-            del _looked[next(iter(_looked))]
-    return True
-
-
-def remove_leftovers(folder: Folder, names: list[str]) -> None:
-    """Remove those of some temporary files that no living writer holds.
-
-    Args:
-        folder: Where they are. The caller is alone in it, so that none of them is just being made and not locked yet.
-        names: The files.
-    """
-    for name in names:
-        with suppress(OSError):
-            descriptor = os.open(folder.named(name), _LOOK, dir_fd=folder.descriptor)
-            try:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode) and try_lock(descriptor):
-                    os.unlink(folder.named(name), dir_fd=folder.descriptor)
-            finally:
-                os.close(descriptor)
-
-
-NEW_FILE_MODE = 0o666
-"""Mode of a created file before the umask."""
-
-PRIVATE_MODE = 0o600
-"""Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile."""
-
-LOOK_SECONDS = 0.05
-"""How often a call that waits for another one's write looks whether it was cancelled."""
-
 _RENAME_NOREPLACE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a write did.
-
-    Args:
-        identity: The file's fingerprint afterwards.
-        links_broken: How many other names still hold the old content (hard links), usually 0.
-    """
-
-    identity: FileIdentity
-    links_broken: int
-
-
-_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-"""By real path; a lock that nobody holds or waits for is gone by itself."""
-
-_locks_guard = threading.Lock()
-
-
-@contextmanager
-def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
-    """Keep other writers of this process away from one file while it is read, changed and written.
-
-    Args:
-        location: The file.
-        signal: Looked at while another writer is waited for.
-
-    Raises:
-        ToolError: `cancelled`.
-    """
-    with _locks_guard:
-        lock = _locks.get(location.path)
-        if lock is None:
-            lock = _locks[location.path] = threading.Lock()
-    while not lock.acquire(timeout=LOOK_SECONDS):
-        signal.raise_if_aborted()
-    try:
-        signal.raise_if_aborted()
-        yield
-    finally:
-        lock.release()
 
 
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
@@ -444,13 +376,28 @@ class Disk:
 
 REAL_DISK = Disk()
 
+NEW_FILE_MODE = 0o666
+"""Mode of a created file before the umask."""
+
+PRIVATE_MODE = 0o600
+"""Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write did.
+
+    Args:
+        identity: The file's fingerprint afterwards.
+        links_broken: How many other names still hold the old content (hard links), usually 0.
+    """
+
+    identity: FileIdentity
+    links_broken: int
+
 
 def replace_file(
-    workspace: Workspace,
-    location: Location,
-    content: bytes,
-    expected: FileIdentity | None,
-    disk: Disk = REAL_DISK,
+    workspace: Workspace, location: Location, content: bytes, expected: FileIdentity | None, disk: Disk = REAL_DISK
 ) -> Written:
     """Write a whole file.
 
@@ -465,9 +412,45 @@ def replace_file(
         ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
             failed. The old content is whole in every case, and nothing is left beside it.
     """
+    changed = ToolError(
+        ToolErrorType.FILE_CHANGED_SINCE_READ,
+        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
+        "Read it again and repeat the change on what it holds now.",
+    )
+    name = os.path.basename(location.path)
     try:
-        with workspace.folder_to_write_in(location) as folder:
-            return _replace(folder, location, content, expected, disk)
+        with (
+            workspace.folder_to_write_in(location) as folder,
+            temporary_in(folder, NEW_FILE_MODE if expected is None else PRIVATE_MODE) as temporary,
+        ):
+            assert temporary.descriptor is not None  # noqa: S101 - nobody has closed it yet
+            left = memoryview(content)
+            while left:
+                left = left[disk.write(temporary.descriptor, left) :]
+            disk.sync(temporary.descriptor)
+            with alone_in(folder):
+                before = folder.stat(name)
+                if before is not None and stat.S_ISDIR(before.st_mode):
+                    raise ToolError(
+                        ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
+                    )
+                if before is not None and not stat.S_ISREG(before.st_mode):
+                    raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
+                if (identity_of(before) if before is not None else None) != expected:
+                    raise changed
+                if before is not None:
+                    take_over(temporary, folder, name, before)
+                if os.name == "nt":
+                    temporary.close()  # an open file cannot be renamed there
+                try:
+                    disk.rename(folder, temporary.name, name, before is not None)
+                except FileExistsError:
+                    raise changed from None
+            after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
+            if folder.descriptor is not None:
+                with suppress(OSError):  # the file is whole even if its new name is not on the disk yet
+                    disk.sync(folder.descriptor)
+            return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
@@ -476,59 +459,3 @@ def replace_file(
         ) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
-
-
-def _replace(folder: Folder, location: Location, content: bytes, expected: FileIdentity | None, disk: Disk) -> Written:
-    name = os.path.basename(location.path)
-    with temporary_in(folder, NEW_FILE_MODE if expected is None else PRIVATE_MODE) as temporary:
-        _write(temporary, content, disk)
-        with alone_in(folder):
-            before = _check_expected(folder, name, location, expected)
-            if before is not None:
-                take_over(temporary, folder, name, before)
-            if os.name == "nt":
-                temporary.close()  # an open file cannot be renamed there
-            try:
-                disk.rename(folder, temporary.name, name, before is not None)
-            except FileExistsError:
-                raise _changed(location) from None
-        after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
-    _sync_folder(folder, disk)
-    return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
-
-
-def _write(temporary: Temporary, content: bytes, disk: Disk) -> None:
-    descriptor = temporary.descriptor
-    assert descriptor is not None  # noqa: S101 - nobody has closed it yet
-    left = memoryview(content)
-    while left:
-        left = left[disk.write(descriptor, left) :]
-    disk.sync(descriptor)
-
-
-def _check_expected(
-    folder: Folder, name: str, location: Location, expected: FileIdentity | None
-) -> os.stat_result | None:
-    now = folder.stat(name)
-    if now is not None and stat.S_ISDIR(now.st_mode):
-        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
-    if now is not None and not stat.S_ISREG(now.st_mode):
-        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-    if (identity_of(now) if now is not None else None) != expected:
-        raise _changed(location)
-    return now
-
-
-def _changed(location: Location) -> ToolError:
-    return ToolError(
-        ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
-        "Read it again and repeat the change on what it holds now.",
-    )
-
-
-def _sync_folder(folder: Folder, disk: Disk) -> None:
-    """Bring the new name to the disk too; where that fails the file is whole all the same."""
-    if folder.descriptor is not None:
-        with suppress(OSError):
-            disk.sync(folder.descriptor)
