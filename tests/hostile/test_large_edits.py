@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness import ROOT
 from tools.files.change.edit_failures import causes, nearest_region
-from tools.files.change.editor import apply_edit
+from tools.files.change.text_edit import apply_edit
 from tools.files.change.text_match import (
     MAX_RELAXED_CHARS,
     MAX_RELAXED_LINES,
@@ -38,7 +38,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 haystack = Haystack(text)
 match = find_match(haystack, old)
 if match is None:
-    causes(haystack, old, "new text")
+    list(causes(haystack, old, "new text"))
     nearest_region(haystack, old)
 else:
     print(match.strategy.value, [(span.start, span.end, haystack.line_number(span.start)) for span in match.spans])
@@ -178,7 +178,7 @@ def test_new_lines_end_like_the_line_they_come_to_up_to_the_last_one(text: str, 
 
 
 def _diagnosis(haystack: Haystack) -> object:
-    return causes(haystack, "absent  thing", "new"), nearest_region(haystack, "absent thing")
+    return list(causes(haystack, "absent  thing", "new")), nearest_region(haystack, "absent thing")
 
 
 def _replacing(haystack: Haystack) -> object:

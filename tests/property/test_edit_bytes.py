@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.files.change.editor import apply_edit
+from tools.files.change.text_edit import apply_edit
 from tools.files.change.text_match import Haystack, Strategy, find_match
 from tools.files.text_encodings import decode, encode
 

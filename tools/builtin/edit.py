@@ -8,32 +8,24 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from tools.builtin.file_changes import (
-    COMMON_OUTPUT,
-    SHA256_PATTERN,
-    ChangingTool,
-    first_new_omission,
-    output_schema,
-)
+from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
 from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
 from tools.contract.names_on_one_line import one_line
-from tools.contract.parameters import ToolParams, coerce
+from tools.contract.parameters import coerce
 
 if TYPE_CHECKING:
-    from tools.files.change.changer import Changer
+    from tools.files.change.file_change import FileChange, TargetFile
 
 
 MAX_DESCRIBED_CHARS = 30
 """Characters of each text in the description of an edit (as both seeds do)."""
 
 
-class EditParams(ToolParams):
+class EditParams(ChangeParams):
     """What to replace by what."""
 
-    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
     old_string: str = Field(
         description="The exact text to replace, with enough lines around it to be unique. Empty creates a new file."
     )
@@ -70,11 +62,11 @@ class EditTool(ChangingTool[EditParams]):
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams
+    text_parameter = "new_string"
     unused_parameters = frozenset({"instruction"})
     parameter_aliases = {**FILE_ALIASES, "allow_multiple": "replace_all"}  # noqa: RUF012 - declared as a Mapping
     output_schema = output_schema(
         {
-            **COMMON_OUTPUT,
             "replacements": {"type": "integer", "description": "How many places were changed; 0 for a new file."},
             "strategy": {
                 "type": ["string", "null"],
@@ -112,15 +104,8 @@ class EditTool(ChangingTool[EditParams]):
         return arguments
 
     def check(self, params: EditParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what its spelling promises, and nothing is replaced by a placeholder."""
+        """The path keeps what the name of its parameter promises."""
         check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
-        omission = first_new_omission(params.new_string, params.old_string)
-        if omission is not None:
-            raise InvalidToolParamsError(
-                self.name,
-                f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
-                "that text. Give the complete replacement, or a smaller 'old_string'.",
-            )
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:
         """For example `Edit src/app.py: a = 1 => a = 2`."""
@@ -129,16 +114,23 @@ class EditTool(ChangingTool[EditParams]):
             return f"Create {path}"
         if params.old_string == params.new_string:
             return f"No file changes to {path}"
-        return f"Edit {path}: {_brief(params.old_string)} => {_brief(params.new_string)}"
+        brief: list[str] = []
+        for text in (params.old_string, params.new_string):
+            short = text.strip().partition("\n")[0].rstrip()[:MAX_DESCRIBED_CHARS]
+            brief.append(one_line(short if short == text else f"{short}..."))
+        return f"Edit {path}: {' => '.join(brief)}"
 
-    def make_changer(self) -> Changer[EditParams, Any]:
-        """What finds and replaces the text."""
-        from tools.files.change.editor import Editor  # noqa: PLC0415 - with the first call
+    def plan(self, params: EditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
+        """The file with the text replaced."""
+        from tools.files.change.text_edit import plan_edit  # noqa: PLC0415 - with the first call
 
-        return Editor()
-
-
-def _brief(text: str) -> str:
-    line = text.strip().partition("\n")[0].rstrip()
-    short = line[:MAX_DESCRIBED_CHARS]
-    return one_line(short if short == text else f"{short}...")
+        return plan_edit(
+            target,
+            params.old_string,
+            text,
+            replace_all=params.replace_all,
+            expected_replacements=params.expected_replacements,
+            expected_sha256=params.expected_sha256,
+            encoding=params.encoding,
+            is_users=is_users,
+        )

@@ -1,80 +1,122 @@
-"""What the declarations of `write_file` and `edit` have in common; the work is done by a `Changer`.
-
-Both refuse placeholders that a model writes where it left text out: in a file they would delete what they stand for.
-"""
+"""What `write_file` and `edit` have in common: one file is located, a change of it planned, asked about and made."""
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tools.builtin.path_parameters import path_subject
-from tools.call.base_tool import BuiltinParamsT, BuiltinTool
+from pydantic import Field
+
+from tools.builtin.path_parameters import located_subject
+from tools.call.base_tool import BuiltinTool
 from tools.call.context import ToolContext
+from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
+from tools.contract.threads import run_blocking
 
 if TYPE_CHECKING:
-    from tools.contract.confirmation import ConfirmationDetails
-    from tools.files.change.changer import Changer
-
+    from tools.contract.confirmation import ConfirmationDetails, EditConfirmation
+    from tools.files.change.file_change import FileChange, TargetFile
+    from tools.files.workspace import Location
 
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 
-_OMISSION = re.compile(
-    r"""[ \t]*
-    (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
-    \(?[ \t]*
-    (?:rest[ ]of(?:[ ](?:the[ ])?(?:methods?|code))?|unchanged[ ](?:code|methods?))
-    [ \t]*\.\.\.\.*[ \t]*
-    \)?[ \t]*(?:\*/|-->)?[ \t]*""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""A whole line of the form "rest of code ..." (Gemini CLI's phrases)."""
+MAX_PLAN_BYTES = 4_000_000
+"""Content, old and new, that is held while a person is asked; a larger change is planned again after the answer."""
 
-_MAX_LINE = 80
+_LOCATION, _PLAN = "location", "plan"
+"""Under these keys a call's memo holds where the file is and what was planned for the question, each with the
+parameters it belongs to."""
 
 
-class ChangingTool(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
-    """A tool that writes one file.
+class ChangeParams(ToolParams):
+    """Which file to change."""
 
-    Subclasses name the `Changer` that does the work; it is imported with the first call.
-    """
+    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
+
+
+ChangeParamsT = TypeVar("ChangeParamsT", bound=ChangeParams)
+
+
+class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
+    """A tool that writes one file. Its path is resolved once; what was planned for the question is written."""
 
     kind = Kind.EDIT
 
+    text_parameter: str
+    """The parameter whose text a person may replace in the question."""
+
     @abstractmethod
-    def make_changer(self) -> Changer[BuiltinParamsT, Any]:
-        """What does the work. Called once."""
+    def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
+        """The change against what the file is now. Blocking; writes nothing.
 
-    @cached_property
-    def _changer(self) -> Changer[BuiltinParamsT, Any]:
-        return self.make_changer()
+        Args:
+            params: The call's.
+            target: The file.
+            text: The text to write in place of the parameter's.
+            is_users: Whether a person put it there.
 
-    def subjects(self, params: BuiltinParamsT, context: ToolContext) -> Sequence[Subject]:
+        Raises:
+            ToolError: The change cannot be made.
+        """
+
+    def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
         """The file."""
-        path = self._changer.aim(params).file_path
-        context.workspace.refuse_to_write(context.workspace.locate(path))
-        return (path_subject(context.workspace, path, Access.WRITE),)
+        location = context.workspace.locate(params.file_path)
+        context.workspace.refuse_to_write(location)
+        context.memo[_LOCATION] = (params, location)
+        return (located_subject(context.workspace, location, Access.WRITE),)
 
-    async def should_confirm_execute(self, params: BuiltinParamsT, context: ToolContext) -> ConfirmationDetails:
+    async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """The change as a diff against what is there now; a change that cannot be made is not asked about."""
-        return await self._changer.ask(params, context)
+        proposed: str = getattr(params, self.text_parameter)
 
-    async def execute(self, params: BuiltinParamsT, context: ToolContext) -> ToolResult:
+        def preview() -> EditConfirmation:
+            change = self.plan(params, self._target(params, context), proposed, is_users=False)
+            if change.held_bytes <= MAX_PLAN_BYTES:
+                context.memo[_PLAN] = (params, change)
+            return change.question(proposed)
+
+        return await run_blocking(context.signal, preview)
+
+    async def execute(self, params: ChangeParamsT, context: ToolContext) -> ToolResult:
         """Change the file, with other writers kept away."""
-        return await self._changer.change(params, context)
+        from tools.files.change.file_change import make_change  # noqa: PLC0415 - with the first call
+
+        planned_for, planned = cast("tuple[object, FileChange | None]", context.memo.pop(_PLAN, (None, None)))
+
+        def make() -> ToolResult:
+            target = self._target(params, context)
+            return make_change(
+                target,
+                lambda text, is_users: self.plan(params, target, text, is_users=is_users),
+                getattr(params, self.text_parameter),
+                planned=planned if planned_for is params else None,
+                answer=context.answer,
+                confirmed_state=context.confirmed.state if context.confirmed is not None else None,
+            )
+
+        return await run_blocking(context.signal, make)
+
+    def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
+        """The file as it was located when the call was judged; a link that has come into its path is not followed."""
+        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - with the first call
+
+        located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
+        if location is None or located_for is not params:
+            location = context.workspace.locate(params.file_path)
+        return TargetFile(context.workspace, location, context.client.reads, context.signal)
 
 
 def output_schema(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A schema in which every property is always there."""
+    """A schema in which every property is always there: those of every change, and a tool's own."""
+    properties = {**_COMMON_OUTPUT, **properties}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-COMMON_OUTPUT: dict[str, dict[str, Any]] = {
+_COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "description": "Real path of the file."},
     "created": {"type": "boolean", "description": "The file did not exist before."},
     "added": {"type": "integer", "description": "Lines added."},
@@ -88,21 +130,3 @@ COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
     "diff": {"type": "string", "description": "The final change where the user modified it, else empty."},
 }
-"""What the results of both tools have in common."""
-
-
-def omissions(text: str) -> list[str]:
-    """The lines that stand for text left out."""
-    if "..." not in text:
-        return []
-    lines = (line.strip() for line in text.splitlines() if "..." in line and len(line) <= _MAX_LINE)
-    return [line for line in lines if _OMISSION.fullmatch(line)]
-
-
-def first_new_omission(text: str, known: str) -> str | None:
-    """The first such line that is not in the text known before: what a file held already may be repeated."""
-    found = omissions(text)
-    if not found:
-        return None
-    held = set(omissions(known))
-    return next((line for line in found if line not in held), None)

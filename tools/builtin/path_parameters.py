@@ -9,7 +9,7 @@ from contextlib import suppress
 from tools.contract.errors import InvalidToolParamsError, ToolError
 from tools.contract.names_on_one_line import MAX_BRIEF_CHARS, one_line, shown_path
 from tools.contract.subjects import Access, PathSubject
-from tools.files.workspace import MAX_PATH_CHARS, Workspace, contains
+from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
 """Other spellings of the parameter that names a folder."""
@@ -48,8 +48,13 @@ def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubj
     Raises:
         ToolError: It leads to nowhere in the workspace.
     """
-    path = workspace.locate(spelled).path
-    return PathSubject(access, path, os.path.normpath(os.path.join(workspace.first_root, spelled)))
+    return located_subject(workspace, workspace.locate(spelled), access)
+
+
+def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
+    """The same for a path that has been resolved."""
+    named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
+    return PathSubject(access, location.path, named)
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangingTool, output_schema
+from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
 from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
-from tools.contract.parameters import ToolParams
 
 if TYPE_CHECKING:
-    from tools.files.change.changer import Changer
+    from tools.files.change.file_change import FileChange, TargetFile
 
 
-class WriteFileParams(ToolParams):
+class WriteFileParams(ChangeParams):
     """What to write where."""
 
-    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
     content: str = Field(description="The complete new content of the file, byte for byte as it shall be written.")
     expected_sha256: str | None = Field(
         default=None,
@@ -49,25 +47,27 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = WriteFileParams
+    text_parameter = "content"
     parameter_aliases = FILE_ALIASES
     output_schema = output_schema(
         {
-            **COMMON_OUTPUT,
             "changed": {"type": "boolean", "description": "False if the file held exactly this content already."},
             "lines": {"type": "integer", "description": "Lines in the file now."},
         }
     )
 
     def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what its spelling promises."""
+        """The path keeps what the name of its parameter promises."""
         check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
         """For example `Write src/app.py`."""
         return f"Write {shown(params.file_path, context.workspace)}"
 
-    def make_changer(self) -> Changer[WriteFileParams, Any]:
-        """What writes the content."""
-        from tools.files.change.whole_file import WholeWriter  # noqa: PLC0415 - with the first call
+    def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
+        """The file with the new content."""
+        from tools.files.change.whole_file import plan_write  # noqa: PLC0415 - with the first call
 
-        return WholeWriter()
+        return plan_write(
+            target, text, expected_sha256=params.expected_sha256, encoding=params.encoding, is_users=is_users
+        )

@@ -7,20 +7,29 @@ while the one that it has read is still there; else it begins again, so that no 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.names_on_one_line import UNSEEN, sendable_name, shown_whole_path
 from tools.contract.results import FileDiff, ToolResult
-from tools.files.change.changer import PROPOSED, Digest, Snapshot, clipped, settled_text, take_snapshot
 from tools.files.change.diff import Diff, unified_diff
+from tools.files.change.file_change import (
+    PROPOSED,
+    Snapshot,
+    TargetFile,
+    about_broken_links,
+    clipped,
+    settled_text,
+    take_snapshot,
+)
 from tools.files.change.writer import Written, exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import line_endings, split_lines
@@ -167,7 +176,7 @@ def plan(files: MemoryFiles, file: MemoryFile, entry: str, context: ToolContext)
     """
     _refuse_hidden(file)
     _refuse_read_only(file)
-    snapshot = take_snapshot(file.location, replace(context, workspace=file.workspace))
+    snapshot = take_snapshot(TargetFile(file.workspace, file.location, context.client.reads, context.signal))
     old = _decoded(file, snapshot.data, entry)
     is_there = holds_entry(old.text, entry)
     new = old.text if is_there else with_entry(old.text, entry, files.headings)
@@ -221,8 +230,8 @@ def remember(files: MemoryFiles, scope: MemoryScope, fact: str, context: ToolCon
     Raises:
         ToolError: It cannot be added; the file is as it was.
     """
-    proposal = settled_text(context, fact)
-    entry = entry_of(proposal.text)
+    text, is_users = settled_text(fact, context.answer)
+    entry = entry_of(text)
     if not entry:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
@@ -237,7 +246,7 @@ def remember(files: MemoryFiles, scope: MemoryScope, fact: str, context: ToolCon
         )
     with exclusive(file.location, context.signal):
         addition, written = _add(files, file, entry, context) if adds else (None, None)
-    notes = _notes(addition, written, is_users=proposal.is_users)
+    notes = _notes(addition, written, is_users=is_users)
     is_saved = written is not None
     path, stored = file.location.path, entry.removeprefix("- ")
     where = f"the {scope} memory {shown_whole_path(path)}"
@@ -252,7 +261,7 @@ def remember(files: MemoryFiles, scope: MemoryScope, fact: str, context: ToolCon
             "fact": stored,
             "saved": is_saved,
             "created": is_saved and addition is not None and addition.snapshot.data is None,
-            "user_modified": proposal.is_users,
+            "user_modified": is_users,
             "notes": notes,
         },
     )
@@ -286,7 +295,7 @@ def _record(addition: Addition, written: Written, context: ToolContext) -> None:
     if reads is None or seen is None:
         return
     if seen.identity == before.identity or (seen.sha256 is not None and seen.sha256 == before.sha256):
-        reads.record(path, SeenFile(written.identity, Digest(addition.data).hex()))
+        reads.record(path, SeenFile(written.identity, hashlib.sha256(addition.data).hexdigest()))
 
 
 def _make_folder(file: MemoryFile) -> None:
@@ -361,8 +370,7 @@ def _notes(addition: Addition | None, written: Written | None, *, is_users: bool
     if addition is not None and written is not None and addition.snapshot.data is None:
         notes.append("The file is new.")
     if written is not None and written.links_broken:
-        noun = "name" if written.links_broken == 1 else "names"
-        notes.append(f"The file had {written.links_broken} other {noun} (hard links); they keep the old content.")
+        notes.append(about_broken_links(written.links_broken))
     if is_users:
         notes.append("The user changed the fact before it was written.")
     return notes

@@ -7,9 +7,9 @@ what is left is compared by `difflib`, or shown as replaced whole if it has too 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, zip_longest
+from itertools import accumulate, chain, zip_longest
 
 from tools.contract.names_on_one_line import shown_name
 from tools.files.line_endings import count_lines
@@ -88,9 +88,27 @@ class Diff:
 _NO_ENDING = "\n\\ No newline at end of file"
 """Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it."""
 
-
 _Change = tuple[int, int, int, int]
 """Where the changed lines begin and end in the old text, and where in the new one."""
+
+
+def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
+    """The start of the line that is so many lines before the one that starts at a position."""
+    for _ in range(lines):
+        if line_start == 0:
+            break
+        line_start = text.rfind(separator, 0, line_start - 1) + 1
+    return line_start
+
+
+def lines_on(text: str, position: int, lines: int, separator: str) -> int:
+    """The start of the line that is so many lines after a position, or the end of the text."""
+    for _ in range(lines):
+        found = text.find(separator, position)
+        if found < 0:
+            return len(text)
+        position = found + 1
+    return position
 
 
 def unified_diff(old: str | None, new: str) -> Diff:
@@ -103,44 +121,52 @@ def unified_diff(old: str | None, new: str) -> Diff:
     before = old or ""
     if before == new:
         return Diff("", 0, 0)
-    separator = _separator(before, new)
-    start, old_stop, new_stop = _frame(before, new, separator)
-    regions = before[start:old_stop], new[start:new_stop]
-    removed, added = (count_lines(region, separator) for region in regions)
-    if max(removed, added) > MAX_COMPARED_LINES:
-        return _replaced_whole(regions, (removed, added), before.count(separator, 0, start), separator)
-    old_lines, new_lines = (_lines(region, separator) for region in regions)
-    first = _lines_back(before, start, CONTEXT_LINES, separator)
-    lead = _lines(before[first:start], separator)
-    tail = _lines(before[old_stop : _lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
-    changes = _changes(old_lines, new_lines, len(lead))
-    added = sum(new_end - new_start for _, _, new_start, new_end in changes)
-    removed = sum(old_end - old_start for old_start, old_end, _, _ in changes)
-    base = before.count(separator, 0, first)
-    hunks = _hunks(changes, [*lead, *old_lines, *tail], [*lead, *new_lines, *tail], base, separator)
-    return _cut(hunks, added, removed)
-
-
-def _separator(old: str, new: str) -> str:
-    """LF, or CR where both texts know nothing else."""
-    return "\r" if "\n" not in old and "\n" not in new and ("\r" in old or "\r" in new) else "\n"
-
-
-def _frame(old: str, new: str, separator: str) -> tuple[int, int, int]:
-    """The whole lines that hold everything that differs: where they begin in both, where they end in each."""
-    same = _common_prefix(old, new)
-    tail = _common_suffix(old, new, min(len(old), len(new)) - same)
-    start = old.rfind(separator, 0, same) + 1
-    old_stop, new_stop = len(old) - tail, len(new) - tail
-    if tail and not (_is_line_start(old, old_stop, separator) and _is_line_start(new, new_stop, separator)):
-        found = old.find(separator, old_stop)
-        step = (len(old) if found < 0 else found + 1) - old_stop
+    # Lines end with LF, or with CR where both texts know nothing else.
+    separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
+    # The whole lines that hold everything that differs: where they begin in both texts, where they end in each.
+    same = _common_prefix(before, new)
+    tail = _common_suffix(before, new, min(len(before), len(new)) - same)
+    start = before.rfind(separator, 0, same) + 1
+    old_stop, new_stop = len(before) - tail, len(new) - tail
+    if tail and not all(
+        stop == 0 or text[stop - 1] == separator for text, stop in ((before, old_stop), (new, new_stop))
+    ):
+        step = lines_on(before, old_stop, 1, separator) - old_stop
         old_stop, new_stop = old_stop + step, new_stop + step
-    return start, old_stop, new_stop
+    old_region, new_region = before[start:old_stop], new[start:new_stop]
+    removed, added = count_lines(old_region, separator), count_lines(new_region, separator)
+    if max(removed, added) > MAX_COMPARED_LINES:
+        base = before.count(separator, 0, start)
+        # No more lines are built than are shown.
+        removed_head = _lines(old_region[: MAX_DIFF_CHARS + 1], separator)
+        added_head = _lines(new_region[: MAX_DIFF_CHARS + 1], separator)
+        header = f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
+        before_lines = _marked("-", removed_head, added_head, separator)
+        after_lines = _marked("+", added_head, removed_head, separator)
+        return _cut(chain([header], before_lines, after_lines), added, removed)
 
+    import difflib  # noqa: PLC0415 - the start of the server does not need it
 
-def _is_line_start(text: str, position: int, separator: str) -> bool:
-    return position == 0 or text[position - 1] == separator
+    first = lines_back(before, start, CONTEXT_LINES, separator)
+    lead = _lines(before[first:start], separator)
+    rest = _lines(before[old_stop : lines_on(before, old_stop, CONTEXT_LINES, separator)], separator)
+    old_lines, new_lines = _lines(old_region, separator), _lines(new_region, separator)
+    changes = [
+        (a + len(lead), b + len(lead), c + len(lead), d + len(lead))
+        for tag, a, b, c, d in difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes()
+        if tag != "equal"
+    ]
+    removed = sum(old_end - old_start for old_start, old_end, _, _ in changes)
+    added = sum(new_end - new_start for _, _, new_start, new_end in changes)
+    groups: list[list[_Change]] = []
+    for change in changes:
+        if groups and change[0] - groups[-1][-1][1] <= 2 * CONTEXT_LINES:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    base = before.count(separator, 0, first)
+    sides = [*lead, *old_lines, *rest], [*lead, *new_lines, *rest]
+    return _cut(chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups), added, removed)
 
 
 def _common_prefix(old: str, new: str) -> int:
@@ -167,23 +193,6 @@ def _common_suffix(old: str, new: str, limit: int) -> int:
     return low
 
 
-def _lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
-    for _ in range(lines):
-        if line_start == 0:
-            break
-        line_start = text.rfind(separator, 0, line_start - 1) + 1
-    return line_start
-
-
-def _lines_on(text: str, line_start: int, lines: int, separator: str) -> int:
-    for _ in range(lines):
-        found = text.find(separator, line_start)
-        if found < 0:
-            return len(text)
-        line_start = found + 1
-    return line_start
-
-
 def _lines(text: str, separator: str) -> list[str]:
     """Lines without their endings; a last line that has none says so."""
     lines = text.split(separator)
@@ -192,24 +201,6 @@ def _lines(text: str, separator: str) -> list[str]:
     else:
         lines.pop()
     return lines
-
-
-def _changes(old: list[str], new: list[str], lead: int) -> list[_Change]:
-    """The changed runs in order, where both texts begin with so many equal lines more."""
-    import difflib  # noqa: PLC0415 - the start of the server does not need it
-
-    opcodes = difflib.SequenceMatcher(None, old, new).get_opcodes()
-    return [(a + lead, b + lead, c + lead, d + lead) for tag, a, b, c, d in opcodes if tag != "equal"]
-
-
-def _hunks(changes: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
-    group: list[_Change] = []
-    for change in changes:
-        if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
-            yield from _hunk(group, old, new, base, separator)
-            group = []
-        group.append(change)
-    yield from _hunk(group, old, new, base, separator)
 
 
 def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separator: str) -> Iterator[str]:
@@ -221,11 +212,11 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
     position = old_first - before
     for old_start, old_end, new_start, new_end in group:
         removed, added = old[old_start:old_end], new[new_start:new_end]
-        yield from _marked(" ", old[position:old_start], separator, None)
-        yield from _marked("-", removed, separator, added)
-        yield from _marked("+", added, separator, removed)
+        yield from _marked(" ", old[position:old_start], None, separator)
+        yield from _marked("-", removed, added, separator)
+        yield from _marked("+", added, removed, separator)
         position = old_end
-    yield from _marked(" ", old[position : position + after], separator, None)
+    yield from _marked(" ", old[position : position + after], None, separator)
 
 
 def _range(start: int, stop: int) -> str:
@@ -235,14 +226,14 @@ def _range(start: int, stop: int) -> str:
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: list[str], separator: str, others: list[str] | None) -> Iterator[str]:
-    """Lines of a hunk; each is shortened with a view to the one that it replaces, or that replaces it.
+def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
+    """Lines of a hunk; a long one is shortened with a view to the one that it replaces, or that replaces it.
 
     Args:
         mark: What they begin with.
         lines: The lines.
-        separator: Ends a line of the text.
         others: The lines on the other side; `None` for lines that are on both.
+        separator: Ends a line of the text.
     """
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
@@ -273,7 +264,10 @@ def _shortened(line: str, other: str) -> str:
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Where a line differs from another one, as far as it is looked for: from and to which character."""
+    """Where a line differs from another one, as far as that is looked for: from and to which character.
+
+    Both are walked through word by word until they agree again; `difflib` would mind repeated words.
+    """
     if line == other:
         return []
     start = _common_prefix(line, other)
@@ -281,21 +275,11 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
     end, other_end = len(line) - same, len(other) - same
     if max(end, other_end) - start > MAX_COMPARED_CHARS:
         return [(start, end)]
-    words, others = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
-    if max(map(len, (*words, *others)), default=0) > _AROUND:
-        words, others = list(line[start:end]), list(other[start:other_end])
-    places = [*accumulate(map(len, words), initial=start)]
-    parts: list[tuple[int, int]] = []
-    for changed_from, changed_to in _changed_words(others, words):
-        first, last = places[changed_from], places[changed_to]
-        if parts and first - parts[-1][1] <= _NEAR:
-            first = parts.pop()[0]
-        parts.append((first, last))
-    return parts
-
-
-def _changed_words(old: list[str], new: list[str]) -> Iterator[tuple[int, int]]:
-    """Where the new words differ, found by walking on until both sides agree again: `difflib` minds repeated words."""
+    new, old = _WORD.findall(line, start, end), _WORD.findall(other, start, other_end)
+    if max(map(len, (*new, *old)), default=0) > _AROUND:
+        new, old = list(line[start:end]), list(other[start:other_end])
+    positions = [*accumulate(map(len, new), initial=start)]
+    changed: list[tuple[int, int]] = []
     old_at = new_at = 0
     work = _MAX_SYNC_WORK
     while old_at < len(old) and new_at < len(new):
@@ -306,10 +290,17 @@ def _changed_words(old: list[str], new: list[str]) -> Iterator[tuple[int, int]]:
         if found is None:
             break
         work -= (found[0] + 1) * (found[1] + 1)
-        yield new_at, new_at + found[1]
+        changed.append((new_at, new_at + found[1]))
         old_at, new_at = old_at + found[0], new_at + found[1]
     if old_at < len(old) or new_at < len(new):
-        yield new_at, len(new)
+        changed.append((new_at, len(new)))
+    parts: list[tuple[int, int]] = []
+    for changed_from, changed_to in changed:
+        first, last = positions[changed_from], positions[changed_to]
+        if parts and first - parts[-1][1] <= _NEAR:
+            first = parts.pop()[0]
+        parts.append((first, last))
+    return parts
 
 
 def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
@@ -323,26 +314,13 @@ def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) ->
     return None
 
 
-def _replaced_whole(regions: tuple[str, str], counts: tuple[int, int], base: int, separator: str) -> Diff:
-    """A region too large to be split; no more lines are built than are shown."""
-    removed, added = counts
-    heads = [_lines(region[: MAX_DIFF_CHARS + 1], separator) for region in regions]
-
-    def pieces() -> Iterator[str]:
-        yield f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
-        yield from _marked("-", heads[0], separator, heads[1])
-        yield from _marked("+", heads[1], separator, heads[0])
-
-    return _cut(pieces(), added, removed)
-
-
-def _cut(pieces: Iterator[str], added: int, removed: int) -> Diff:
-    kept: list[str] = []
-    room = MAX_DIFF_CHARS
+def _cut(pieces: Iterable[str], added: int, removed: int) -> Diff:
+    shown: list[str] = []
+    left = MAX_DIFF_CHARS
     for piece in pieces:
-        if len(piece) > room:
-            kept.append(f"{piece[:room]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
-            return Diff("".join(kept), added, removed, truncated=True)
-        kept.append(piece)
-        room -= len(piece)
-    return Diff("".join(kept), added, removed, truncated=any(_IN_PART in piece for piece in kept))
+        if len(piece) > left:
+            shown.append(f"{piece[:left]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
+            return Diff("".join(shown), added, removed, truncated=True)
+        shown.append(piece)
+        left -= len(piece)
+    return Diff("".join(shown), added, removed, truncated=any(_IN_PART in piece for piece in shown))

@@ -186,15 +186,63 @@ def find_match(haystack: Haystack, old: str) -> Match | None:
         What the first strategy with any match found, or `None`. Strategies that go by lines are left out where the
         file or `old` is too large for them.
     """
-    for strategy, search in _SEARCHES.items():
-        haystack.checkpoint()
-        if strategy in _BY_LINES and (haystack.too_large_for_relaxed or is_too_large_for_relaxed(old)):
-            continue
-        spans = search(haystack, old)
+    haystack.checkpoint()
+    for strategy, spans in _searches(haystack, old):
         if spans:
-            safe = tuple(span for span in spans if haystack.encoding.is_known or _begins_character(haystack.text, span))
-            return Match(strategy, safe, len(spans) - len(safe))
+            text, safe = haystack.text, spans
+            if not haystack.encoding.is_known:
+                # Behind a byte that is not ASCII, the first character may be the second half of another one.
+                safe = [
+                    span
+                    for span in spans
+                    if span.start == 0
+                    or text[span.start - 1].isascii()
+                    or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
+                ]
+            return Match(strategy, tuple(safe), len(spans) - len(safe))
+        haystack.checkpoint()
     return None
+
+
+def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
+    """What each strategy finds, in the order in which they are tried; nothing is searched before it is asked for."""
+    text, wanted = haystack.text, to_lf(old)
+    exact = _occurrences(haystack, text, old)
+    # No match begins or ends between the two characters of a CRLF.
+    edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
+    yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
+
+    if not haystack.has_returns:
+        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, wanted) if "\r" in old else []
+    elif haystack.endings.style == "crlf":
+        yield Strategy.LINE_ENDINGS, _occurrences(haystack, text, wanted.replace("\n", "\r\n"))
+    else:
+        yield Strategy.LINE_ENDINGS, _in_lf(haystack, haystack.lf_text, wanted)
+
+    # A file without a final line ending, at its end, where the wanted text has one.
+    core = wanted.removesuffix("\n")
+    if core and core != wanted:
+        # Twice as many characters hold the core whatever its line endings are.
+        tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
+        if tail.lf_text.endswith(core):
+            start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))
+            yield Strategy.FINAL_NEWLINE, [Span(start, len(text))]
+
+    # What follows needs copies or lines of the whole text.
+    if haystack.too_large_for_relaxed or is_too_large_for_relaxed(old):
+        return
+    may_look_alike = haystack.encoding.is_known and not (old.isascii() and text.isascii())
+    if may_look_alike:
+        yield Strategy.LOOK_ALIKES, _in_lf(haystack, fold(haystack.lf_text), fold(wanted))
+    found = _line_windows(haystack, _each_line(str.rstrip, haystack.lf_text), _each_line(str.rstrip, wanted))
+    yield Strategy.TRAILING_WHITESPACE, found
+    if may_look_alike:
+        folded = _each_line(str.rstrip, fold(haystack.lf_text))
+        found = _line_windows(haystack, folded, _each_line(str.rstrip, fold(wanted)))
+        yield Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE, found
+    found = _line_windows(haystack, _each_line(str.strip, haystack.lf_text), _each_line(str.strip, wanted))
+    nested_alike = [span for span in found if indentation_map(wanted, text[span.start : span.end]) is not None]
+    yield Strategy.INDENTATION, nested_alike
 
 
 def is_too_large_for_relaxed(old: str) -> bool:
@@ -231,73 +279,6 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
             if mapping.setdefault(indentation_of(old_line), indentation) != indentation:
                 return None
     return mapping
-
-
-def _exact(haystack: Haystack, old: str) -> list[Span]:
-    return [span for span in _occurrences(haystack, haystack.text, old) if not _splits_ending(haystack.text, span)]
-
-
-def _with_any_line_endings(haystack: Haystack, old: str) -> list[Span]:
-    if not haystack.has_returns:
-        return _occurrences(haystack, haystack.text, to_lf(old)) if "\r" in old else []
-    if haystack.endings.style == "crlf":
-        return _occurrences(haystack, haystack.text, to_lf(old).replace("\n", "\r\n"))
-    return _in_lf(haystack, haystack.lf_text, to_lf(old))
-
-
-def _at_open_end(haystack: Haystack, old: str) -> list[Span]:
-    """The end of a file without a final line ending, where the wanted text has one."""
-    wanted = to_lf(old)
-    core = wanted.removesuffix("\n")
-    if not core or core == wanted:
-        return []
-    # Twice as many characters hold the core whatever its line endings are.
-    tail = Haystack(haystack.text[-2 * len(core) :], checkpoint=haystack.checkpoint)
-    if not tail.lf_text.endswith(core):
-        return []
-    start = len(haystack.text) - len(tail.text)
-    return [Span(start + tail.raw(len(tail.lf_text) - len(core)), len(haystack.text))]
-
-
-def _with_look_alikes(haystack: Haystack, old: str) -> list[Span]:
-    if _has_no_look_alikes(haystack, old):
-        return []
-    return _in_lf(haystack, fold(haystack.lf_text), fold(to_lf(old)))
-
-
-def _with_any_tails(haystack: Haystack, old: str) -> list[Span]:
-    return _line_windows(haystack, _without_tails(haystack.lf_text), _without_tails(to_lf(old)))
-
-
-def _with_look_alikes_and_any_tails(haystack: Haystack, old: str) -> list[Span]:
-    if _has_no_look_alikes(haystack, old):
-        return []
-    return _line_windows(haystack, _without_tails(fold(haystack.lf_text)), _without_tails(fold(to_lf(old))))
-
-
-def _with_any_indentation(haystack: Haystack, old: str) -> list[Span]:
-    wanted = to_lf(old)
-    windows = _line_windows(haystack, _without_sides(haystack.lf_text), _without_sides(wanted))
-    return [span for span in windows if indentation_map(wanted, haystack.text[span.start : span.end]) is not None]
-
-
-_SEARCHES: dict[Strategy, Callable[[Haystack, str], list[Span]]] = {
-    Strategy.EXACT: _exact,
-    Strategy.LINE_ENDINGS: _with_any_line_endings,
-    Strategy.FINAL_NEWLINE: _at_open_end,
-    Strategy.LOOK_ALIKES: _with_look_alikes,
-    Strategy.TRAILING_WHITESPACE: _with_any_tails,
-    Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE: _with_look_alikes_and_any_tails,
-    Strategy.INDENTATION: _with_any_indentation,
-}
-"""In the order in which they are tried."""
-
-_BY_LINES = frozenset(_SEARCHES) - {Strategy.EXACT, Strategy.LINE_ENDINGS, Strategy.FINAL_NEWLINE}
-"""Those that need copies or lines of the whole text."""
-
-
-def _has_no_look_alikes(haystack: Haystack, old: str) -> bool:
-    return not haystack.encoding.is_known or (old.isascii() and haystack.text.isascii())
 
 
 def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
@@ -342,22 +323,8 @@ def _not_within_ending(text: str, position: int) -> int:
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 
-def _splits_ending(text: str, span: Span) -> bool:
-    """Whether a span begins or ends between the two characters of a CRLF."""
-    return text[span.start - 1 : span.start + 1] == "\r\n" or text[span.end - 1 : span.end + 1] == "\r\n"
-
-
-def _begins_character(text: str, span: Span) -> bool:
-    """Whether the first character of a span is surely one by itself, in whatever encoding."""
-    return span.start == 0 or text[span.start - 1].isascii() or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
-
-
-def _without_tails(text: str) -> str:
-    return "\n".join(line.rstrip(BLANKS) for line in text.split("\n"))
-
-
-def _without_sides(text: str) -> str:
-    return "\n".join(line.strip(BLANKS) for line in text.split("\n"))
+def _each_line(strip: Callable[[str, str], str], text: str) -> str:
+    return "\n".join(strip(line, BLANKS) for line in text.split("\n"))
 
 
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:

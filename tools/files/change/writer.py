@@ -423,11 +423,12 @@ def replace_file(
             workspace.folder_to_write_in(location) as folder,
             temporary_in(folder, NEW_FILE_MODE if expected is None else PRIVATE_MODE) as temporary,
         ):
-            assert temporary.descriptor is not None  # noqa: S101 - nobody has closed it yet
+            descriptor = temporary.descriptor
+            assert descriptor is not None  # noqa: S101 - nobody has closed it yet
             left = memoryview(content)
             while left:
-                left = left[disk.write(temporary.descriptor, left) :]
-            disk.sync(temporary.descriptor)
+                left = left[disk.write(descriptor, left) :]
+            disk.sync(descriptor)
             with alone_in(folder):
                 before = folder.stat(name)
                 if before is not None and stat.S_ISDIR(before.st_mode):

@@ -1,0 +1,431 @@
+"""The change of one file: planned against what the file holds, asked about, held against the file again, and written.
+
+`edit` and `write_file` plan in `tools.files.change.text_edit` and `tools.files.change.whole_file`. Here is what both
+have in common: that the file is what the model and the person have seen, that other writers are kept away, and that
+the change is made, remembered and told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tools.contract.confirmation import Answer, EditConfirmation
+from tools.contract.display import cut_at_line
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.exhaustion import ExhaustedError, start_thread
+from tools.contract.limits import AbortSignal
+from tools.contract.names_on_one_line import sendable_name, shown_name
+from tools.contract.results import FileDiff, ToolResult
+from tools.files.change.diff import Diff
+from tools.files.change.writer import exclusive, replace_file
+from tools.files.line_endings import eol_style
+from tools.files.opener import identity_of
+from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
+from tools.files.text_encodings import Encoding, encode
+from tools.files.workspace import Location, Workspace, explain
+
+MAX_CHANGED_BYTES = 64_000_000
+"""Size of a file that is held in memory to change it."""
+
+ABSENT = "absent"
+"""The state of a file that does not exist."""
+
+BACKGROUND_HASH_BYTES = 1 << 18
+"""A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other."""
+
+EDITABLE_BYTES = 16_000
+"""Size of a text that a person may change in the question."""
+
+SHOWN_BYTES = 5_000
+"""Size of what a result repeats of a change; with its sentences it stays under 8 kB."""
+
+PROPOSED = ("Current", "Proposed")
+"""What the two sides of a diff are called in a question (the words of both Qwen Code and Gemini CLI)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFile:
+    """The file that a call changes: its path resolved once, and what it is read and written with.
+
+    Args:
+        workspace: Opens it.
+        location: Where it is.
+        reads: What the calling client has seen of it, where that is remembered.
+        signal: Set when the call is cancelled.
+    """
+
+    workspace: Workspace
+    location: Location
+    reads: ReadLedger | None
+    signal: AbortSignal
+
+    @property
+    def seen(self) -> SeenFile | None:
+        """The file as the client last saw it, or `None` if it never did."""
+        return self.reads.get(self.location.path) if self.reads is not None else None
+
+
+class Snapshot:
+    """A file as it is now.
+
+    Args:
+        data: Its content, or `None` if it does not exist.
+        identity: Its fingerprint, or `None`.
+        digest: Hex digest of the content, where it is known already.
+    """
+
+    def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
+        self.data = data
+        self.identity = identity
+        self._digest = digest
+
+    @cached_property
+    def sha256(self) -> str | None:
+        """Hex digest of the content."""
+        return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
+
+
+def take_snapshot(target: TargetFile) -> Snapshot:
+    """Read a file whole, to change it.
+
+    Raises:
+        ToolError: It cannot be read, is a directory, or is too large (`file_too_large`).
+    """
+    location = target.location
+    if target.workspace.stat(location) is None:
+        return Snapshot(None, None)
+    with target.workspace.open_file(location) as opened:
+        if opened.info.st_size > MAX_CHANGED_BYTES:
+            raise ToolError(
+                ToolErrorType.FILE_TOO_LARGE,
+                f"'{location.shown}' has {opened.info.st_size:,} bytes; files above {MAX_CHANGED_BYTES:,} bytes are "
+                "not changed here. Use a stream editor in the shell.",
+            )
+        try:
+            data = opened.whole(target.signal)
+        except OSError as error:
+            raise explain(error, location.shown) from None
+        seen = target.seen
+        digest = seen.sha256 if seen is not None and seen.identity == opened.identity else None
+        return Snapshot(data, opened.identity, digest)
+
+
+def check_fresh(
+    target: TargetFile, snapshot: Snapshot, expected_sha256: str | None, *, is_hidden: bool = False
+) -> None:
+    """Refuse to change a file that is not what the model has seen.
+
+    A file that was never read may be changed. An expected digest counts more than what was read before. For a file
+    hidden from agents only the digest of what this client knows of it is accepted, since any other one is a guess,
+    and whether it is right would tell what the file holds.
+
+    Raises:
+        ToolError: `file_changed_since_read`.
+    """
+    seen, shown = target.seen, target.location.shown
+    if expected_sha256 is not None and is_hidden:
+        if seen is not None and seen.sha256 == expected_sha256.lower() == snapshot.sha256:
+            return
+        problem = (
+            f"'{shown}' is hidden from agents, and expected_sha256 is not the digest of what you wrote there "
+            "last, or somebody else has changed it since; which of the two is not told. Nothing was written. Leave "
+            "expected_sha256 out to replace the file whatever it holds."
+        )
+    elif expected_sha256 is not None:
+        if snapshot.sha256 == expected_sha256.lower():
+            return
+        now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
+        problem = (
+            f"'{shown}' is not as expected_sha256 says: {now}. Nothing was written. "
+            "Read the file again and repeat the change on what it holds now."
+        )
+    else:
+        if seen is None or snapshot.data is None or seen.identity == snapshot.identity:
+            return
+        if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
+            return
+        problem = (
+            f"'{shown}' was changed by somebody else since you last read or wrote it. Nothing was written. "
+            "Read it again and repeat the change on what it holds now."
+        )
+    raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
+    """The bytes of a text, in an encoding that holds all of Unicode or only what is known to fit.
+
+    Raises:
+        ToolError: `invalid_tool_params`: the text holds half of a surrogate pair, which no encoding can hold.
+    """
+    try:
+        return encode(text, encoding)
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS,
+            f"'{parameter}' holds U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
+            "cannot hold; nothing was written. Give the character itself.",
+        ) from None
+
+
+_OMISSION = re.compile(
+    r"""[ \t]*
+    (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
+    \(?[ \t]*
+    (?:rest[ ]of(?:[ ](?:the[ ])?(?:methods?|code))?|unchanged[ ](?:code|methods?))
+    [ \t]*\.\.\.\.*[ \t]*
+    \)?[ \t]*(?:\*/|-->)?[ \t]*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A whole line of the form "rest of code ..." (Gemini CLI's phrases)."""
+
+_MAX_OMISSION_CHARS = 80
+
+
+def first_new_omission(text: str, known: str) -> str | None:
+    """The first line that stands for text that a model left out; written, it would delete that text.
+
+    Args:
+        text: What would be written.
+        known: What was there before: such a line that is in it already may be repeated.
+    """
+
+    def omissions(text: str) -> list[str]:
+        if "..." not in text:
+            return []
+        lines = (line.strip() for line in text.splitlines() if "..." in line and len(line) <= _MAX_OMISSION_CHARS)
+        return [line for line in lines if _OMISSION.fullmatch(line)]
+
+    found = omissions(text)
+    held = set(omissions(known)) if found else set[str]()
+    return next((line for line in found if line not in held), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange(ABC):
+    """A change that is ready to be made.
+
+    Args:
+        target: The file.
+        snapshot: What it is now.
+        text: Its text afterwards.
+        encoding: Of the bytes afterwards.
+        data: Its bytes afterwards.
+        diff: The change for people.
+        hidden_by: The agent-ignore file that hides the file, or `None`; also `None` for a new file.
+        notes: What else the model should know of the change.
+    """
+
+    title: ClassVar[str]
+    """The first words of the question's title."""
+
+    labels: ClassVar[tuple[str, str]]
+    """What the two sides of the diff in a result are called."""
+
+    proposal_noun: ClassVar[str]
+    """What a person may have changed."""
+
+    target: TargetFile
+    snapshot: Snapshot
+    text: str
+    encoding: Encoding
+    data: bytes
+    diff: Diff
+    hidden_by: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """What was done."""
+
+    @abstractmethod
+    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
+        """What the structured result holds beside what it holds of every change.
+
+        Args:
+            has_final_diff: The result shows the whole change, because a person has modified it.
+        """
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file does not exist yet."""
+        return self.snapshot.data is None
+
+    @property
+    def form(self) -> str:
+        """Size, encoding and line endings afterwards."""
+        eol = eol_style(self.text)
+        return f"{len(self.data):,} bytes, {self.encoding.name}" + (f", {eol}" if eol else "")
+
+    @property
+    def held_bytes(self) -> int:
+        """What it costs to keep it."""
+        return len(self.data) + len(self.snapshot.data or b"")
+
+    @property
+    def state(self) -> str:
+        """What a question shows, and what its answer is bound to: which file, links resolved, in which state."""
+        return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
+
+    def is_current(self) -> bool:
+        """Whether the file still is as it was when this was planned."""
+        info = self.target.workspace.stat(self.target.location)
+        return (identity_of(info) if info is not None else None) == self.snapshot.identity
+
+    def question(self, proposed: str) -> EditConfirmation:
+        """The question before the file is written; `proposed` is what a person may change."""
+        location, diff = self.target.location, self.diff
+        is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
+        return EditConfirmation(
+            title=f"{self.title}: {location.relative}",
+            file_path=location.path,
+            file_diff=diff.text(os.path.basename(location.path), PROPOSED),
+            added=diff.added,
+            removed=diff.removed,
+            state=self.state,
+            truncated=diff.truncated,
+            editable=proposed if is_short else None,
+        )
+
+
+def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
+    """The text that will be written, and whether a person put it in place of the model's in answering the question."""
+    answered = answer.content if answer is not None else None
+    if answered and "\r" not in proposed:
+        # Forms may send line breaks as CRLF whatever they were given.
+        answered = answered.replace("\r\n", "\n")
+    return (answered, True) if answered and answered != proposed else (proposed, False)
+
+
+def make_change(
+    target: TargetFile,
+    plan: Callable[[str, bool], FileChange],
+    proposed: str,
+    *,
+    planned: FileChange | None,
+    answer: Answer | None,
+    confirmed_state: str | None,
+) -> ToolResult:
+    """Make a change, and remember the file as seen by this client. Blocking.
+
+    Args:
+        target: The file.
+        plan: Plans the change for a text, told whether that is a person's.
+        proposed: The model's text.
+        planned: What was planned for the question; used while it still fits.
+        answer: What a person answered to the question, if there was one.
+        confirmed_state: The state of the file that the person was shown, if there was a question.
+
+    Raises:
+        ToolError: The change cannot be made; the old content is whole.
+    """
+    location = target.location
+    text, is_users = settled_text(proposed, answer)
+    with exclusive(location, target.signal):
+        change = planned
+        if change is None or is_users or change.target.location != location or not change.is_current():
+            change = plan(text, is_users)
+        target.signal.raise_if_aborted()
+        if confirmed_state is not None and confirmed_state != change.state:
+            raise ToolError(
+                ToolErrorType.FILE_CHANGED_SINCE_READ,
+                f"'{location.shown}' was changed by somebody else while the user was asked, so their answer no "
+                "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
+            )
+        digest = Digest(change.data)
+        identity, links_broken = change.snapshot.identity, 0
+        # A file hidden from agents is written in any case: that nothing was written would tell what it holds.
+        if identity is None or change.hidden_by is not None or change.data != change.snapshot.data:
+            written = replace_file(target.workspace, location, change.data, identity)
+            identity, links_broken = written.identity, written.links_broken
+        sha256 = digest.hex()
+        if target.reads is not None:
+            target.reads.record(location.path, SeenFile(identity, sha256))
+
+    name, diff = os.path.basename(location.path), change.diff
+    diff_text = diff.text(name, change.labels)
+    final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
+    details = change.details(has_final_diff=bool(final_diff))
+    notes = list(change.notes)
+    if links_broken:
+        notes.append(about_broken_links(links_broken))
+    if is_users:
+        notes.append(f"The user changed the {change.proposal_noun} before it was written.")
+    content = [" ".join([change.sentence, *notes])]
+    content += [
+        f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---" for part in details.get("regions", ())
+    ]
+    content += [f"The final change:\n{final_diff}"] if final_diff else []
+    display: FileDiff | str = FileDiff(
+        sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
+    )
+    if change.hidden_by is not None:
+        # A display may reach the model, which must not read by writing what it may not read.
+        display = (
+            f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
+            f"its content is hidden from agents by {change.hidden_by}."
+        )
+    return ToolResult(
+        llm_content="\n".join(content),
+        return_display=display,
+        structured={
+            "path": sendable_name(location.path),
+            "created": change.is_new,
+            "added": diff.added,
+            "removed": diff.removed,
+            "bytes": len(change.data),
+            "encoding": change.encoding.name,
+            "eol": eol_style(change.text),
+            "sha256": sha256,
+            "links_broken": links_broken,
+            "user_modified": is_users,
+            "notes": notes,
+            "diff": final_diff,
+            **details,
+        },
+    )
+
+
+class Digest:
+    """The SHA-256 of a content, worked out beside whatever else is done until it is asked for.
+
+    Args:
+        content: What is hashed, from now on.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._found = ""
+        self._turn = threading.Lock()
+        if len(content) > BACKGROUND_HASH_BYTES:
+            with suppress(ExhaustedError):  # without a thread it is done when it is asked for
+                start_thread(self._hash)
+
+    def hex(self) -> str:
+        """The hex digest, as soon as it is known."""
+        self._hash()
+        return self._found
+
+    def _hash(self) -> None:
+        with self._turn:
+            self._found = self._found or hashlib.sha256(self._content).hexdigest()
+
+
+def about_broken_links(count: int) -> str:
+    """What has to be told where a file had other names, which keep the old content."""
+    return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); they keep the old content."
+
+
+def clipped(text: str, size: int = SHOWN_BYTES) -> str:
+    """A text cut at a line's end so that it has at most `size` bytes; the cut is told."""
+    shown, is_cut = cut_at_line(text, size)
+    return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,0 +1,417 @@
+"""`edit`: a text is found, replaced in the file's own bytes, and told with the lines around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.names_on_one_line import shown_whole_path
+from tools.files.change.diff import lines_back, lines_on, unified_diff
+from tools.files.change.edit_failures import check_count, not_found
+from tools.files.change.file_change import (
+    MAX_CHANGED_BYTES,
+    PROPOSED,
+    SHOWN_BYTES,
+    FileChange,
+    TargetFile,
+    check_fresh,
+    clipped,
+    encode_or_refuse,
+    first_new_omission,
+    take_snapshot,
+)
+from tools.files.change.text_match import (
+    BLANKS,
+    Haystack,
+    Match,
+    Span,
+    Strategy,
+    find_match,
+    find_text,
+    indentation_map,
+    indentation_of,
+)
+from tools.files.ignore_files import agent_ignore_file
+from tools.files.line_endings import line_endings, line_separator, split_lines, to_lf
+from tools.files.text_encodings import (
+    UTF_8,
+    Decoded,
+    check_fits,
+    decode,
+    decode_as_named,
+    guess,
+    looks_binary,
+    marked_encoding,
+)
+from tools.files.workspace import Location
+
+MAX_STRUCTURED_LINES = 100
+"""Line numbers of replacements in the structured result."""
+
+CONTEXT_LINES = 5
+"""Unchanged lines shown around each change (Gemini CLI's)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEdit(FileChange):
+    """An edit that is ready to be made.
+
+    Args:
+        match: What was found, or `None` for a creation.
+        spans: What was put in, in the new text.
+        lines: Where the matches began, in the old text; the first `MAX_STRUCTURED_LINES`.
+    """
+
+    title: ClassVar[str] = "Confirm Edit"
+    labels: ClassVar[tuple[str, str]] = PROPOSED
+    proposal_noun: ClassVar[str] = "new text"
+
+    match: Match | None = None
+    spans: tuple[Span, ...] = ()
+    lines: tuple[int, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What was replaced."""
+        path, diff, count = shown_whole_path(self.target.location.path), self.diff, len(self.spans)
+        if self.is_new:
+            return f"Created the new file {path}: {diff.added} lines, {self.form}."
+        what = "1 replacement" if count == 1 else f"{count} replacements"
+        return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
+
+    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
+        """How the text was found, and the changed places as they are now, as many as fit."""
+        return {
+            "replacements": len(self.spans),
+            "strategy": self.match.strategy.value if self.match is not None else None,
+            "lines": list(self.lines),
+            "regions": [] if has_final_diff else self._regions(),
+        }
+
+    def _regions(self) -> list[dict[str, Any]]:
+        """The lines around each change, overlapping ones as one region."""
+        text, separator = self.text, line_separator(self.text)
+        windows: list[tuple[int, int]] = []
+        size = 0
+        for span in self.spans:
+            if size + (windows[-1][1] - windows[-1][0] if windows else 0) > SHOWN_BYTES:
+                break  # more than is shown
+            start = lines_back(text, text.rfind(separator, 0, span.start) + 1, CONTEXT_LINES, separator)
+            stop = lines_on(text, span.end, CONTEXT_LINES + 1, separator)
+            if windows and start <= windows[-1][1]:
+                windows[-1] = windows[-1][0], max(stop, windows[-1][1])
+            else:
+                size += windows[-1][1] - windows[-1][0] if windows else 0
+                windows.append((start, stop))
+        regions: list[dict[str, Any]] = []
+        left, line, counted = SHOWN_BYTES, 1, 0
+        for start, stop in windows:
+            if left <= 0:
+                break
+            line += text.count(separator, counted, start)
+            counted = start
+            lines = text[start:stop].removesuffix(separator).removesuffix("\r")
+            shown = clipped(Decoded(lines, self.encoding).shown(), left)
+            left -= len(shown.encode("utf-8", "replace"))
+            regions.append({"first": line, "last": line + lines.count(separator), "text": shown})
+        return regions
+
+
+def plan_edit(
+    target: TargetFile,
+    old_string: str,
+    new_string: str,
+    *,
+    replace_all: bool = False,
+    expected_replacements: int | None = None,
+    expected_sha256: str | None = None,
+    encoding: str | None = None,
+    is_users: bool = False,
+) -> TextEdit:
+    """The file with a text replaced, or the new file. Writes nothing.
+
+    Args:
+        target: The file.
+        old_string: What to replace; empty to create the file.
+        new_string: What to put in its place.
+        replace_all: Whether to replace every occurrence instead of exactly one.
+        expected_replacements: How often it must occur, or `None`.
+        expected_sha256: Digest of what the file must hold, or `None`.
+        encoding: Name of the encoding of a file that does not say it, or `None`.
+        is_users: Whether a person put in the new text, who may mean a line that looks like an omission.
+
+    Raises:
+        ToolError: The edit cannot be made.
+    """
+    location, signal = target.location, target.signal
+    omission = None if is_users else first_new_omission(new_string, old_string)
+    if omission is not None:
+        raise InvalidToolParamsError(
+            "edit",
+            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
+            "that text. Give the complete replacement, or a smaller 'old_string'.",
+        )
+    snapshot = take_snapshot(target)
+    if snapshot.data is None:
+        if old_string:
+            raise ToolError(
+                ToolErrorType.FILE_NOT_FOUND,
+                f"'{location.shown}' does not exist, so nothing in it can be replaced. Check the path with "
+                "list_directory or glob; to create the file, give an empty old_string or use write_file.",
+            )
+        check_fresh(target, snapshot, expected_sha256)
+        return TextEdit(
+            target=target,
+            snapshot=snapshot,
+            text=new_string,
+            encoding=UTF_8,
+            data=encode_or_refuse(new_string, UTF_8, "new_string"),
+            diff=unified_diff(None, new_string),
+        )
+    hidden_by = agent_ignore_file(target.workspace, location)
+    if hidden_by is not None:
+        raise ToolError(
+            ToolErrorType.PATH_IGNORED,
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether that "
+            "works would tell what it holds. Use write_file to replace all of it, or ask the user to change "
+            "that file.",
+        )
+    if not old_string:
+        raise ToolError(
+            ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
+            f"'{location.shown}' already exists, so it was not created. Give the text to replace as old_string, "
+            "or use write_file to replace the whole content.",
+        )
+    check_fresh(target, snapshot, expected_sha256)
+    old = _decode(location, snapshot.data, encoding, old_string, new_string)
+    signal.raise_if_aborted()
+
+    haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)
+    match = find_match(haystack, old_string)
+    if match is None or not match.spans:
+        skipped = match.skipped if match is not None else 0
+        is_read = target.reads is None or target.seen is not None
+        raise not_found(location, haystack, old_string, new_string, skipped=skipped, is_read=is_read)
+    lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
+    check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
+    growth = len(match.spans) * max(0, len(new_string) - len(old_string))
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of that size is built
+        raise ToolError(
+            ToolErrorType.FILE_TOO_LARGE,
+            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
+            f"found {len(match.spans):,} times, and new_string has {len(new_string):,} characters. "
+            "Nothing was written.",
+        )
+    edited = apply_edit(haystack, match, old_string, new_string)
+    if edited.text == old.text:
+        raise ToolError(
+            ToolErrorType.EDIT_NO_CHANGE,
+            f"The edit would leave '{location.shown}' as it is: what it puts in place of old_string is there "
+            "already. Nothing was written.",
+        )
+    notes: list[str] = []
+    if match.strategy.is_relaxed:
+        how = match.strategy.value.replace("_", " ")
+        notes.append(f"old_string was not there exactly; it was matched but for {how}.")
+    if match.skipped:
+        notes.append(f"{match.skipped} other places may begin inside a character and were left alone.")
+    return TextEdit(
+        target=target,
+        snapshot=snapshot,
+        text=edited.text,
+        encoding=old.encoding,
+        data=encode_or_refuse(edited.text, old.encoding, "new_string"),
+        diff=unified_diff(old.shown(), Decoded(edited.text, old.encoding).shown()),
+        notes=tuple(notes),
+        match=match,
+        spans=edited.spans,
+        lines=lines,
+    )
+
+
+def _decode(location: Location, data: bytes, encoding: str | None, old_string: str, new_string: str) -> Decoded:
+    """The text of the file, if it can be changed without touching a byte that does not belong to the change."""
+    decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
+    if decoded is None:
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            f"'{location.shown}' is not text that can be edited: it is binary, or damaged UTF-16 or UTF-32. "
+            "Nothing was written.",
+        )
+    if encoding is not None:
+        decoded = decode_as_named(data, encoding, decoded, location.shown)
+        check_fits(new_string, decoded.encoding, "new_string")
+        return decoded
+    if decoded.encoding.is_known:
+        return decoded
+    guessed = guess(data)
+    if not (old_string.isascii() and new_string.isascii()):
+        advice = "It seems to be UTF-8 in which some bytes are damaged; repair them first, or replace only ASCII text."
+        if guessed is not None:
+            advice = (
+                f"It may be {guessed.name} ({guessed.how}): if it reads right so, repeat this with "
+                f"encoding='{guessed.name}'."
+            )
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            f"'{location.shown}' is in an encoding that it does not say (not UTF-8), so other than ASCII text is "
+            f"replaced in it only if you name the encoding. {advice} Nothing was written.",
+        )
+    shown_as = guessed.decoded.encoding.codec if guessed is not None else decoded.encoding.shown_as
+    return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The outcome of an edit.
+
+    Args:
+        text: The whole new text.
+        spans: What was put in, in the new text, in order.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+
+
+def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> Edited:
+    """Put `new` in place of every match.
+
+    An empty `new` deletes; where a match covers whole lines, the ending of the last one goes with them.
+
+    Args:
+        haystack: The file's text.
+        match: Where.
+        old: As the model gave it.
+        new: As the model gave it. LF becomes the ending of the lines around.
+    """
+    text, is_exact = haystack.text, match.strategy is Strategy.EXACT
+    # Whoever writes the carriage returns out means them; and without line endings there is nothing to adapt.
+    is_literal = is_exact and ("\r" in old or "\n" not in new)
+    wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
+    if match.strategy is Strategy.FINAL_NEWLINE:
+        wanted, given = wanted.removesuffix("\n"), given.removesuffix("\n")
+    endings = _NearbyEndings(haystack)
+    pieces: list[str] = []
+    spans: list[Span] = []
+    done = length = 0
+    for span in match.spans:
+        haystack.checkpoint()
+        stop, put = span.end, new
+        if not is_literal:
+            ending = endings.for_lines_at(span, new)
+            if not is_exact or haystack.has_returns:
+                put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
+            elif ending == "\n":
+                put = given
+        begins_line = span.start == 0 or text[span.start - 1] in "\r\n"
+        if not new and not old.endswith(("\n", "\r")) and begins_line and span.start != span.end:
+            stop += 2 if text.startswith("\r\n", stop) else text.startswith(("\n", "\r"), stop)
+        pieces += (text[done : span.start], put)
+        length += span.start - done
+        spans.append(Span(length, length + len(put)))
+        length += len(put)
+        done = stop
+    pieces.append(text[done:])
+    return Edited("".join(pieces), tuple(spans))
+
+
+class _NearbyEndings:
+    """The line endings near places that are asked for in order, so that no part of the text is searched twice."""
+
+    def __init__(self, haystack: Haystack) -> None:
+        self._text = haystack.text
+        self._has_returns, self._has_feeds = haystack.has_returns, "\n" in haystack.text
+        self._next = {"\n": -1, "\r": -1}
+
+    @cached_property
+    def _last(self) -> str:
+        """The last line ending of the text, which has one."""
+        position = max(self._text.rfind("\n"), self._text.rfind("\r"))
+        return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
+
+    def for_lines_at(self, span: Span, new: str) -> str:
+        """The ending for new lines: that of the lines touched, else of the line the span lies in, else before."""
+        text = self._text
+        inside = line_endings(text[span.start : span.end]).majority
+        if inside is not None:
+            return inside
+        if not self._has_returns:
+            return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
+        for ending, position in self._next.items():
+            if position < span.end:
+                found = find_text(text, ending, span.end)
+                self._next[ending] = len(text) if found < 0 else found
+        line_feed, carriage_return = self._next["\n"], self._next["\r"]
+        if carriage_return < line_feed:
+            return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
+        # With none inside and none behind, the last one of the text is the one before.
+        return "\n" if line_feed < len(text) else self._last
+
+
+def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
+    """The new lines, of which those in common with the old ones at both ends are taken from the file."""
+    raw_bodies, raw_endings = split_lines(raw)
+    old_lines, new_lines = old.split("\n"), new.split("\n")
+    head, tail = _common_ends(old_lines, new_lines)
+    indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
+    pieces: list[str] = []
+    for number, line in enumerate(new_lines):
+        source: int | None = number if number < head or len(old_lines) == len(new_lines) else None
+        if number >= len(new_lines) - tail:
+            source = len(old_lines) - len(new_lines) + number
+        if source is not None and (number < head or number >= len(new_lines) - tail):
+            pieces.append(raw_bodies[source])
+        elif indentations is not None:
+            pieces.append(_indented(line, indentations))
+        elif source is not None and strategy is Strategy.LOOK_ALIKES:
+            # The file's own characters where old and new begin and end alike.
+            first, last = _common_ends(old_lines[source], line)
+            body = raw_bodies[source]
+            pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])
+        else:
+            pieces.append(line)
+        if number < len(new_lines) - 1:
+            pieces.append((raw_endings[source] if source is not None else "") or ending)
+    return "".join(pieces)
+
+
+def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines, or characters, both begin with, and how many of the others both end with."""
+    shortest = min(len(old), len(new))
+    head = 0
+    while head < shortest and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return head, tail
+
+
+def _indented(line: str, indentations: dict[str, str]) -> str:
+    """A new line with the file's indentation in place of the one the model thought of."""
+    if not line.strip(BLANKS):
+        return ""
+    own = indentation_of(line)
+    rest = line[len(own) :]
+    known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
+    if known is None:
+        # Less indented than anything in old_string: keep the distance where the file's indentation has room for it.
+        shortest = min(indentations, key=len)
+        missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
+        return indentations[shortest].removesuffix(missing) + rest
+    extra = own[len(known) :]
+    for old, raw in indentations.items():
+        # Tabs for as many spaces as one tab stands for, or the reverse.
+        if old and raw and set(old) == {" "} and set(raw) == {"\t"} and len(old) % len(raw) == 0:
+            width = len(old) // len(raw)
+            if set(extra) == {" "} and len(extra) % width == 0:
+                extra = "\t" * (len(extra) // width)
+            break
+        if old and raw and set(old) == {"\t"} and set(raw) == {" "} and len(raw) % len(old) == 0:
+            extra = extra.replace("\t", " " * (len(raw) // len(old)))
+            break
+    return indentations[known] + extra + rest
