@@ -43,7 +43,7 @@ from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
-from tools.permissions.hidden_paths import hidden_paths
+from tools.permissions.rules import hidden_paths
 from tools.planning.todo_lists import TodoLists
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
 from tools.call.registry import ToolRegistry
 from tools.memory.memory_files import is_memory_name
-from tools.permissions.own_settings import GuardedPaths
+from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import RuleReader
 from tools.shell.jobs import JobTable

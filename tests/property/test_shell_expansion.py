@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tools.contract.subjects import Access
-from tools.permissions.command_paths import NamesOnDisk, with_home
 from tools.permissions.shell.analyser import analyse
+from tools.permissions.shell.names_on_disk import NamesOnDisk, with_home
 
 FILES = ["a.txt", "B.txt", "c d.txt", ".env", "src/a.py", "src/b.py", "x[1]", "*", "-n", "_z", "{a,b}"]
 PIECES = [

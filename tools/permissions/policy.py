@@ -27,9 +27,7 @@ from tools.contract.subjects import (
 )
 from tools.files.workspace import Workspace
 from tools.permissions.auto_run_files import why_protected
-from tools.permissions.command_paths import NamesOnDisk
-from tools.permissions.command_policy import CommandPolicy
-from tools.permissions.own_settings import GuardedPaths
+from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rules import CORE, INCLUDE, SESSION, Rule, Rules, parse_rule
 from tools.permissions.tool_names import names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
@@ -167,7 +165,7 @@ class PermissionPolicy:
         tool, mode, workspace, rules = request.tool, request.mode, request.workspace, self._rules_for(request)
         about = [
             rule
-            for rule in (*rules.deny, *rules.ask)
+            for rule in rules.strict
             if rule.names_tool(tool)
             and (rule.is_of_every_call or any(_is_about(rule, subject, workspace) for subject in subjects))
         ]
@@ -211,11 +209,18 @@ class PermissionPolicy:
         return None
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
-        from tools.permissions.shell.analyser import analyse  # noqa: PLC0415 - tables load at the first command
+        # The tables about programs are loaded with the first command.
+        from tools.permissions.command_paths import CommandPaths  # noqa: PLC0415
+        from tools.permissions.command_policy import CommandPolicy  # noqa: PLC0415
+        from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
+        from tools.permissions.shell.names_on_disk import NamesOnDisk  # noqa: PLC0415
 
+        mode = request.mode
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
-        rules, mode = self._rules_for(request), request.mode
-        permission = CommandPolicy(rules, mode, request.workspace, self.home, self.guarded).judge(command, analysis)
+        paths = CommandPaths(self.home, command.directory)
+        permission = CommandPolicy(
+            analysis, self._rules_for(request), mode, request.workspace, paths, self.guarded
+        ).judge()
         if mode is ApprovalMode.PLAN and permission.verdict is not Verdict.DENY and not analysis.is_read_only:
             return replace(_PLAN_MODE, parts=permission.parts)
         return permission

@@ -13,6 +13,7 @@ from tools.permissions.tool_names import (
     BETWEEN,
     DELEGATING,
     EDITING,
+    FETCHING,
     GROUPS,
     READING,
     SHELL,
@@ -53,7 +54,7 @@ class CommandSpecifier:
     `git log *` says the same. `npm run test*` has no such bound, and a star may stand anywhere.
 
     Args:
-        pattern: As written; `git:*` is `git *`.
+        pattern: As written, white space counted once; `git:*` is `git *`.
     """
 
     pattern: str
@@ -69,14 +70,6 @@ class CommandSpecifier:
         if ANYTHING in pattern:
             return fits_wildcards(pattern, text)
         return text == pattern or text.startswith(f"{pattern} ")
-
-
-def command_specifier(written: str) -> CommandSpecifier:
-    """Read the specifier of a rule about commands; white space in it counts once."""
-    pattern = " ".join(written.split())
-    if pattern.endswith(":*"):
-        pattern = f"{pattern[:-2]} *"
-    return CommandSpecifier(pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +160,6 @@ class HostSpecifier:
         """Whether it is about a host."""
         bare = host.lower().rstrip(".")
         return self.host in (ANYTHING, bare) or bare.endswith(f".{self.host}")
-
-
-def host_specifier(written: str) -> HostSpecifier:
-    """Read the specifier of a rule about hosts: `example.org`, `domain:example.org` or `*.example.org`."""
-    host = written.strip().lower().removeprefix("domain:").strip()
-    return HostSpecifier(ANYTHING if host == ANYTHING else host.removeprefix("*.").rstrip("."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,35 +284,34 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
     if parenthesis and not rest.endswith(")"):
         raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
-    tools = _tools_called(one_meaning(name) if verdict is Verdict.ALLOW else name, canonical)
+    meant = one_meaning(name) if verdict is Verdict.ALLOW else name
+    if ANYTHING in meant:
+        tools = frozenset(tool for group in GROUPS.values() for tool in group if fits_wildcards(meant, tool))
+    else:
+        tools = GROUPS.get(meant) or frozenset({canonical(meant)})
     written = rest[:-1].strip() if parenthesis else ""
+    specifier: Specifier | None = None
     if written in ("", ANYTHING):
-        return Rule(text, source, verdict, name, tools, None)
-    return Rule(text, source, verdict, name, tools, _specifier(written, tools, verdict, home))
-
-
-def _tools_called(name: str, canonical: Callable[[str], str]) -> frozenset[str]:
-    """The built-in tools that a name stands for; with stars, each that it fits."""
-    if ANYTHING in name:
-        return frozenset(tool for group in GROUPS.values() for tool in group if fits_wildcards(name, tool))
-    return GROUPS.get(name) or frozenset({canonical(name)})
-
-
-def _specifier(written: str, tools: frozenset[str], verdict: Verdict, home: str) -> Specifier:
-    if SHELL in tools:
-        return command_specifier(written)
-    if tools & (READING | EDITING):
+        pass
+    elif SHELL in tools:
+        pattern = " ".join(written.split())
+        specifier = CommandSpecifier(f"{pattern[:-2]} *" if pattern.endswith(":*") else pattern)
+    elif tools & (READING | EDITING):
         try:
-            return path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
+            specifier = path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
         except ValueError:
             raise MalformedRuleError(
                 "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
             ) from None
-    if Access.FETCH in access_of(tools):
-        return host_specifier(written)
-    if DELEGATING in tools:
-        return AgentSpecifier(written.casefold())
-    raise MalformedRuleError("this tool takes no specifier; give the name alone")
+    elif FETCHING in tools:
+        # `example.org`, `domain:example.org` or `*.example.org`
+        host = written.lower().removeprefix("domain:").strip()
+        specifier = HostSpecifier(host if host == ANYTHING else host.removeprefix("*.").rstrip("."))
+    elif DELEGATING in tools:
+        specifier = AgentSpecifier(written.casefold())
+    else:
+        raise MalformedRuleError("this tool takes no specifier; give the name alone")
+    return Rule(text, source, verdict, name, tools, specifier)
 
 
 CORE = "tools.core"
@@ -363,18 +349,42 @@ class Rules:
     included: tuple[Rule, ...] | None = None
 
     @property
+    def strict(self) -> tuple[Rule, ...]:
+        """Those that forbid a call or ask about it, those that forbid first."""
+        return (*self.deny, *self.ask)
+
+    @property
     def of_calls(self) -> Iterator[Rule]:
         """Those that do not speak of every call of a tool."""
-        return (rule for rule in (*self.deny, *self.ask, *self.allow) if not rule.is_of_every_call)
+        return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)
 
     def core_commands(self) -> tuple[Rule, ...]:
         """The rules of `tools.core` that name commands; empty where every command of the shell is allowed."""
-        named = tuple(rule for rule in self.core if rule.fits_command("") or _is_about_commands(rule))
+        named = tuple(r for r in self.core if r.fits_command("") or isinstance(r.specifier, CommandSpecifier))
         return () if any(rule.specifier is None for rule in named) else named
 
 
-def _is_about_commands(rule: Rule) -> bool:
-    return isinstance(rule.specifier, CommandSpecifier)
+@dataclass(frozen=True, slots=True)
+class HiddenPaths:
+    """What rules hide: a search that shows a line of a file has read it, and nobody was asked.
+
+    Args:
+        rules: Rules that ask about, or deny, reading some paths.
+        roots: The workspace folders.
+    """
+
+    rules: tuple[Rule, ...]
+    roots: Sequence[str]
+
+    def hides(self, path: str) -> str | None:
+        """The rule that hides an absolute path, as reasons name it, or `None`."""
+        return next((str(rule) for rule in self.rules if rule.fits_path((path,), self.roots)), None)
+
+
+def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
+    """What the rules hide in a workspace; `None` if there is no rule about reading some paths."""
+    narrow = tuple(r for r in rules.strict if r.tools & READING and isinstance(r.specifier, PathSpecifier))
+    return HiddenPaths(narrow, roots) if narrow else None
 
 
 @dataclass(slots=True)

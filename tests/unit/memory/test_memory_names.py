@@ -14,8 +14,7 @@ from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope
-from tools.permissions.hidden_paths import hidden_paths
-from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 

@@ -21,9 +21,8 @@ from tools.contract.errors import ToolErrorType
 from tools.contract.results import FunctionCall, TextPart, ToolResult
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.hidden_paths import hidden_paths
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from tools.contract.display import visible
 from tools.contract.subjects import Access
-from tools.permissions.shell.analysis import Analysis, Effect, SubCommand
+from tools.permissions.shell.analysis import WITHOUT_FILES, Analysis, Effect, SubCommand
 from tools.permissions.shell.command_names import (
     bare_name,
     has_hidden_verb,
@@ -24,10 +24,11 @@ from tools.permissions.shell.effects import (
     effects_of_input,
     effects_of_unknown_words,
     possible_accesses,
+    possible_effects,
     redirection_effects,
     takes_program,
 )
-from tools.permissions.shell.expansion import Disk, Expansion
+from tools.permissions.shell.expansion import Expansion
 from tools.permissions.shell.knowledge.doubtful import doubts_of_program
 from tools.permissions.shell.knowledge.file_programs import Reach
 from tools.permissions.shell.knowledge.git import without_harmless_options
@@ -38,7 +39,7 @@ from tools.permissions.shell.knowledge.read_only import is_read_only
 from tools.permissions.shell.knowledge.sed_awk_jq import names_in_scripts, with_given_scripts
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
 from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
-from tools.permissions.shell.possible_reads import WITHOUT_FILES, possible_effects
+from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax import second_reading
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
 from tools.permissions.shell.syntax.name_lists import names
@@ -168,7 +169,7 @@ class _Command:
     inputs: Sequence[Sequence[Word]] = ()
 
 
-def analyse(command: str, disk: Disk | None = None) -> Analysis:
+def analyse(command: str, disk: NamesOnDisk | None = None) -> Analysis:
     """Tell what a command would run. Nothing is run, and no text is an error.
 
     The cost is linear in the length of the command, and what words stand for is looked up within bounds.

@@ -13,11 +13,19 @@ from tools.contract.subjects import Access
 from tools.permissions.shell.knowledge.file_programs import Reach
 from tools.permissions.shell.knowledge.links import Links
 from tools.permissions.shell.knowledge.options import OptionUse
+from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.words import FOUND
 
 HARMLESS_FILES = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}
 )
 """Reading or writing these touches no file."""
+
+WITHOUT_FILES = names(": [ [[ basename dirname echo expr false history mktemp printf pwd read seq sleep test true")
+"""Commands whose words are no files that they show."""
+
+LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
+"""Commands that see the names of files in a folder, not what is in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,18 @@ class SubCommand:
     links: Links = Links.NONE
     follows_links: bool = False
     options: tuple[OptionUse, ...] = ()
+
+    @property
+    def lists_names(self) -> bool:
+        """Whether it sees names only, of files that its words tell."""
+        return self.words[:1] != () and self.words[0] in LISTING and not self.follows_links
+
+    @property
+    def may_read_unnamed(self) -> bool:
+        """Whether it only reads, and may read files that its words do not tell."""
+        if not self.is_read_only or (self.words and self.words[0] in WITHOUT_FILES):
+            return False
+        return self.follows_links or (not self.is_literal and (not self.lists_names or FOUND in self.words))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,18 @@
-"""Which files a command reads and writes and which hosts it reaches, as far as its words tell."""
+"""Which files a command reads and writes and which hosts it reaches: as far as its words tell, and what they may name.
+
+No table knows all options of all programs. So each word of a command that only reads, or that no table knows, counts as
+a file that it may read or write, and so do the parts of a word: what is attached to an option, what stands behind `=`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from tools.contract.subjects import Access
+from tools.permissions.auto_run_files import why_protected
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
 from tools.permissions.shell.knowledge.file_programs import (
     ARCHIVES,
@@ -39,11 +45,11 @@ from tools.permissions.shell.knowledge.interpreters import reads_folders
 from tools.permissions.shell.knowledge.made_names import names_in_patch, names_made
 from tools.permissions.shell.knowledge.network import NETWORK, of_curl, of_download, of_wget
 from tools.permissions.shell.knowledge.options import outputs_of_options
-from tools.permissions.shell.possible_reads import unknown_effects
-from tools.permissions.shell.syntax.folders import Folders, joined
-from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.knowledge.variables import value_of
+from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
+from tools.permissions.shell.syntax.name_lists import NUMBER, names
 from tools.permissions.shell.syntax.reader import Redirection
-from tools.permissions.shell.syntax.words import FOUND, Word, unknown
+from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, read_word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
 _HOST = re.compile(
@@ -90,6 +96,24 @@ _NAMING_NO_FILES = names(
 
 _CHECKING_OUT = ("checkout", "restore", "switch")
 """What these write is what git has stored; a word of theirs is a branch as well as a file."""
+
+
+MAX_PATH_CHARS = 4_096
+"""Linux opens no longer path."""
+
+MAX_PIECES = 64
+MAX_LETTERS = 16
+"""Parts of a word that are looked at, and letters of options that a value may be attached to."""
+
+MAX_NAMES = 4_096
+"""Names in the text of a program that are looked at."""
+
+_URL = re.compile(r"[a-z0-9+.-]{1,32}://", re.IGNORECASE | re.ASCII)
+_URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
+_PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
+_BETWEEN = re.compile(r"[=:,;@<>]+")
+_MARKS = re.compile(r"\$(?:\w+|\{[^}]*\})|['\"\\]", re.ASCII)
+_BETWEEN_NAMES = re.compile(r"(?:\\[nrt0]?|[=:,;@<>'\"`()\[\]{}|&\s])+")
 
 
 def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str = "") -> Iterator[Effect]:
@@ -211,3 +235,111 @@ def _effects(access: Access, word: Word | None, folders: Folders, *, is_redirect
             yield Effect(access, joined(folder, path), "", is_redirection)
         else:
             yield Effect(access, path, folder, is_redirection)
+
+
+def possible_effects(
+    words: Sequence[Word], assignments: Sequence[Word], accesses: Sequence[Access], folders: Folders
+) -> Iterator[Effect]:
+    """What the words of a command, and the variables that it is given, may name.
+
+    Args:
+        words: Its arguments.
+        assignments: Such as `X=y` before it.
+        accesses: What its words may be touched for. The value of a variable counts in any case.
+        folders: Where it may run.
+    """
+    values = [literal for word in assignments if (literal := value_of(word)) is not None]
+    for access in dict.fromkeys((*accesses, Access.READ)):
+        if access is Access.FETCH:
+            yield from (Effect(access, host) for word in (*words, *assignments) for host in _hosts_in(word))
+            continue
+        named = [path for word in words for path in _paths_in(word)] if access in accesses else []
+        named += [piece for value in values for piece in _pieces(value)]
+        # A word of several words may be a program; of one that is not literal, the names in it may be what it becomes.
+        texts = [word.text for word in words if access is Access.WRITE or not word.is_literal]
+        texts += [_MARKS.sub("", word.source) for word in words if not word.is_literal]
+        pieces = dict.fromkeys(piece for text in texts for piece in _BETWEEN_NAMES.split(text) if piece)
+        named += islice(pieces, MAX_NAMES)
+        for path in dict.fromkeys(named):
+            yield from (Effect(access, path, folder) for folder in folders)
+        if access in accesses:
+            unknown = (word for word in words if word.path is None and (word.beginning or word.ending))
+            yield from (effect for word in unknown for effect in unknown_effects(access, word, folders))
+    if Access.WRITE not in accesses:
+        # Programs write logs and state where variables say.
+        yield from (
+            Effect(Access.WRITE, piece, folder) for value in values for piece in _pieces(value) for folder in folders
+        )
+    # No table tells the value of an option that is not literal.
+    for path in dict.fromkeys(path for word in words if not word.is_literal for path in _values_in(word)):
+        yield Effect(Access.WRITE, path, folders[0])
+
+
+def unknown_effects(
+    access: Access, word: Word | None, folders: Folders, *, is_redirection: bool = False
+) -> Iterator[Effect]:
+    """What a word is touched for that stands for a path which is not known, but for its beginning or its end."""
+    beginning, ending = (word.beginning, word.ending) if word is not None else ("", "")
+    is_open = access is Access.WRITE and word is not None and word.is_open
+    is_named = access is not Access.WRITE or (word is not None and CONTENTS not in word.source)
+    if access is Access.WRITE and word is not None and _is_numbered(word):
+        is_open = is_named = False
+    # The shell itself opens one file only.
+    name_end = word.name_end(is_one=is_redirection) if word is not None and access is Access.WRITE else ""
+    effect = Effect(
+        access, None, None, is_redirection, beginning, ending, is_open, is_named=is_named, name_end=name_end
+    )
+    yield from (replace(effect, folder=folder) for folder in (folders if beginning else UNKNOWN))
+
+
+def _is_numbered(word: Word) -> bool:
+    """Whether all that is not known of a path is a number or a date, and no such path is an auto-run file."""
+    if FOUND in word.source or not NUMBER.search(word.source):
+        return False
+    forms = [read_word(NUMBER.sub(number, word.source)) for number in ("0", "")]
+    return all(
+        form.is_literal and why_protected(form.text) is None and ".." not in form.text.split("/") for form in forms
+    )
+
+
+def _hosts_in(word: Word) -> Iterator[str | None]:
+    """The hosts of addresses in a word; `None` for one that is not plain."""
+    for found in islice(_URL.finditer(word.text), MAX_PIECES):
+        if found[0].lower().endswith("file://"):
+            continue
+        host = _URL_HOST.match(word.text, found.end())
+        name = host[1] if host else ""
+        yield name.strip("[]").lower() if _PLAIN_HOST.fullmatch(name) else None
+
+
+def _paths_in(word: Word) -> Iterator[str]:
+    """The paths that an argument may name: itself, its parts, what is attached to the letters of options."""
+    path = word.path if word.path is not None else word.text
+    if len(path) > MAX_PATH_CHARS or "\0" in path:
+        return
+    if path.startswith("-") and not path.startswith("--"):
+        yield from (path[place:] for place in range(2, min(len(path), MAX_LETTERS)))
+    elif not path.startswith("-") and not _URL.search(path):
+        yield path
+    if not word.is_literal:
+        yield from _values_in(word)
+    yield from _pieces(path)
+
+
+def _values_in(word: Word) -> Iterator[str]:
+    """The paths in a word that is not literal: behind `=`, and attached to an option."""
+    for source in (word.source.partition("=")[2], word.source[2:] if word.source.startswith("-") else ""):
+        if source and (path := read_word(source).path) is not None:
+            yield path
+
+
+def _pieces(path: str) -> Iterator[str]:
+    """A text, what follows its first `=`, and what stands between marks such as colons."""
+    if _URL.search(path) and not path.lower().startswith("file:"):
+        return
+    if len(path) <= MAX_PATH_CHARS and not path.startswith("-"):
+        yield path
+    value = path.partition("=")[2]
+    if value:
+        yield value
+    yield from (piece for piece in islice(_BETWEEN.split(path), MAX_PIECES) if piece and not piece.startswith("-"))

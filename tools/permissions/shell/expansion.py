@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
-from typing import Protocol
 
 from tools.permissions.auto_run_files import names_between
+from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax.folders import Folders, joined
 from tools.permissions.shell.syntax.name_lists import NUMBER, names
 from tools.permissions.shell.syntax.words import (
@@ -83,28 +83,6 @@ _FIND_FLAGS = names(
 _FIND_RUNS = names("-exec -execdir -ok -okdir")
 
 
-class Disk(Protocol):
-    """What is there, for patterns of `*`, `?` and `[x]`."""
-
-    @property
-    def home(self) -> str:
-        """The home folder."""
-        ...
-
-    @property
-    def directory(self) -> str:
-        """The folder that the text starts in."""
-        ...
-
-    def matches(self, pattern: str, folder: str) -> Sequence[str] | None:
-        """The paths that a pattern stands for, as a shell would put them; `None` if that is not known."""
-        ...
-
-    def below(self, start: str, name: str, depth: int, folder: str) -> Sequence[str] | None:
-        """What `find` finds in a folder by a pattern of names; `None` if that is not known."""
-        ...
-
-
 @dataclass(slots=True)
 class Expansion:
     """What is known of the words of one text. It is told first what the text says, and asked then.
@@ -117,7 +95,7 @@ class Expansion:
         certain: Variables that the text itself gives a value before it uses them.
     """
 
-    disk: Disk | None = None
+    disk: NamesOnDisk | None = None
     is_needed: bool = False
     is_lost: bool = False
     is_upset: bool = False

@@ -19,7 +19,7 @@ from functools import cache, cached_property, partial
 from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY, REPOSITORY_FILES, REPOSITORY_FOLDERS
-from tools.permissions.implied_files import TrackedFiles
+from tools.permissions.folder_contents import TrackedFiles
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.private_folders import remove_tree
 from tools.shell.sandbox.auto_run_guard import (
