@@ -14,12 +14,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import file_rows, network_rows, ping_rows, protocol_rows, proxy_rows, search_rows, shell_rows, web_rows
+from bench import (
+    file_rows,
+    filesystem_server_rows,
+    network_rows,
+    ping_rows,
+    protocol_rows,
+    proxy_rows,
+    search_rows,
+    shell_rows,
+    web_rows,
+)
 from bench.rows import NotRunError, Pair, Row, Scene
 from bench.trees import keeping_folder
 
 ROWS = (
     *protocol_rows.ROWS,
+    *filesystem_server_rows.ROWS,
     *network_rows.ROWS,
     *proxy_rows.ROWS,
     *search_rows.ROWS,
