@@ -91,7 +91,7 @@ def passed_functions(
             while not until() and time.monotonic() < end:
                 time.sleep(0.01)
 
-        about = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "count", "version": "1"}}
+        about: dict[str, Any] = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "count", "version": "1"}}
         send({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", **about}})
         answer(1)
         send({"method": "notifications/initialized"})
