@@ -5,9 +5,9 @@ from __future__ import annotations
 from tools.call.context import ToolContext
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
-from tools.files.read.line_window import Reading
+from tools.files.read.line_window import Reading, Wanted
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages
-from tools.files.read.reader import read
+from tools.files.read.reader import look_at, read
 
 
 def read_file(
@@ -25,17 +25,9 @@ def read_file(
     """Read a file of the context's workspace."""
     location = context.workspace.locate(name)
     with context.workspace.open_file(location) as opened:
-        return read(
-            opened,
-            location,
-            offset=offset,
-            limit=limit,
-            limits=limits or Limits(),
-            media=media,
-            signal=signal or AbortSignal(),
-            pages=pages,
-            pdf_seconds=seconds,
-        )
+        limits = limits or Limits()
+        wanted = Wanted(offset, limit or limits.read_lines, limits, signal or AbortSignal())
+        return read(opened, location, look_at(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
 
 
 def text_of(reading: Reading) -> str:

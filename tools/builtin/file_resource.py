@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -22,14 +23,13 @@ from tools.contract.results import InlineDataPart, ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.ignore_files import refuse_hidden
-from tools.files.opener import OpenedFile
-from tools.files.read.media import FileKind, FileType, detect
-from tools.files.read.reader import read
-from tools.files.text_encodings import SNIFFED_BYTES
-from tools.files.workspace import Location, explain
+from tools.files.read.line_window import Wanted
+from tools.files.read.media import FileKind
+from tools.files.read.reader import look_at, read
+from tools.files.workspace import explain
 
 MAX_BLOB_BYTES = 10_000_000
-"""Bytes of a file that is no text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
+"""Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
 
 _TEXT_TYPES = {
     ".md": "text/markdown",
@@ -82,56 +82,37 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
 
 
 def _read(params: FileResourceParams, context: ToolContext) -> ToolResult:
-    workspace = context.workspace
+    workspace, limits = context.workspace, context.limits
     location = workspace.locate_exactly(params.absolute_path)
     refuse_hidden(workspace, location, "read")
+    facts: dict[str, Any] = {"path": sendable_name(location.path)}
     with workspace.open_file(location) as opened:
-        try:
-            file_type = detect(opened.head(SNIFFED_BYTES), location.path)
-            if not file_type.kind.is_text:
-                return _bytes(opened, location, file_type, context)
-        except OSError as error:
-            raise explain(error, location.shown) from None
-        return _text(opened, location, file_type, context)
-
-
-def _bytes(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
-    size = opened.info.st_size
-    if size > MAX_BLOB_BYTES:
-        raise ToolError(
-            ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' has {size:,} bytes and is no text; as a resource at most {MAX_BLOB_BYTES:,} bytes "
-            "are sent. Open it by its path.",
-        )
-    data = opened.whole(context.signal)
-    part = InlineDataPart(file_type.mime_type, data, "")
-    return ToolResult(llm_content=part, facts={"path": sendable_name(location.path), "kind": file_type.kind.value})
-
-
-def _text(opened: OpenedFile, location: Location, file_type: FileType, context: ToolContext) -> ToolResult:
-    reading = read(
-        opened,
-        location,
-        offset=0,
-        limit=None,
-        limits=context.limits,
-        media=context.media,
-        signal=context.signal,
-    )
-    facts = {
-        "path": sendable_name(location.path),
+        beginning = look_at(opened, location)
+        file_type, size = beginning.type, opened.info.st_size
+        if not file_type.kind.is_text:
+            if size > MAX_BLOB_BYTES:
+                raise ToolError(
+                    ToolErrorType.FILE_TOO_LARGE,
+                    f"'{location.shown}' has {size:,} bytes and is not text; as a resource at most "
+                    f"{MAX_BLOB_BYTES:,} bytes are sent. Open it by its path.",
+                )
+            try:
+                part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
+            except OSError as error:
+                raise explain(error, location.shown) from None
+            return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
+        wanted = Wanted(0, limits.read_lines, limits, context.signal)
+        reading = read(opened, location, beginning, wanted, context.media)
+    mime_type = file_type.mime_type
+    if file_type.kind is not FileKind.SVG:
+        mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")
+    facts |= {
         "kind": reading.kind.value,
-        "mime_type": _text_type(location.path, file_type),
+        "mime_type": mime_type,
         "truncated": reading.truncated or reading.shortened,
         "total": reading.total,
         "next_offset": reading.next_offset,
     }
     return ToolResult(
-        llm_content=list(reading.parts), facts={name: value for name, value in facts.items() if value is not None}
+        llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
     )
-
-
-def _text_type(path: str, file_type: FileType) -> str:
-    if file_type.kind is FileKind.SVG:
-        return file_type.mime_type
-    return _TEXT_TYPES.get(os.path.splitext(path)[1].lower(), "text/plain")

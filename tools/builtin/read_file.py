@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -12,16 +11,12 @@ from tools.builtin.path_parameters import check_spelling, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.names_on_one_line import sendable_name
 from tools.contract.parameters import ToolParams, coerce
-from tools.contract.results import ToolResult
+from tools.contract.results import Part, TextPart, ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
-if TYPE_CHECKING:
-    from tools.files.read.reader import FileReader
-
-
-_ALIASES = {"file_path": "absolute_path", "path": "absolute_path"}
 _INTEGER = {"type": "integer"}
 
 
@@ -61,7 +56,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     kind = Kind.READ
     behaviour = READS
     params_model = ReadFileParams
-    parameter_aliases = _ALIASES
+    parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`."""
@@ -87,7 +82,15 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what its spelling promises, and the pages are a run of pages."""
         check_spelling(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
-        self._reader.check(params)
+        if params.pages is not None:
+            from tools.files.read.pdf import Pages  # noqa: PLC0415 - with the first call
+
+            try:
+                Pages.parse(params.pages)
+            except ValueError:
+                raise InvalidToolParamsError(
+                    self.name, f"'pages' must be like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
+                ) from None
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         """For example `Read src/app.py (lines 11-20)`."""
@@ -107,10 +110,60 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop, and remember what was seen."""
-        return await run_blocking(context.signal, lambda: self._reader.read(params, context))
+        return await run_blocking(context.signal, lambda: _read(params, context))
 
-    @cached_property
-    def _reader(self) -> FileReader:
-        from tools.files.read.reader import FileReader  # noqa: PLC0415 - with the first call
 
-        return FileReader(self.name)
+def _read(params: ReadFileParams, context: ToolContext) -> ToolResult:
+    from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415 - all of these with the first call
+    from tools.files.read.line_window import Wanted  # noqa: PLC0415
+    from tools.files.read.media import FileKind  # noqa: PLC0415
+    from tools.files.read.pdf import Pages  # noqa: PLC0415
+    from tools.files.read.reader import look_at, read  # noqa: PLC0415
+    from tools.files.read_ledger import SeenFile  # noqa: PLC0415
+
+    location = context.workspace.locate(params.absolute_path)
+    refuse_hidden(context.workspace, location, "read")
+    wanted = Wanted(params.offset, params.limit or context.limits.read_lines, context.limits, context.signal)
+    with context.workspace.open_file(location) as opened:
+        beginning = look_at(opened, location)
+        reading = read(opened, location, beginning, wanted, context.media, pages=Pages.parse(params.pages or ""))
+    if context.client.reads is not None:
+        context.client.reads.record(location.path, SeenFile(opened.identity, reading.sha256))
+    kind, name = reading.kind, location.relative
+    facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
+    if not reading.is_text:
+        parts: list[Part] = list(reading.parts)
+        if kind is FileKind.PDF and (params.pages or "").strip():
+            parts.append(
+                TextPart("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
+            )
+        display = f"Skipped binary file: {name}" if kind is FileKind.BINARY else f"Read {kind.value} file: {name}"
+        return ToolResult(
+            llm_content=parts, return_display=display, facts={key: fact for key, fact in facts.items() if fact}
+        )
+    facts |= {
+        "start": reading.start,
+        "end": reading.end,
+        "total": reading.total,
+        "encoding": reading.encoding,
+        "encoding_is_guess": reading.is_guess or None,
+        "eol": reading.eol,
+        "truncated": reading.truncated or reading.shortened,
+        "next_offset": reading.next_offset,
+        "pages": reading.pages,
+    }
+    if kind is not FileKind.TEXT:
+        what = {FileKind.NOTEBOOK: "notebook", FileKind.SVG: "SVG as text", FileKind.PDF: "PDF as text"}[kind]
+        display = f"Read {what}: {name}"
+    elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
+        lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
+        total = f" of {reading.total}" if reading.total is not None else ""
+        notes = (" (truncated)" if reading.truncated else "") + (" (some lines shortened)" if reading.shortened else "")
+        display = f"Read lines {lines}{total} from {name}{notes}"
+    else:
+        display = ""  # the whole text is shown
+    return ToolResult(
+        llm_content=list(reading.parts),
+        return_display=display,
+        facts={key: fact for key, fact in facts.items() if fact is not None},
+    )

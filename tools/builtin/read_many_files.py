@@ -17,7 +17,7 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options
+from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 
 MAX_PATHS = 1_000
 """Paths and globs of one call."""
@@ -71,7 +71,8 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         gathered = gather_options(arguments)
         for name in ("paths", "include", "exclude"):
             if name in gathered:
-                gathered[name] = _as_list(gathered[name])
+                parsed = coerce(gathered[name], {"type": "array"})
+                gathered[name] = [parsed] if isinstance(parsed, str) else parsed
         include = gathered.pop("include", None)
         if include is not None:
             paths = gathered.get("paths", [])
@@ -98,11 +99,26 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         """Find and read in one thread hop."""
-        from tools.files.read.several_files import read_several  # noqa: PLC0415 - with the first call
+        from tools.files.find.patterns import PatternRefusedError  # noqa: PLC0415 - with the first call
+        from tools.files.find.walk import Filters  # noqa: PLC0415
+        from tools.files.read.several_files import read_several  # noqa: PLC0415
 
-        return await run_blocking(context.signal, lambda: read_several(params, context, self.seconds))
-
-
-def _as_list(value: Any) -> Any:
-    parsed = coerce(value, {"type": "array"})
-    return [parsed] if isinstance(parsed, str) else parsed
+        git, agent = respects(context.workspace, params.file_filtering_options)
+        try:
+            return await run_blocking(
+                context.signal,
+                lambda: read_several(
+                    context.workspace,
+                    params.paths,
+                    exclude=params.exclude or (),
+                    use_default_excludes=params.useDefaultExcludes,
+                    filters=Filters(git=git, agent=agent),
+                    limits=context.limits,
+                    media=context.media,
+                    signal=context.signal,
+                    reads=context.client.reads,
+                    seconds=self.seconds,
+                ),
+            )
+        except PatternRefusedError as error:
+            raise InvalidToolParamsError(self.name, f"{error}.") from None

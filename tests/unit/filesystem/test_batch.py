@@ -17,8 +17,10 @@ from tools.contract.limits import Deadline
 from tools.contract.results import TextPart
 from tools.files.find.selection import Candidate
 from tools.files.opener import NotRegularError, open_folder, open_regular
+from tools.files.read.line_window import Wanted
+from tools.files.read.reader import look_at
 from tools.files.read.reader import read as content_of
-from tools.files.read.several_files import Batch, Wish
+from tools.files.read.several_files import Batch
 from tools.files.read_ledger import SeenFile
 
 NAMES = ("a.txt", "b.txt", "c.txt")
@@ -44,7 +46,8 @@ def found(root: Path) -> list[Candidate]:
 
 
 def read(context: ToolContext, candidates: list[Candidate]) -> Batch:
-    batch = Batch(context, Deadline(context.signal, 30), Wish(()), is_checked=True, skipped=[])
+    deadline = Deadline(context.signal, 30)
+    batch = Batch(context.workspace, context.limits, context.media, deadline, context.client.reads, (), is_checked=True)
     batch.read(candidates)
     return batch
 
@@ -84,15 +87,8 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     batch = read(context, [Candidate(path, None)])
     location = context.workspace.at(path)
     with context.workspace.open_file(location) as opened:
-        alone = content_of(
-            opened,
-            location,
-            offset=0,
-            limit=None,
-            limits=context.limits,
-            media=context.media,
-            signal=context.signal,
-        )
+        wanted = Wanted(0, context.limits.read_lines, context.limits, context.signal)
+        alone = content_of(opened, location, look_at(opened, location), wanted, context.media)
         identity = opened.identity
     [part] = alone.parts
     assert isinstance(part, TextPart)

@@ -16,8 +16,7 @@ from tools.files.read.line_window import (
     COUNTED_BYTES,
     CUT_MARK,
     STEP,
-    FileSource,
-    MemorySource,
+    Source,
     Wanted,
     Window,
     window,
@@ -27,7 +26,7 @@ ROOMY = Limits(read_chars=10_000_000, line_chars=10_000_000)
 
 
 def take(data: bytes, offset: int, limit: int, limits: Limits = ROOMY) -> Window:
-    return window(MemorySource(data), Wanted(offset, limit, limits, AbortSignal()))
+    return window(Source.of(data), Wanted(offset, limit, limits, AbortSignal()))
 
 
 @pytest.mark.requirement("read.window")
@@ -93,7 +92,7 @@ def test_a_line_longer_than_many_blocks_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_bytes(b"x" * (3 * BLOCK) + b"\nsecond\n")
     with path.open("rb", buffering=0) as stream:
-        source = FileSource(stream, path.stat().st_size)
+        source = Source(stream, path.stat().st_size)
         found = window(source, Wanted(0, 10, Limits(), AbortSignal()))
     assert found.text == "x" * 2000 + CUT_MARK + "\nsecond\n"
     assert found.total == 2
@@ -117,7 +116,7 @@ def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
         stream.writelines(line.format(number) + "\r\n" for number in range(count))
     os.utime(path, (1, 1))
     with path.open("rb", buffering=0) as stream:
-        source = FileSource(stream, path.stat().st_size)
+        source = Source(stream, path.stat().st_size)
         # Only what has not changed lately is remembered.
         identity = identity_of(os.fstat(stream.fileno()))._replace(ctime_ns=1)
 
@@ -151,7 +150,7 @@ def test_counts_of_a_file_that_changed_are_not_used(tmp_path: Path) -> None:
         with path.open("rb", buffering=0) as stream:
             info = os.fstat(stream.fileno())
             wanted = Wanted(1, 1, ROOMY, AbortSignal())
-            return window(FileSource(stream, info.st_size), wanted, identity_of(info)._replace(ctime_ns=1)).text
+            return window(Source(stream, info.st_size), wanted, identity_of(info)._replace(ctime_ns=1)).text
 
     path.write_bytes(b"a" * BLOCK + b"\nsecond\n")
     assert last_line() == "second\n"
@@ -164,7 +163,7 @@ def test_a_cancelled_read_stops() -> None:
     signal = AbortSignal()
     signal.abort()
     with pytest.raises(ToolError) as caught:
-        window(MemorySource(b"a\n"), Wanted(0, 1, ROOMY, signal))
+        window(Source.of(b"a\n"), Wanted(0, 1, ROOMY, signal))
     assert caught.value.code is ToolErrorType.CANCELLED
 
 
@@ -191,7 +190,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
         info = os.fstat(stream.fileno())
         # As if nobody had changed it for long: its counts are remembered.
         identity = identity_of(info)._replace(ctime_ns=0)
-        source = FileSource(stream, info.st_size)
+        source = Source(stream, info.st_size)
         wanted = Wanted(count - BLOCK // 8, 2, ROOMY, AbortSignal())
         for known in (2, 4):
             with pytest.raises(ToolError) as caught:

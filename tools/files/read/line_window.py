@@ -9,8 +9,9 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import BinaryIO, Protocol
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import BinaryIO
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
@@ -41,23 +42,43 @@ TAKEN_BYTES = 1 << 16
 COUNTED_BYTES = 16 << 20
 """How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)."""
 
-HEAD_BYTES = 1 << 16
-"""Where the first line ending is looked for at first."""
-
 CUT_MARK = "... [truncated]"
-"""Stands at the end of a line that was cut (the mark of both seeds)."""
+"""Stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)."""
 
 MAX_UTF8_BYTES = 4
 
 
-class Source(Protocol):
-    """Bytes that can be read anywhere. Lines end with one byte."""
+class Source:
+    """Bytes that can be read anywhere, and what ends their lines.
 
-    size: int
+    Args:
+        stream: A file, unbuffered, or bytes in memory.
+        size: Its size in bytes.
+        skipped: Bytes at the beginning that do not belong to the text (a byte order mark).
+    """
+
+    def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
+        self._stream = stream
+        self._skipped = skipped
+        self.size = size - skipped
+        head = self.read_at(0, STEP)
+        if b"\n" not in head:
+            head = self.read_at(0, BLOCK)
+        # CR in files that have no LF (those of old Macs).
+        self.separator = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
+
+    @classmethod
+    def of(cls, data: bytes) -> Source:
+        """What is in memory already."""
+        return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end."""
-        ...
+        """Up to `length` bytes; fewer only at the end, though an unbuffered read may return less than asked for."""
+        self._stream.seek(position + self._skipped)
+        data = self._stream.read(length)
+        while len(data) < length and (more := self._stream.read(length - len(data))):
+            data += more
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,126 +105,57 @@ class LineIndex:
         """Lines in the file, where it was counted to its end."""
         return self.counted + self.ends_open if self.is_complete else None
 
+    def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
+        """Count on until `endings` line endings are known, or to the end of the file, or for `SOUGHT_BYTES`."""
+        if self.is_complete or (endings is not None and self.counted >= endings):
+            return self
+        counts, counted, last = self.counts[:], self.counted, b""
+        most = len(counts) + SOUGHT_BYTES // STEP
+        is_complete = len(counts) * STEP >= source.size
+        while not is_complete and len(counts) < most and (endings is None or counted < endings):
+            signal.raise_if_aborted()
+            block = source.read_at(len(counts) * STEP, BLOCK)
+            for start in range(0, len(block), STEP):
+                counted += block.count(source.separator, start, start + STEP)
+                counts.append(counted)
+            last = block[-1:]
+            # A file that was cut short meanwhile ends earlier than its size said.
+            is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
+        if is_complete and not last and source.size:
+            last = source.read_at(source.size - 1, 1)
+        return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
+
+    def position_of(self, line: int, source: Source) -> int | None:
+        """Where a line begins, or `None` past the end.
+
+        Raises:
+            ToolError: `file_too_large`, if it was not reached.
+        """
+        if line == 0:
+            return 0
+        if self.counted < line:
+            if self.is_complete:
+                return None
+            known = f"{self.counted:,} lines before it were counted so far"
+            raise _too_far(f"line {line + 1:,}", "the beginning", known)
+        number = bisect_left(self.counts, line)
+        before = self.counts[number - 1] if number else 0
+        step = source.read_at(number * STEP, STEP)
+        rest = step.split(source.separator, line - before)[-1]
+        return number * STEP + len(step) - len(rest)
+
 
 _indexes: OrderedDict[FileIdentity, LineIndex] = OrderedDict()
 _indexes_guard = threading.Lock()
 
 
-def remembered(identity: FileIdentity | None) -> LineIndex:
-    """What was counted before of a file; nothing of one that has no identity."""
-    if identity is None:
-        return LineIndex()
-    with _indexes_guard:
-        return _indexes.get(identity, LineIndex())
-
-
-def remember(identity: FileIdentity | None, index: LineIndex) -> None:
-    """Keep what was counted, unless the file may be changing at this moment."""
-    if identity is None or time.time_ns() - max(identity.mtime_ns, identity.ctime_ns) < SETTLED_NS:
-        return
-    with _indexes_guard:
-        if len(_indexes.get(identity, LineIndex()).counts) > len(index.counts):
-            return
-        _indexes[identity] = index
-        _indexes.move_to_end(identity)
-        if len(_indexes) > MAX_INDEXES:
-            _indexes.popitem(last=False)
-
-
-def extend(index: LineIndex, source: Source, separator: bytes, endings: int | None, signal: AbortSignal) -> LineIndex:
-    """Count on until `endings` line endings are known, or to the end of the file, or for `SOUGHT_BYTES`."""
-    if index.is_complete or (endings is not None and index.counted >= endings):
-        return index
-    counts = index.counts[:]
-    counted = index.counted
-    last = b""
-    most = len(counts) + SOUGHT_BYTES // STEP
-    is_complete = len(counts) * STEP >= source.size
-    while not is_complete and len(counts) < most and (endings is None or counted < endings):
-        signal.raise_if_aborted()
-        block = source.read_at(len(counts) * STEP, BLOCK)
-        for start in range(0, len(block), STEP):
-            counted += block.count(separator, start, start + STEP)
-            counts.append(counted)
-        last = block[-1:]
-        # A file that was cut short meanwhile ends earlier than its size said.
-        is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
-    if is_complete and not last and source.size:
-        last = source.read_at(source.size - 1, 1)
-    return LineIndex(counts, is_complete, is_complete and last not in (b"", separator))
-
-
-def position_of(index: LineIndex, source: Source, separator: bytes, line: int) -> int | None:
-    """Where a line begins, or `None` past the end.
-
-    Raises:
-        ToolError: `file_too_large`, if it was not reached.
-    """
-    if line == 0:
-        return 0
-    if index.counted < line:
-        if index.is_complete:
-            return None
-        raise too_far(f"line {line + 1:,}", "the beginning", f"{index.counted:,} lines before it were counted so far")
-    number = bisect_left(index.counts, line)
-    before = index.counts[number - 1] if number else 0
-    step = source.read_at(number * STEP, STEP)
-    rest = step.split(separator, line - before)[-1]
-    return number * STEP + len(step) - len(rest)
-
-
-def too_far(what: str, side: str, known: str) -> ToolError:
-    """The refusal of what lies further away than one call looks for lines.
-
-    Args:
-        what: What was wanted.
-        side: From where it was looked for.
-        known: What was found out on the way, as a part of a sentence.
-    """
+def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
         f"Nothing was read: {what} lies more than {SOUGHT_BYTES:,} bytes from {side} of the file, which is as far as "
         f"one call looks for lines; {known}. Use grep_search, or an offset near the beginning or (negative) the end; "
         "a file that does not change is counted on from there when the call is repeated.",
     )
-
-
-class MemorySource:
-    """A file that is in memory already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def read_at(self, position: int, length: int) -> bytes:
-        """A slice."""
-        return self._data[position : position + length]
-
-
-class FileSource:
-    """A file that stays on disk.
-
-    Args:
-        stream: Unbuffered.
-        size: Its size in bytes.
-        skipped: Bytes at the beginning that do not belong to the text (a byte order mark).
-    """
-
-    def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
-        self._stream = stream
-        self._skipped = skipped
-        self.size = size - skipped
-
-    def read_at(self, position: int, length: int) -> bytes:
-        """Read until there is enough; an unbuffered read may return less than asked for."""
-        self._stream.seek(position + self._skipped)
-        data = self._stream.read(length)
-        while len(data) < length:
-            more = self._stream.read(length - len(data))
-            if not more:
-                break
-            data += more
-        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,96 +215,87 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
         ToolError: `file_too_large`, if the first line is too far from where counting began; `cancelled`.
     """
     offset, signal = wanted.offset, wanted.signal
-    separator = _separator(source)
-    index = extend(remembered(identity), source, separator, max(0, offset), signal)
+    with _indexes_guard:
+        index = (_indexes.get(identity) if identity else None) or LineIndex()
+    index = index.extended(source, max(0, offset), signal)
     if source.size - len(index.counts) * STEP <= COUNTED_BYTES:
-        index = extend(index, source, separator, None, signal)
-    remember(identity, index)
+        index = index.extended(source, None, signal)
+    if identity is not None and time.time_ns() - max(identity.mtime_ns, identity.ctime_ns) >= SETTLED_NS:
+        with _indexes_guard:
+            other = _indexes.get(identity)
+            if other is None or len(other.counts) <= len(index.counts):
+                _indexes[identity] = index
+                _indexes.move_to_end(identity)
+                if len(_indexes) > MAX_INDEXES:
+                    _indexes.popitem(last=False)
     if offset < 0 and index.total is not None:
         offset = max(0, index.total + offset)
     if offset < 0:
-        position = _from_end(source, separator, -offset, signal)
+        position = _position_from_end(source, -offset, signal)
         offset = 0 if position == 0 else offset
     else:
-        position = position_of(index, source, separator, offset)
+        position = index.position_of(offset, source)
     if position is None or position >= source.size:
         return Window("", offset, 0, index.total, index.counted, True, False, True, 0)
-    taken = _Lines(separator, wanted.limit, wanted.limits)
-    reaches_end = taken.take(source, position, signal)
-    total = index.total
+    lines = _Lines(source.separator, wanted)
+    reaches_end = lines.take(source, position)
+    text, total = "".join(lines.texts), index.total
     if total is None and reaches_end and offset >= 0:
-        total = offset + taken.count
-    at_least = max(index.counted, offset + taken.count + (not reaches_end)) if offset >= 0 else -offset
-    text = taken.text if reaches_end else _without_last_ending(taken.text, separator)
+        total = offset + lines.count
+    at_least = max(index.counted, offset + lines.count + (not reaches_end)) if offset >= 0 else -offset
+    if not reaches_end:
+        separator = source.separator.decode()
+        is_ended = text.endswith(separator)
+        text = text.removesuffix(separator)
+        text = text.removesuffix("\r") if is_ended and separator == "\n" else text
     return Window(
-        text, offset, taken.count, total, at_least, reaches_end, taken.shortened, taken.is_decodable, taken.chars
+        text, offset, lines.count, total, at_least, reaches_end, lines.shortened, lines.is_decodable, lines.chars
     )
 
 
-def _separator(source: Source) -> bytes:
-    """LF, or CR in files that have no LF (those of old Macs)."""
-    head = source.read_at(0, HEAD_BYTES)
-    if b"\n" not in head:
-        head = source.read_at(0, BLOCK)
-    return b"\r" if b"\n" not in head and b"\r" in head else b"\n"
-
-
-def _without_last_ending(text: str, separator: bytes) -> str:
-    shorter = text.removesuffix(separator.decode())
-    return shorter.removesuffix("\r") if separator == b"\n" and shorter != text else shorter
-
-
-def _from_end(source: Source, separator: bytes, lines: int, signal: AbortSignal) -> int:
-    """Where the last `lines` lines begin.
-
-    Raises:
-        ToolError: `file_too_large`, if that is too far.
-    """
+def _position_from_end(source: Source, lines: int, signal: AbortSignal) -> int:
+    """Where the last `lines` lines begin, found by reading backwards."""
     end = source.size
-    if source.read_at(end - 1, 1) == separator:
+    if source.read_at(end - 1, 1) == source.separator:
         end -= 1
     missing = lines
     while end > 0:
         signal.raise_if_aborted()
         start = max(0, end - BLOCK)
         block = source.read_at(start, end - start)
-        found = block.count(separator)
+        found = block.count(source.separator)
         if found >= missing:
-            return start + len(block.rsplit(separator, missing)[0]) + 1
+            return start + len(block.rsplit(source.separator, missing)[0]) + 1
         missing -= found
         end = start
         if source.size - end >= SOUGHT_BYTES:
             known = f"only {lines - missing:,} lines begin behind that place"
-            raise too_far(f"the {lines:,}th line from the end", "the end", known)
+            raise _too_far(f"the {lines:,}th line from the end", "the end", known)
     return 0
 
 
 class _Lines:
     """Collects lines until there are enough, keeping no more of a line than is shown."""
 
-    def __init__(self, separator: bytes, limit: int, limits: Limits) -> None:
+    def __init__(self, separator: bytes, wanted: Wanted) -> None:
         self._separator = separator
-        self._limit = limit
-        self._line_chars = max(1, min(limits.line_chars, limits.read_chars))
-        self._room = limits.read_chars
-        self._kept_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
-        self._pieces: list[str] = []
+        self._wanted = wanted
+        self._line_chars = max(1, min(wanted.limits.line_chars, wanted.limits.read_chars))
+        self._room = wanted.limits.read_chars
+        self.texts: list[str] = []
         self.count = 0
         self.chars = 0
         self.shortened = False
         self.is_decodable = True
 
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def take(self, source: Source, position: int, signal: AbortSignal) -> bool:
+    def take(self, source: Source, position: int) -> bool:
         """Collect from a line's beginning on; returns whether the end of the file was reached."""
+        most_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
+        last_position = position + SOUGHT_BYTES
         line = last = b""
         length = 0
-        last_position = position + SOUGHT_BYTES
         while True:
-            signal.raise_if_aborted()
+            self._wanted.signal.raise_if_aborted()
             block = source.read_at(position, TAKEN_BYTES)
             if not block:
                 return not length or self._add(line, length, b"")
@@ -362,11 +305,11 @@ class _Lines:
                 return False
             start = 0 if length else self._add_plain(block)
             while start < len(block):
-                if self.count >= self._limit:
+                if self.count >= self._wanted.limit:
                     return False
                 found = block.find(self._separator, start)
                 end = len(block) if found < 0 else found
-                line += block[start : min(end, start + self._kept_bytes - len(line))]
+                line += block[start : min(end, start + most_bytes - len(line))]
                 length += end - start
                 last = block[end - 1 : end] if end > start else last
                 start = end
@@ -386,7 +329,7 @@ class _Lines:
             How many bytes were taken: none where a line is too long, bytes are undecodable, or the room ends.
         """
         head = block[: block.rfind(self._separator) + 1]
-        missing = self._limit - self.count
+        missing = self._wanted.limit - self.count
         count = head.count(self._separator)
         if count > missing:
             head = head[: len(head) - len(head.split(self._separator, missing)[-1])]
@@ -395,40 +338,39 @@ class _Lines:
             text = head.decode()
         except UnicodeDecodeError:
             return 0
-        is_short = (
-            len(text) <= self._line_chars or max(map(len, text.split(self._separator.decode()))) <= self._line_chars
-        )
-        if len(text) > self._room or not is_short:
+        if len(text) > self._room or not has_short_lines(text, self._separator.decode(), self._line_chars):
             return 0
         self._room -= len(text)
         self.chars += len(text)
         self.count += count
-        self._pieces.append(text)
+        self.texts.append(text)
         return len(head)
 
     def _add(self, line: bytes, length: int, ending: bytes) -> bool:
         """Add a line, or say that there is no room for it."""
         is_whole = length == len(line)
-        text = self._decode(line, is_whole=is_whole)
-        is_cut = not is_whole or len(text) > self._line_chars
-        if is_cut:
-            text = text[: self._line_chars]
-        if self.count and len(text) + len(ending) > self._room:
-            return False
-        self._room -= len(text) + len(ending)
-        self.chars += len(text) + len(ending)
-        self.count += 1
-        self.shortened |= is_cut
-        self._pieces.append(text + (CUT_MARK if is_cut else "") + ending.decode())
-        return True
-
-    def _decode(self, line: bytes, *, is_whole: bool) -> str:
         try:
             # A character cut at the end of the kept bytes lies behind what is shown.
-            return codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
+            text = codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
         except UnicodeDecodeError:
             self.is_decodable = False
-            return line.decode("utf-8", "replace")
+            text = line.decode("utf-8", "replace")
+        is_cut = not is_whole or len(text) > self._line_chars
+        text = text[: self._line_chars]
+        chars = len(text) + len(ending)
+        if self.count and chars > self._room:
+            return False
+        self._room -= chars
+        self.chars += chars
+        self.count += 1
+        self.shortened |= is_cut
+        self.texts.append(text + (CUT_MARK if is_cut else "") + ending.decode())
+        return True
+
+
+def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
+    """Whether no line of a text has more characters than are shown of one."""
+    return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
 @dataclass(slots=True)
@@ -447,7 +389,7 @@ class Reading:
         truncated: Lines after `end` were left out; `next_offset` continues there.
         shortened: At least one line was cut at `Limits.line_chars`.
         chars: Characters of the file's text in `parts`, header not counted; 0 for media.
-        encoding: Name of the encoding, `unknown-8bit` where it is none we know, `None` for media and binary files.
+        encoding: Name of the encoding, `unknown-8bit` where we do not know it, `None` for media and binary files.
         sha256: Hex digest of the whole content where the whole file was read or it is at most 8 MB, else `None`.
         eol: `lf`, `crlf`, `cr` or `mixed` as far as it was looked at; `None` where there is no line ending.
         next_offset: The `offset` that continues after `end`, or `None` where nothing follows.
@@ -457,14 +399,14 @@ class Reading:
 
     parts: tuple[Part, ...]
     kind: FileKind
-    start: int
-    end: int
-    total: int | None
-    truncated: bool
-    shortened: bool
-    chars: int
-    encoding: str | None
-    sha256: str | None
+    start: int = 0
+    end: int = 0
+    total: int | None = None
+    truncated: bool = False
+    shortened: bool = False
+    chars: int = 0
+    encoding: str | None = None
+    sha256: str | None = None
     eol: str | None = None
     next_offset: int | None = None
     pages: int | None = None
@@ -486,57 +428,47 @@ def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequenc
         notes: Sentences about what is shown, for the header; with any of them there is one.
     """
     is_known = found.is_decodable and encoding.is_known
-    start = found.first + 1 if found.first >= 0 else found.first
+    start = end = 0
+    if found.count:
+        start = found.first + 1 if found.first >= 0 else found.first
+        end = start + found.count - 1
     following = None if found.reaches_end else found.first + found.count
-    reading = Reading(
-        parts=(),
+    header: list[str] = []
+    if not found.count and found.total == 0:
+        text = "" if found.first <= 0 else f"The file is empty; offset {found.first} lies past its end."
+    elif not found.count:
+        text = (
+            f"The file has {found.total} {'line' if found.total == 1 else 'lines'}; offset {found.first} lies past its "
+            f"end. The last line is at offset {(found.total or 1) - 1}, and at offset -1."
+        )
+    else:
+        if start < 0:
+            header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
+        elif start > 1 or not found.reaches_end or found.shortened or not is_known:
+            total = found.total if found.total is not None else f"at least {found.at_least}"
+            header.append(f"Showing lines {start}-{end} of {total} total lines.")
+        if following is not None:
+            header.append(f"To read on, continue with offset={following}.")
+        if found.shortened:
+            cut = min(limits.line_chars, limits.read_chars)
+            header.append(f"Lines longer than {cut} characters were cut; grep_search can look into them.")
+        if not is_known:
+            header.append(
+                "The file is neither UTF-8 nor UTF-16 or UTF-32 with a mark: "
+                f"what could not be decoded is shown as {REPLACEMENT}."
+            )
+        header += notes
+        text = f"{' '.join(header)}\n\n---\n\n{found.text}" if header else found.text
+    return Reading(
+        parts=(TextPart(text),),
         kind=FileKind.TEXT,
-        start=start if found.count else 0,
-        end=start + found.count - 1 if found.count else 0,
+        start=start,
+        end=end,
         total=found.total,
         truncated=following is not None,
         shortened=found.shortened,
         chars=found.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
-        sha256=None,
         eol=eol_style(found.text),
         next_offset=following,
     )
-    if not found.count:
-        return replace(reading, parts=(TextPart(_nothing(found)),))
-    header = _header(reading, found, limits, notes, is_known=is_known)
-    return replace(reading, parts=(TextPart(f"{header}\n\n---\n\n{found.text}" if header else found.text),))
-
-
-def _nothing(found: Window) -> str:
-    """What is said where no line is shown: nothing of an empty file."""
-    if found.total == 0:
-        return "" if found.first <= 0 else f"The file is empty; offset {found.first} lies past its end."
-    noun = "line" if found.total == 1 else "lines"
-    return (
-        f"The file has {found.total} {noun}; offset {found.first} lies past its end. "
-        f"The last line is at offset {(found.total or 1) - 1}, and at offset -1."
-    )
-
-
-def _header(reading: Reading, found: Window, limits: Limits, notes: Sequence[str], *, is_known: bool) -> str:
-    """Tells what was left out; empty if nothing was."""
-    is_whole = reading.start <= 1 and found.reaches_end and reading.start >= 0
-    if is_whole and not reading.shortened and is_known:
-        return " ".join(notes)
-    if reading.start < 0:
-        sentences = [f"Showing lines {reading.start} to {reading.end}, counted from the end (-1 is the last line)."]
-    else:
-        total = reading.total if reading.total is not None else f"at least {found.at_least}"
-        sentences = [f"Showing lines {reading.start}-{reading.end} of {total} total lines."]
-    if reading.next_offset is not None:
-        sentences.append(f"To read on, continue with offset={reading.next_offset}.")
-    if reading.shortened:
-        cut = min(limits.line_chars, limits.read_chars)
-        sentences.append(f"Lines longer than {cut} characters were cut; grep_search can look into them.")
-    if not is_known:
-        sentences.append(
-            "The file is neither UTF-8 nor UTF-16 or UTF-32 with a mark: "
-            f"what could not be decoded is shown as {REPLACEMENT}."
-        )
-    return " ".join([*sentences, *notes])
