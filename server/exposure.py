@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import PydanticSerializationError, to_json
 
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
@@ -233,13 +234,20 @@ def _is_escaped(text: str) -> bool:
 
 
 def _encodable_tree(value: Any) -> Any:
+    """What is sent as JSON, with all texts encodable. Nearly all are, which the serializer sees much sooner than we."""
+    try:
+        to_json(value)
+    except PydanticSerializationError:
+        return _encoded_tree(value)
+    return value
+
+
+def _encoded_tree(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
-    if value is None or isinstance(value, int | float):
-        return value
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return {encodable(key): _encodable_tree(item) for key, item in items}
+        return {encodable(key): _encoded_tree(item) for key, item in items}
     if isinstance(value, list | tuple):
-        return [_encodable_tree(item) for item in cast("list[Any]", value)]
+        return [_encoded_tree(item) for item in cast("list[Any]", value)]
     return value
