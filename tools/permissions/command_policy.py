@@ -29,7 +29,7 @@ from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, Rule, Rules, literal_path
 from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
 from tools.permissions.shell.expansion import NEW_FILE
-from tools.permissions.shell.knowledge.file_programs import TAKEN, Reach
+from tools.permissions.shell.knowledge.program_files import TAKEN, Reach
 from tools.permissions.verdict import Grant, Part, Permission, Verdict, summed
 
 MAX_REASONS = 4

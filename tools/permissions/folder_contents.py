@@ -24,7 +24,7 @@ from tools.files.ignore_files import (
 from tools.files.workspace import Location, Workspace, contains
 from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
 from tools.permissions.rules import Rule
-from tools.permissions.shell.knowledge.file_programs import Reach
+from tools.permissions.shell.knowledge.program_files import Reach
 
 MAX_ENTRIES = 10_000
 """Entries of a folder that are looked at for one question; it takes some 50 ms."""

@@ -30,19 +30,17 @@ from tools.permissions.shell.effects import (
 )
 from tools.permissions.shell.expansion import Expansion
 from tools.permissions.shell.knowledge.doubtful import doubts_of_program
-from tools.permissions.shell.knowledge.file_programs import Reach
 from tools.permissions.shell.knowledge.git import without_harmless_options
-from tools.permissions.shell.knowledge.links import follows_links, links_left
-from tools.permissions.shell.knowledge.made_names import names_backups
+from tools.permissions.shell.knowledge.made_files import links_left, names_backups
 from tools.permissions.shell.knowledge.options import family_of, options_used
+from tools.permissions.shell.knowledge.program_files import Reach, follows_links
 from tools.permissions.shell.knowledge.read_only import is_read_only
-from tools.permissions.shell.knowledge.sed_awk_jq import names_in_scripts, with_given_scripts
+from tools.permissions.shell.knowledge.scripts import names_in_scripts, with_given_scripts
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
 from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
 from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax import second_reading
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.reader import MAX_TEXTS, Found, Reading, Redirection, read
 from tools.permissions.shell.syntax.words import (
     ASSIGNMENT,
@@ -50,6 +48,7 @@ from tools.permissions.shell.syntax.words import (
     LINE_CONTINUED_IN_WORD,
     Word,
     literal,
+    names,
     spread,
     unknown,
 )

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tools.contract.subjects import Access
-from tools.permissions.shell.knowledge.file_programs import Reach
-from tools.permissions.shell.knowledge.links import Links
+from tools.permissions.shell.knowledge.made_files import Links
 from tools.permissions.shell.knowledge.options import OptionUse
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import FOUND
+from tools.permissions.shell.knowledge.program_files import Reach
+from tools.permissions.shell.syntax.words import FOUND, names
 
 HARMLESS_FILES = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}

@@ -10,8 +10,7 @@ from itertools import islice, takewhile
 from tools.permissions.shell.knowledge.git import subcommand
 from tools.permissions.shell.knowledge.interpreters import is_interpreter
 from tools.permissions.shell.knowledge.options import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, family_of
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, names
 
 MAX_PLACES = 128
 """Options and their values before what a program is told to do. Where there are more it is not known what that is."""

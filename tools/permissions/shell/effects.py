@@ -14,51 +14,37 @@ from itertools import islice
 from tools.contract.subjects import Access
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
-from tools.permissions.shell.knowledge.file_programs import (
-    ARCHIVES,
-    READERS,
-    WRITERS,
+from tools.permissions.shell.knowledge.git import of_git, of_repository, subcommand
+from tools.permissions.shell.knowledge.interpreters import reads_folders
+from tools.permissions.shell.knowledge.made_files import names_in_patch, names_made, settings_written
+from tools.permissions.shell.knowledge.options import outputs_of_options
+from tools.permissions.shell.knowledge.program_files import (
+    FILES,
+    NETWORK,
     F,
-    Files,
     R,
     Targets,
     W,
-    names_unpacked,
-    of_awk,
     of_cd,
     of_crontab,
     of_dd,
     of_find,
-    of_jq,
-    of_sed,
-    of_tar,
-    of_unzip,
-    of_yq,
     runs_script,
-    settings_written,
     sources_of_links,
     targets,
 )
-from tools.permissions.shell.knowledge.git import subcommand
-from tools.permissions.shell.knowledge.git_files import of_git, of_repository
-from tools.permissions.shell.knowledge.interpreters import reads_folders
-from tools.permissions.shell.knowledge.made_names import names_in_patch, names_made
-from tools.permissions.shell.knowledge.network import NETWORK, of_curl, of_download, of_wget
-from tools.permissions.shell.knowledge.options import outputs_of_options
+from tools.permissions.shell.knowledge.scripts import of_awk, of_jq, of_sed, of_yq
+from tools.permissions.shell.knowledge.transfers import names_unpacked, of_aria2, of_curl, of_tar, of_unzip, of_wget
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.syntax.name_lists import NUMBER, names
 from tools.permissions.shell.syntax.reader import Redirection
-from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, read_word, unknown
+from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
 _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/@\s]*@)?(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d*)?(?:[/?#].*)?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
-
-_FILES: dict[str, Files] = READERS | WRITERS | NETWORK | ARCHIVES
-"""What is not here has effects that are not known; it is never read-only by itself."""
 
 _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
     "cd": of_cd,
@@ -71,7 +57,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
     **dict.fromkeys(("yq", "jaq"), of_yq),
     "curl": of_curl,
     "wget": of_wget,
-    "aria2c": of_download,
+    "aria2c": of_aria2,
     "dd": of_dd,
     "tar": of_tar,
     "git": of_git,
@@ -126,7 +112,7 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str
         text: All that is known to be read by the same shell.
     """
     special = _SPECIAL.get(name)
-    files = _FILES.get(name)
+    files = FILES.get(name)
     touched = special(arguments) if special else targets(files, arguments) if files else ()
     verb = subcommand(arguments) if name == "git" else None
     says_names = name not in _WITHOUT_FILES and (verb is None or verb[0] not in _CHECKING_OUT)
@@ -170,7 +156,7 @@ def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
         return R, W, F
     if name == "git":
         return (R,)
-    return () if name in _SPECIAL or name in _FILES else (R, W, F)
+    return () if name in _SPECIAL or name in FILES else (R, W, F)
 
 
 def effects_of_unknown_words(name: str, arguments: Sequence[Word], folders: Folders) -> Iterator[Effect]:

@@ -15,15 +15,16 @@ from itertools import islice, pairwise, product
 from tools.permissions.auto_run_files import names_between
 from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax.folders import Folders, joined
-from tools.permissions.shell.syntax.name_lists import NUMBER, names
 from tools.permissions.shell.syntax.words import (
     ASSIGNMENT,
     FOUND,
     MAX_VARIANTS,
+    NUMBER,
     VARIABLE,
     WILD,
     Word,
     braced,
+    names,
     pieces_of,
     read_word,
     unknown,

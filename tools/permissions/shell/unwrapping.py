@@ -12,8 +12,7 @@ from tools.permissions.shell.knowledge.doubtful import evaluated_texts, texts_ru
 from tools.permissions.shell.knowledge.options import texts_of_options
 from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, braced, literal, spread
+from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, braced, literal, names, spread
 
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""

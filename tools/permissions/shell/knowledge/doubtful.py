@@ -7,15 +7,14 @@ is told by `running_options`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tools.permissions.shell.knowledge.interpreters import GIVEN_TEXT, doubts_of_interpreter, is_interpreter
 from tools.permissions.shell.knowledge.options import option_table_of
-from tools.permissions.shell.knowledge.sed_awk_jq import awk_program, only_prints_awk, only_prints_sed, sed_scripts
+from tools.permissions.shell.knowledge.scripts import awk_program, only_prints_awk, only_prints_sed, sed_scripts
 from tools.permissions.shell.knowledge.wrappers import FROM_FILE, INTERACTIVE, LATER
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import Word, literal, names
 
 EVALUATED = "it evaluates what its arguments hold"
 
@@ -136,28 +135,11 @@ def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
     doubts = doubts_of_builtin(name, arguments)
     if name in _ALWAYS:
         doubts.append(_ALWAYS[name])
-    if (judge := _JUDGES.get(name)) is not None:
-        doubts += judge(arguments)
+    if name in ("sed", "awk"):
+        is_plain = only_prints_sed(sed_scripts(arguments)) if name == "sed" else only_prints_awk(awk_program(arguments))
+        doubts += () if is_plain else [_OWN_PROGRAM]
     elif option_table_of(name) in _COMPILERS and any(word.text == "-" for word in arguments):
         doubts.append(GIVEN_TEXT)
     elif is_interpreter(name):
         doubts += doubts_of_interpreter(name, arguments)
     return doubts
-
-
-def _doubts_of_sed(arguments: Sequence[Word]) -> list[str]:
-    scripts = sed_scripts(arguments)
-    is_plain = scripts is not None and all(word.is_literal and only_prints_sed(word.text) for word in scripts)
-    return [] if is_plain else [_OWN_PROGRAM]
-
-
-def _doubts_of_awk(arguments: Sequence[Word]) -> list[str]:
-    program = awk_program(arguments)
-    is_plain = program is not None and program.is_literal and only_prints_awk(program.text)
-    return [] if is_plain else [_OWN_PROGRAM]
-
-
-_JUDGES: dict[str, Callable[[Sequence[Word]], list[str]]] = {
-    "sed": _doubts_of_sed,
-    "awk": _doubts_of_awk,
-}

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word, literal
+from tools.permissions.shell.syntax.words import Word, literal, names
 
 GIVEN_TEXT = "it runs the text of a program that is given to it"
 

@@ -10,9 +10,8 @@ from functools import lru_cache
 from tools.permissions.shell.knowledge.git import HARMLESS_SETTING, subcommand
 from tools.permissions.shell.knowledge.interpreters import is_python, module_run
 from tools.permissions.shell.knowledge.unknown_words import may_be_options
-from tools.permissions.shell.syntax.name_lists import names
 from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
-from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
+from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 _GNU = names(
     "awk base32 base64 basename cat chgrp chmod chown chroot cksum cp csplit cut date dd dirname du echo egrep env"

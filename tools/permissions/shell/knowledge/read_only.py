@@ -12,15 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tools.permissions.shell.knowledge.git import is_read_only_git
-from tools.permissions.shell.knowledge.sed_awk_jq import (
-    is_harmless_awk,
-    is_harmless_jq,
-    is_harmless_sed,
-    is_harmless_yq,
-)
+from tools.permissions.shell.knowledge.scripts import is_harmless_awk, is_harmless_jq, is_harmless_sed, is_harmless_yq
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, names
 
 _HARMLESS = names(
     ": b2sum base32 base64 basename break cal cat cd cksum cmp column comm continue cut dir dirname"

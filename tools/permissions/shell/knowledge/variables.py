@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tools.permissions.shell.knowledge.doubtful import DECLARING, named_by
 from tools.permissions.shell.knowledge.options import options_used, tables
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
+from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 _SENSITIVE = re.compile(
     r"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.words import names
 
 REMOTE = "it runs elsewhere, where other rules hold"
 PRIVILEGED = "it runs with the rights of another user"

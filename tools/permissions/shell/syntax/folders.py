@@ -6,8 +6,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word
+from tools.permissions.shell.syntax.words import Word, names
 
 Folders = tuple[str | None, ...]
 """The folders that a command may run in, as `Effect.folder` spells them."""

@@ -16,8 +16,7 @@ from typing import Protocol
 
 from tools.permissions.shell.syntax import words as lexis
 from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, Whereabouts
-from tools.permissions.shell.syntax.name_lists import names
-from tools.permissions.shell.syntax.words import Word, literal, read_word
+from tools.permissions.shell.syntax.words import Word, literal, names, read_word
 
 UNFINISHED = "it ends in the middle of something"
 UNEXPECTED = "its grammar is not understood"

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tools.permissions.shell.syntax.name_lists import names
+from tools.permissions.shell.syntax.words import names
 
 if TYPE_CHECKING:
     from tree_sitter import Parser, TreeCursor

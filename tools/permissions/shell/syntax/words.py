@@ -31,6 +31,9 @@ PIECE = re.compile(
 
 _DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
 
+NUMBER = re.compile(r'\$\$|\$\{\$\}|\$RANDOM\b|\$\(date "?\+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*"?\)', re.ASCII)
+"""What stands for a number or a date."""
+
 FOUND = "{}"
 """Where `find` and the like put what they have found into another command."""
 
@@ -40,6 +43,11 @@ CONTENTS = "\0"
 _LAST_ASCII = 0x7F
 _MAX_CACHED = 4_096
 _MAX_CACHED_CHARS = 64
+
+
+def names(text: str) -> frozenset[str]:
+    """The names in a text, with white space between them."""
+    return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

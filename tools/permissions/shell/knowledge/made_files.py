@@ -1,0 +1,245 @@
+"""Files and links that a command makes by names that its words do not say: parts, backups, patches, settings, hooks."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
+
+from tools.permissions.auto_run_files import is_data, names_between
+from tools.permissions.shell.knowledge.git import brings_links, folder_of, subcommand
+from tools.permissions.shell.knowledge.options import RUNNERS, RUNNERS_ALONE
+from tools.permissions.shell.knowledge.program_files import FILES, Files, copies_links, makes_links
+from tools.permissions.shell.syntax.options import parse
+from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
+
+
+class Links(StrEnum):
+    """What a command may leave where it writes."""
+
+    NONE = "none"
+    MAYBE = "maybe"
+    """Links among what it copies, moves or unpacks."""
+    MADE = "made"
+    """Another name for something that is there already."""
+
+
+_ONLY_LISTING = {
+    "tar": re.compile(r"-?[A-Za-z]*[tc]|--(?:list|create)"),
+    "unzip": re.compile(r"-[lvtZ]"),
+}
+_BRINGING_LINKS = names("mv rsync tar unzip 7z 7za 7zr unrar cpio pax ar jar patch scp")
+
+
+def links_left(name: str, arguments: Sequence[Word]) -> Links:
+    """What a command may leave where it writes: through a link, a path leads elsewhere than it seems.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+    """
+    if makes_links(name, arguments):
+        return Links.MADE
+    if name == "git":
+        return Links.MAYBE if brings_links(arguments) else Links.NONE
+    listing = _ONLY_LISTING.get(name)
+    only_lists = listing is not None and bool(arguments) and listing.match(arguments[0].text) is not None
+    brings = (name in _BRINGING_LINKS and not only_lists) or (name == "cp" and copies_links(arguments))
+    return Links.MAYBE if brings else Links.NONE
+
+
+_IN_PLACE = {
+    "sed": re.compile(r"(?:-[nErsuz]*i|--in-p[a-z-]*=)(.+)", re.DOTALL),
+    **dict.fromkeys(names("perl ruby"), re.compile(r"-[acflnpsStTuUwWX0-9]*i(.+)", re.DOTALL)),
+}
+"""What stands behind this is the end of a backup's name, or its whole name with `*` for what there was."""
+
+_UNPACKING = names(
+    "gzip gunzip bzip2 bunzip2 xz unxz lzma unlzma zstd unzstd uncompress pigz unpigz lz4 brotli gpg gpg2"
+)
+
+
+def names_made(name: str, arguments: Sequence[Word], written: Sequence[Word]) -> Iterator[Word]:
+    """The files that a program writes by names of which its words are but a part.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+        written: What it writes by the names that they say.
+    """
+    row = FILES.get(name, Files())
+    if name in ("split", "csplit"):
+        # Of what other programs run, what is called like a part of a file may be: the letters in between are counted.
+        parsed = parse(arguments, row.valued | names("f additional-suffix"))
+        given = {option: value for option, value in parsed.options if value is not None}
+        begin = given.get("-f", given.get("--prefix")) if name == "csplit" else (*parsed.operands, None, None)[1]
+        end = given.get("--additional-suffix")
+        last = end.text if end is not None and end.is_literal else ""
+        folder, first = posixpath.split(begin.text if begin is not None else "")
+        if begin is not None and not begin.is_literal:
+            yield from () if is_data(last) else (begin,)
+        elif first:
+            # Letters alone make no such name.
+            yield from (literal(posixpath.join(folder, each)) for each in names_between(first, last))
+    elif name in ("rename", "rename.ul", "prename", "file-rename", "perl-rename"):
+        operands = parse(arguments).operands
+        if len(operands) > 2 and all(word.is_literal for word in operands) and not re.search(r"[/;]", operands[0].text):
+            old, new = operands[0].text, operands[1].text
+            for count in (1, -1):
+                yield from (literal(word.text.replace(old, new, count)) for word in operands[2:])
+        elif operands:
+            # What an expression of Perl makes of names is not known.
+            yield unknown("$_")
+    elif (pattern := _IN_PLACE.get(name)) is not None:
+        files = written or [word for word in arguments if word.is_literal and not word.text.startswith("-")]
+        for word in arguments:
+            if not (found := pattern.match(word.text)):
+                continue
+            end = literal(found[1]) if word.is_literal else unknown(word.source)
+            for file in files:
+                if "*" not in end.text or not (file.is_literal and end.is_literal):
+                    yield _joined(file, end)
+                    continue
+                folder, last = posixpath.split(file.text)
+                made = end.text.replace("*", last)
+                yield literal(posixpath.join(folder, made))
+                if "/" in made:
+                    yield literal(made)
+    elif row.suffix or name in _UNPACKING:
+        given = [(o.lstrip("-"), value) for o, value in parse(arguments, row.valued).options if value is not None]
+        ends = [value for option, value in given if option in row.suffix]
+        for file in written or [word for word in arguments if not word.text.startswith("-")]:
+            yield from (_joined(file, end) for end in ends)
+            for begin in (value for option, value in given if option in row.prefix):
+                # It stands before the whole of a file's name, or before its last part.
+                folder, last = posixpath.split(file.text)
+                is_known = begin.is_literal and file.is_literal
+                yield literal(posixpath.join(folder, begin.text + last)) if is_known else _joined(begin, file)
+            if name in _UNPACKING and file.is_literal:
+                yield literal(posixpath.splitext(file.text)[0])
+                yield from (literal(file.text.removesuffix(end.text)) for end in ends)
+
+
+def _joined(first: Word, second: Word) -> Word:
+    if first.is_literal and second.is_literal:
+        return literal(first.text + second.text)
+    return read_word(first.source + second.source)
+
+
+def names_backups(assignment: Word) -> bool:
+    """Whether a variable, as it is given or exported, says how backups of any file are called."""
+    variable, _, value = assignment.source.partition("=")
+    return variable == "SIMPLE_BACKUP_SUFFIX" and not (read_word(value).is_literal and is_data(read_word(value).text))
+
+
+MAX_HEADERS = 1_024
+MAX_DEPTH = 16
+"""Names in one patch, and folders in one name, that are looked at; of more it is not known what is written."""
+
+_HEADER = re.compile(
+    r"(?:\+\+\+|---|\*\*\*|(?:rename|copy) (?:from|to)|Index:|diff --git)[ \t]+"
+    r"((?:\"(?:\\.|[^\"\\])*\"|[^\n\t\\]|\\[^nt])+)"
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{3})|(.))", re.DOTALL)
+_ESCAPED_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def names_in_patch(name: str, arguments: Sequence[Word], text: str) -> Iterator[Word]:
+    """The files that a text of a patch says it is about. How many folders are stripped off is an option.
+
+    Args:
+        name: The family of the program that is given it.
+        arguments: The words behind it.
+        text: All that is known to be read by the same shell.
+    """
+    found = subcommand(arguments) if name == "git" else None
+    if name != "patch" and (found is None or found[0] not in ("apply", "am")):
+        return
+    top = folder_of(arguments) if name == "git" else ""
+    options = parse(found[1] if found else arguments, ("d", "directory", "p", "C")).options
+    given = [value.path for option, value in options if option in ("-d", "--directory") and value is not None]
+    folders = [top if each is None else posixpath.join(top or "", each) for each in (None, *given)]
+    headers = list(islice(_HEADER.finditer(text), MAX_HEADERS + 1))
+    if len(headers) > MAX_HEADERS:
+        yield unknown("$_")
+    for path in dict.fromkeys(path for header in headers for path in _paths_in(header[1])):
+        if "$" in path or "`" in path:
+            yield unknown(path)
+            continue
+        parts = path.split("/")
+        suffixes = ["/".join(parts[at:]) for at in range(min(len(parts), MAX_DEPTH))]
+        yield from (literal(posixpath.join(folder or "", each)) for each in suffixes if each for folder in folders)
+
+
+def _paths_in(header: str) -> Iterator[str]:
+    """What a line may name: all of it, up to a time behind it, or two names."""
+
+    def unescaped(escape: re.Match[str]) -> str:
+        return chr(int(escape[1], 8)) if escape[1] else _ESCAPED_LETTERS.get(escape[2], escape[2])
+
+    for piece in (header.strip(), *header.split()):
+        quoted = re.fullmatch(r"\\?\"(.*?)\\?\"|'?(.*?)['\"]*", piece, re.DOTALL)
+        if quoted and quoted[1] is not None:
+            yield _ESCAPE.sub(unescaped, quoted[1])
+        elif quoted and quoted[2]:
+            yield quoted[2]
+
+
+_SETTINGS = r"""
+npm pnpm: (?:config|conf|c)\s(?:.*\s)?(?:set|delete|rm|edit|fix)\b(?!-)|(?:\S+\s)?set\s | .npmrc
+yarn: config\s(?:.*\s)?(?:set|unset|delete)\b(?!-)|(?:set\sversion|policies\sset-version|plugin\simport)\b | .yarnrc.yml
+pip: config\s(?:.*\s)?(?:set|unset|edit)\b | ~/.config/pip/pip.conf
+mise: (?:use|u|set|unset|unuse|settings\s(?:set|add|unset))\b | mise.toml
+asdf: (?:local|global|set)\b | .tool-versions
+direnv: (?:edit|allow|permit|grant)\b | .envrc
+pre-commit pre_commit: (?:install|uninstall|init-templatedir|migrate-config|autoupdate)\b | .git/hooks/pre-commit
+lefthook: (?:install|uninstall|add)\b | .git/hooks .git/config
+husky: | .husky/pre-commit .git/config
+gh: (?:alias\s(?:set|import)|config\sset|extension\s(?:install|upgrade))\b | ~/.config/gh/config.yml
+kubectl oc: config\sset(?:-credentials)?\b(?!-) | ~/.kube/config
+aws: configure\b(?!\s(?:list|get)) | ~/.aws/config
+jj: config\s(?:.*\s)?(?:set|edit|unset)\b | .jj/repo/config.toml
+hg: config\s(?:.*\s)?(?:--edit|-e|--local|-l)\b | .hg/hgrc
+claude gemini qwen codex: mcp\s(?:add|remove|add-json|import)\b|config\s(?:set|add)\b | .mcp.json
+git-lfs: install\b | .git/hooks .git/config
+git: lfs\s(?:install|update)\b | .git/hooks .git/config
+docker: plugin\sinstall\b | ~/.docker/cli-plugins/x
+"""
+"""What programs are told, as a pattern, and the settings or hooks that they write then."""
+
+_SETTINGS_WRITTEN = {
+    head: (re.compile(pattern.strip(), re.DOTALL), paths.split())
+    for row in _SETTINGS.strip().splitlines()
+    for heads, _, rest in [row.partition(":")]
+    for pattern, _, paths in [rest.rpartition(" | ")]
+    for head in heads.split()
+}
+MAX_WORDS = 32
+"""How far behind the name it is told what is done."""
+
+MAX_VALUES = 4
+"""Values of options that may stand there."""
+
+
+def settings_written(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
+    """The files that a program is told to write without their names, also where another one runs it.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+    """
+    runs_other = name in RUNNERS and any(
+        word.text in ("run", "run-script", "exec", "x", "install", "i", "add") for word in arguments[:1]
+    )
+    if name in _SETTINGS_WRITTEN and not runs_other:
+        pattern, paths = _SETTINGS_WRITTEN[name]
+        texts = [word.text for word in arguments[:MAX_WORDS] if not word.text.startswith("-") or name == "hg"]
+        # An option may have a value, so each of the first words may begin what it is told.
+        if any(pattern.match(" ".join(texts[at:])) for at in range(MAX_VALUES)):
+            yield from map(literal, paths)
+    if name in RUNNERS | RUNNERS_ALONE or name.startswith("python"):
+        for at, word in enumerate(arguments[:MAX_WORDS]):
+            if word.text in _SETTINGS_WRITTEN and word.text not in RUNNERS:
+                yield from settings_written(word.text, arguments[at + 1 :])
