@@ -33,13 +33,13 @@ from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
-from tools.shell.sandbox import probe
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.sandboxed_command import SandboxedCommand
 from tools.shell.sandbox.view import Prepared, Site
 
 NOBODY = 65534
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
-USED_LATER = (_asyncio, ctypes, probe, resource, thread)
+USED_LATER = (_asyncio, ctypes, resource, thread)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Ran:
 
 
 async def run_confined(
-    confined: Sandboxed, seconds: float = 30, before_mounts: Callable[[], None] = lambda: None
+    confined: SandboxedCommand, seconds: float = 30, before_mounts: Callable[[], None] = lambda: None
 ) -> tuple[int, str]:
     """Start what is confined, with the descriptors that it has; its exit code, and what it printed.
 
@@ -64,14 +64,14 @@ async def run_confined(
     Raises:
         ToolError: It must not begin.
     """
-    look = confined.setup.prepare
+    look = confined.prepare
 
     def look_then() -> Prepared:
         prepared = look()
         before_mounts()
         return prepared
 
-    confined.setup.prepare = look_then
+    confined.prepare = look_then
     spec = confined.spec
     # Copies with numbers that are not among those to be given.
     passed = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 50) for number, ours in spec.descriptors.items()}
@@ -121,7 +121,7 @@ async def run(
     base = command_environment({}, os.environ) if environment is None else environment
     spec = ProcessSpec(("/bin/bash", "-c", command), roots[0], base)
     confined = await confinement.confine(spec, roots, waiver, private_folder)
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
     assert confined.sandbox == "bwrap"
     code, output = await run_confined(confined, before_mounts=before_mounts)
     return Ran(code, output, await confined.release())

@@ -33,7 +33,8 @@ from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, is_harmless
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.sandboxed_command import SandboxedCommand
 from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
@@ -438,7 +439,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
 
     spec = ProcessSpec(("/bin/bash", "-c", "until [ -e end ]; do sleep 0.01; done"), str(root), environment)
     confined = await sandbox.confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
     async with anyio.create_task_group() as group:
         group.start_soon(run_confined, confined, 30, meanwhile)
         await until((root / ".vscode").exists)
@@ -470,7 +471,7 @@ async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(
         ("/bin/bash", "-c", "mkdir .qwen; until [ -e end ]; do sleep 0.01; done"), str(root), environment
     )
     confined = await sandbox.confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
     async with anyio.create_task_group() as group:
         group.start_soon(run_confined, confined)
         await until((root / ".qwen").exists)
@@ -608,7 +609,7 @@ async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: P
     (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
     spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
     confined = await (await confinement(home)).confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
 
     def swap() -> None:
         (root / "vendor").rename(root / "moved")
@@ -636,7 +637,7 @@ async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outsi
             command = "for f in a/.git b/.git ../outside; do echo x > $f/escaped; done; true"
             spec = ProcessSpec(("/bin/bash", "-c", command), str(root), environment_of(home))
             confined = await sandbox.confine(spec, [str(root)])
-            assert isinstance(confined, Sandboxed)
+            assert isinstance(confined, SandboxedCommand)
             with suppress(ToolError):
                 await run_confined(confined)
             await confined.release()
@@ -735,7 +736,7 @@ async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", "ulimit -f 1000; dd if=/dev/zero of=big bs=1M count=64"), str(root), {})
     confined = await sandbox.confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
     code, _ = await run_confined(confined)
     await confined.release()
     assert code != 0
@@ -766,7 +767,7 @@ for pid in started:
     entrance = confined.spec.limits.group
     if entrance is None:
         pytest.skip("not run: no control group can be made here")
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
     _, output = await run_confined(confined, 50)
     await confined.release()
     assert output.strip() == "stopped True"

@@ -17,7 +17,8 @@ from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.auto_run_guard import FOLDERS, AutoRunLookout
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.sandboxed_command import SandboxedCommand
 from tools.shell.sandbox.view import KEPT, Site, prepare
 
 pytestmark = pytest.mark.anyio
@@ -259,7 +260,7 @@ async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_noth
     confinement = await sandbox(root, hidden=["sub/state"])
     spec = ProcessSpec(("/bin/bash", "-c", "touch ran"), str(root), command_environment({}, os.environ))
     confined = await confinement.confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
+    assert isinstance(confined, SandboxedCommand)
 
     def swap() -> None:
         (root / "sub").rename(root / "moved")

@@ -54,7 +54,7 @@ class Withheld:
     is_copy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Confined:
     """A command ready to be started.
 

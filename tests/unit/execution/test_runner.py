@@ -135,7 +135,7 @@ async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, t
         assert shell.jobs.all() == ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Held(Confined):
     """Something is held for the command, and tells of a file when it is given back."""
 

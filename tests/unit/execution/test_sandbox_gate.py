@@ -16,8 +16,9 @@ from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.confinement import NetworkAccess
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, Sandboxed, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
+from tools.shell.sandbox.sandboxed_command import SandboxedCommand
 from tools.shell.sandbox.view import Prepared, Site
 
 pytestmark = [
@@ -103,15 +104,15 @@ async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int 
         pytest.skip("not run: bubblewrap does not run here")
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
     confined = await sandbox.confine(spec, [str(root)])
-    assert isinstance(confined, Sandboxed)
-    look = confined.setup.prepare
+    assert isinstance(confined, SandboxedCommand)
+    look = confined.prepare
 
     def look_then() -> Prepared:
         prepared = look()
         meanwhile()
         return prepared
 
-    confined.setup.prepare = look_then
+    confined.prepare = look_then
     broker = BrokeredStarter()
     try:
         process = await broker.start(confined.spec)

@@ -20,7 +20,8 @@ from tools.shell.sandbox.auto_run_guard import (
     move_away,
 )
 from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.view import Descriptors, Site, View, bubblewrap_options, prepare, sandbox_environment
+from tools.shell.sandbox.sandboxed_command import Descriptors, bubblewrap_options
+from tools.shell.sandbox.view import Site, View, prepare, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 

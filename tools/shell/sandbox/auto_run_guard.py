@@ -1,31 +1,30 @@
-"""Which files of a workspace root programs outside the sandbox obey, as they stand before a command and after it.
+"""The auto-run files of a workspace, which programs outside the sandbox obey: before a command, and after it.
 
 A repository's own folder is pinned (a mount cannot be renamed), so that no other repository can take its place; what
 git obeys in it is read-only, the rest stays writable, so that git can commit.
 
 What is new after a command is moved out of the workspace, unless it can do no harm: what `git init`, `clone`,
 `worktree` and `submodule` make, whoever called them. Looking is bounded: what lies deeper, or beyond the number of
-folders, is neither kept nor found.
+folders, is neither protected nor found.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple
 
 from tools.contract.exhaustion import exhaustion_of
 from tools.files.opener import open_link_free, real_path
-from tools.files.workspace import contains
+from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import (
     FETCHED_FOLDERS,
     REPOSITORY,
@@ -36,7 +35,9 @@ from tools.permissions.auto_run_files import (
     is_auto_run_name,
     is_guarded_in_repository,
 )
+from tools.permissions.folder_contents import TrackedFiles
 from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
+from tools.shell.confinement import SandboxChanges
 
 DEPTH = 6
 """Folders below a root that are looked into."""
@@ -44,19 +45,23 @@ DEPTH = 6
 FOLDERS = 1_500
 """Folders of a root that are looked into, those near the top first."""
 
-_BARE = {"HEAD", "objects", "refs"}
-
-_MODULE_DEPTH = 6
+MODULE_DEPTH = 6
 """Folders below a repository's own one in which submodules and worktrees are looked for."""
+
+ENTRIES = 50
+"""Entries of a folder that count in its fingerprint, by name: what is in those below it does not."""
 
 SETTLED_NANOSECONDS = 2_000_000_000
 """How old a folder's last change must be for its time to tell of the next: the step of coarse file systems."""
 
-KEPT_FOLDERS = 20_000
+REMEMBERED = 20_000
 """Folders that are remembered, of all roots together."""
 
 READ_BYTES = 256 * 1024
 """What a new repository's settings have at most."""
+
+_BARE = {"HEAD", "objects", "refs"}
+_IN_REPOSITORY = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
 
 
 @dataclass(slots=True)
@@ -66,7 +71,7 @@ class AutoRunPaths:
     Args:
         pinned: Folders that stay where they are and writable: repositories' own ones.
         read_only: Files and folders that stay as they are.
-        found: Every auto-run path that is there, links too.
+        found: Every auto-run path that exists, links included.
     """
 
     pinned: list[str] = field(default_factory=list[str])
@@ -74,12 +79,11 @@ class AutoRunPaths:
     found: set[str] = field(default_factory=set[str])
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
+class _Folder(NamedTuple):
     """What matters of a folder, as it was when it was last looked into.
 
     Args:
-        stamp: Told by the system: it is another one if an entry was made, removed or renamed. Nobody can set it back.
+        stamp: Set by the system: it is another one if an entry was made, removed or renamed. Nobody can set it back.
         auto_run: Auto-run entries.
         below: Paths of the folders to go on with.
     """
@@ -90,7 +94,7 @@ class _Folder:
 
 
 class AutoRunLookout:
-    """Looks through roots, and remembers the folders that have not changed since.
+    """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
 
     Args:
         consented: Real paths that other tools have written with a person's consent, each with the monotonic time of
@@ -104,7 +108,7 @@ class AutoRunLookout:
         self._last: object = None
         # What commands have changed that may, and as what they left it.
         self._accepted: dict[str, Fingerprint | None] = {}
-        self._known: dict[str, _Folder] = {}
+        self._folders: dict[str, _Folder] = {}
         # For each root, the folders in which something was found.
         self._holding: dict[str, set[str]] = {}
 
@@ -114,18 +118,37 @@ class AutoRunLookout:
         So a command cannot hide what the next one is to leave alone behind very many new folders.
         """
         found = AutoRunPaths()
+        holding: set[str] = set()
+
+        def take_from(path: str) -> tuple[str, ...]:
+            folder = self._look_into(path)
+            if folder is None:
+                return ()
+            if folder.auto_run:
+                holding.add(path)
+            for entry in folder.auto_run:
+                entries: Iterator[os.DirEntry[str]] = iter((entry,))
+                if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
+                    found.pinned.append(entry.path)
+                    entries = _guarded(entry.path, entry.path, 0)
+                for each in entries:
+                    found.found.add(each.path)
+                    # A link itself cannot be covered, what it leads to can. It may be gone by now.
+                    with suppress(OSError):
+                        found.read_only.append(os.path.realpath(each.path) if each.is_symlink() else each.path)
+            return folder.below
+
         waiting = deque([(root, 0)])
         looked: set[str] = set()
-        holding: set[str] = set()
         while waiting and len(looked) < FOLDERS:
             path, depth = waiting.popleft()
             looked.add(path)
-            below = self._take_from(path, found, holding)
+            below = take_from(path)
             if depth < DEPTH:
                 waiting.extend((folder, depth + 1) for folder in below)
         for path in sorted(self._holding.get(root, set()) - looked):
             if os.path.realpath(path) == path:
-                self._take_from(path, found, holding)
+                take_from(path)
         self._holding[root] = holding
         return found
 
@@ -148,7 +171,7 @@ class AutoRunLookout:
 
     def accept(self, path: str) -> None:
         """Take what is at a path now for as good as what was there before."""
-        if len(self._accepted) >= KEPT_FOLDERS:
+        if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = fingerprint(path)
 
@@ -156,51 +179,39 @@ class AutoRunLookout:
         """Whether what is at a path now was left there by somebody who may."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
-    def _take_from(self, path: str, found: AutoRunPaths, holding: set[str]) -> tuple[str, ...]:
-        """Take the auto-run files in a folder, and tell the folders to go on with."""
-        folder = self._folder(path)
-        if folder is None:
-            return ()
-        if folder.auto_run:
-            holding.add(path)
-        for entry in folder.auto_run:
-            _take(found, entry)
-        return folder.below
-
-    def _folder(self, path: str) -> _Folder | None:
+    def _look_into(self, path: str) -> _Folder | None:
         try:
             status = os.lstat(path)
         except OSError:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._known.get(path)
+        known = self._folders.get(path)
         if known is not None and known.stamp == stamp:
             return known
         before = time.time_ns()
-        folder = _look_into(path, stamp)
+        entries = _entries(path)
+        parent = os.path.basename(path)
+        auto_run: list[os.DirEntry[str]] = []
+        below: list[str] = []
+        # A repository without a work tree, which git finds by these names.
+        is_bare = {entry.name for entry in entries} >= _BARE
+        for entry in entries:
+            name = entry.name
+            # Almost no name is worth comparing.
+            is_odd = "." in (name[0], parent[:1]) or not name.isascii() or "~" in name
+            if (is_bare and name in _IN_REPOSITORY) or (
+                (is_odd or name.lower().endswith(WORKSPACE_SUFFIX))
+                and (folded(name) == REPOSITORY or is_auto_run_name(name, parent))
+            ):
+                auto_run.append(entry)
+            elif name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+        folder = _Folder(stamp, tuple(auto_run), tuple(below))
         if before - status.st_ctime_ns > SETTLED_NANOSECONDS:
-            if len(self._known) >= KEPT_FOLDERS:
-                self._known.clear()
-            self._known[path] = folder
+            if len(self._folders) >= REMEMBERED:
+                self._folders.clear()
+            self._folders[path] = folder
         return folder
-
-
-def _look_into(path: str, stamp: tuple[int, int, int]) -> _Folder:
-    auto_run: list[os.DirEntry[str]] = []
-    below: list[str] = []
-    folder = os.path.basename(path)
-    entries = _entries(path)
-    # A repository without a work tree, which git finds by these names.
-    is_bare = {entry.name for entry in entries} >= _BARE
-    for entry in entries:
-        if (is_bare and entry.name in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)) or (
-            _may_be_auto_run(folder, entry.name)
-            and (folded(entry.name) == REPOSITORY or is_auto_run_name(entry.name, folder))
-        ):
-            auto_run.append(entry)
-        elif entry.name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
-            below.append(entry.path)
-    return _Folder(stamp, tuple(auto_run), tuple(below))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -214,38 +225,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _may_be_auto_run(folder: str, name: str) -> bool:
-    """Whether a name is worth comparing; almost none is."""
-    return (
-        name[0] == "."
-        or folder[:1] == "."
-        or not name.isascii()
-        or "~" in name
-        or name.lower().endswith(WORKSPACE_SUFFIX)
-    )
-
-
-def _take(found: AutoRunPaths, entry: os.DirEntry[str]) -> None:
-    if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
-        _take_repository(found, entry.path)
-    else:
-        _take_whole(found, entry)
-
-
-def _take_whole(found: AutoRunPaths, entry: os.DirEntry[str]) -> None:
-    found.found.add(entry.path)
-    # A link itself cannot be covered, what it leads to can. It may be gone by now.
-    with suppress(OSError):
-        found.read_only.append(os.path.realpath(entry.path) if entry.is_symlink() else entry.path)
-
-
-def _take_repository(found: AutoRunPaths, own: str) -> None:
-    found.pinned.append(own)
-    for entry in _guarded(own, own, 0):
-        _take_whole(found, entry)
-
-
 def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
+    """What git obeys in a repository's own folder, and in those of its submodules and worktrees."""
     entries = _entries(folder)
     # Of these folders only git's own are left out, not submodules of the same name.
     stores = {"objects", "refs", "logs"} if any(entry.name == "HEAD" for entry in entries) else set[str]()
@@ -255,53 +236,55 @@ def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
             yield entry
         elif (
             parts[0] in {"modules", "worktrees"}
-            and depth < _MODULE_DEPTH
+            and depth < MODULE_DEPTH
             and parts[-1] not in stores
             and entry.is_dir(follow_symlinks=False)
         ):
             yield from _guarded(own, entry.path, depth + 1)
 
 
-ENTRIES = 50
-"""Entries of a folder that count in its fingerprint, by name: what is in those below it does not."""
+class Fingerprint(NamedTuple):
+    """What a file or folder is, so that a change shows, whoever made it.
 
-Fingerprint = tuple[object, ...]
-"""What a file or folder is, so that a change shows, whoever made it.
+    Args:
+        status: What identifies it, and of a file the time of its last change, which nobody can set back.
+        entries: The same of the first entries of a folder; `None` for a file.
+    """
 
-Files are told by their number and the time of their last change, which the system sets and nobody can set back.
-"""
+    status: tuple[int, ...]
+    entries: Mapping[str, tuple[int, ...] | None] | None = None
+
+    def without(self, names: set[str]) -> Fingerprint:
+        """The same but for some entries."""
+        if self.entries is None:
+            return self
+        return Fingerprint(self.status, {name: each for name, each in self.entries.items() if name not in names})
 
 
 def fingerprint(path: str) -> Fingerprint | None:
     """What is at a path, without following a link; `None` where there is nothing."""
+
+    def status_of(place: str) -> tuple[int, ...]:
+        status = os.lstat(place)
+        own = (status.st_dev, status.st_ino)
+        if stat.S_ISDIR(status.st_mode):
+            return own
+        return (*own, status.st_mode, status.st_size, status.st_ctime_ns)
+
     try:
-        status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode):
-            return _of_file(status)
+        status = status_of(path)
+        if len(status) > len(("device", "inode")):
+            return Fingerprint(status)
         names = sorted(os.listdir(path))[:ENTRIES]
     except OSError:
         return None
-    return (status.st_dev, status.st_ino, *((name, _of_entry(os.path.join(path, name))) for name in names))
-
-
-def without_entries(state: Fingerprint | None, names: Collection[str]) -> Fingerprint | None:
-    """The fingerprint of a folder, but for some of its entries; two parts are left if there are no others."""
-    if state is None:
-        return None
-    parts = [cast("Fingerprint", part) if isinstance(part, tuple) else (part,) for part in state]
-    return tuple(part for part in parts if part[0] not in names)
-
-
-def _of_entry(path: str) -> Fingerprint | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else _of_file(status)
-
-
-def _of_file(status: os.stat_result) -> Fingerprint:
-    return (status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns)
+    entries: dict[str, tuple[int, ...] | None] = {}
+    for name in names:
+        try:
+            entries[name] = status_of(os.path.join(path, name))
+        except OSError:
+            entries[name] = None
+    return Fingerprint(status, entries)
 
 
 def is_harmless(path: str, roots: Sequence[str]) -> bool:
@@ -317,7 +300,14 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
         if bare in REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        text = _read(path)
+        descriptor = open_link_free(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return False
+            content = file.read(READ_BYTES + 1)
+        if len(content) > READ_BYTES:
+            return False
+        text = content.decode()
     except (OSError, UnicodeDecodeError):
         return False
     if bare in ("config", "config.worktree"):
@@ -332,24 +322,15 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
         return (
             any(contains(root, own) for root in roots)
             and any(pair in ((REPOSITORY, "worktrees"), (REPOSITORY, "modules")) for pair in pairwise(parts))
-            and all(
-                is_harmless(there, roots)
-                for there in (os.path.join(own, entry) for entry in (*REPOSITORY_FILES, *REPOSITORY_FOLDERS))
-                if os.path.lexists(there)
-            )
+            and _is_repository_harmless(own, roots)
         )
     return False
 
 
-def _read(path: str) -> str:
-    descriptor = open_link_free(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        content = file.read(READ_BYTES + 1)
-    if len(content) > READ_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    return content.decode()
+def _is_repository_harmless(own: str, roots: Sequence[str]) -> bool:
+    """Whether nothing in a repository's own folder makes git run anything or look elsewhere."""
+    paths = (os.path.join(own, name) for name in _IN_REPOSITORY)
+    return all(is_harmless(path, roots) for path in paths if os.path.lexists(path))
 
 
 def move_away(path: str, folder: str | None) -> str | None:
@@ -376,16 +357,100 @@ def move_away(path: str, folder: str | None) -> str | None:
     renamed = os.path.join(above, aside)
     if folder is None:
         return renamed
+
+    def copy(source: str, target: str) -> None:
+        # Of a tree that is moved to another file system only regular files are copied.
+        if stat.S_ISREG(os.lstat(source).st_mode):
+            shutil.copy2(source, target, follow_symlinks=False)
+
     target = os.path.join(folder, "taken-from-workspace", f"{os.urandom(4).hex()}-{name.lstrip('.')}")
     try:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        shutil.move(renamed, target, copy_function=_copy)
+        shutil.move(renamed, target, copy_function=copy)
     except (OSError, shutil.Error, RecursionError):
         return renamed
     return target
 
 
-def _copy(source: str, target: str) -> None:
-    """Copy a file of a tree that is moved to another file system; what is no regular file is left out."""
-    if stat.S_ISREG(os.lstat(source).st_mode):
-        shutil.copy2(source, target, follow_symlinks=False)
+@dataclass(frozen=True, slots=True)
+class AutoRunState:
+    """The auto-run files of a workspace before a command, and what the command may do to them.
+
+    Args:
+        roots: Real paths of the workspace's folders.
+        before: Every path that programs obey, and what was there.
+        waived: Files and folders that the command may change although programs obey them.
+        lookout: Looks through the roots again.
+        folder: The client's private folder, if it has one.
+        is_git: Whether it is a command in which nothing but git changes anything.
+        last_begun: The lookout's, from before the command.
+        made_at: Monotonic seconds.
+    """
+
+    roots: Sequence[str]
+    before: Mapping[str, Fingerprint | None]
+    waived: Sequence[str]
+    lookout: AutoRunLookout
+    folder: str | None
+    is_git: bool
+    last_begun: object
+    made_at: float = field(default_factory=time.monotonic)
+
+    def settle(self) -> SandboxChanges:
+        """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        now = {path for root in self.roots for path in self.lookout.look(root).found}
+        differing = [
+            (path, self.before.get(path))
+            for path in sorted(now | self.before.keys())
+            if path not in self.before or fingerprint(path) != self.before[path]
+        ]
+        consented = (path for path, at in list(self.lookout.consented.items()) if at >= self.made_at)
+        waived = (*self.waived, *consented)
+        # Git alone has done it, where no other command was at work, and it had no hooks or settings that run others.
+        is_all_by_git = (
+            self.is_git
+            and self.lookout.is_quiet_since(self.last_begun)
+            and all(_is_repository_harmless(os.path.join(root, REPOSITORY), self.roots) for root in self.roots)
+        )
+        tracked = TrackedFiles()
+        moved: list[tuple[str, str]] = []
+        unmovable: list[str] = []
+        changed: list[str] = []
+        for path, before in differing:
+            is_by_git = is_all_by_git or (self.is_git and (is_harmless(path, self.roots) or _is_tracked(path, tracked)))
+            if is_by_git or _is_waived(path, before, waived):
+                self.lookout.accept(path)
+            elif self.lookout.is_accepted(path):
+                continue
+            elif before is not None or self.is_git:
+                # Of git alone, what is new came by its hooks, or by what else was at work.
+                changed.append(path)
+            elif not is_harmless(path, self.roots):
+                target = move_away(path, self.folder)
+                if target is None:
+                    unmovable.append(path)
+                else:
+                    moved.append((path, target))
+        return SandboxChanges(tuple(moved), tuple(unmovable), tuple(changed))
+
+
+def _is_waived(path: str, before: Fingerprint | None, waived: Sequence[str]) -> bool:
+    """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
+    if is_inside(path, waived):
+        return True
+    free = {each[len(path) + 1 :].partition(os.sep)[0] for each in waived if contains(path, each)}
+    now = fingerprint(path) if free else None
+    if before is None or now is None:
+        return now is not None and now.without(free).entries == {}
+    return now.without(free) == before.without(free)
+
+
+def _is_tracked(path: str, tracked: TrackedFiles) -> bool:
+    """Whether git tracks a file, or all of the first files in a folder."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            return tracked.has(path)
+        names = os.listdir(path)[:ENTRIES]
+    except OSError:
+        return False
+    return all(_is_tracked(os.path.join(path, name), tracked) for name in names)

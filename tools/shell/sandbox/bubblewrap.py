@@ -9,70 +9,85 @@
 What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
 starts it sees to their end, as to that of any other process.
 
-Bubblewrap is started first, which takes about as long as to look at the machine: it waits for its options meanwhile.
+Whether the sandbox works is found out by running it with all its options, not by looking for it: a program that exists
+can be forbidden what it needs (user namespaces, mounts in containers), and one that starts need not confine. So a
+program in the sandbox tries what must fail.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import shutil
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from time import monotonic
 from types import MappingProxyType
 
-from anyio import CancelScope, Lock, move_on_after
+from anyio import CancelScope, Lock
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
+from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of, scarcity_in
 from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.files.programs import find_program, is_outside
-from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
+from tools.shell.confinement import Confined, NetworkAccess
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
-from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.mount_check import Expected, Gate
-from tools.shell.sandbox.probe import NOT_LINUX, SandboxStatus, probe
-from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.view import (
-    Descriptors,
-    Prepared,
-    Site,
-    bubblewrap_options,
-    prepare,
-    sandbox_environment,
-    too_broad,
-    writable,
-)
-
-logger = logging.getLogger(__name__)
+from tools.shell.sandbox.probe_program import FIRST_CODE
+from tools.shell.sandbox.sandboxed_command import SandboxedCommand, not_made, sandboxed
+from tools.shell.sandbox.view import Prepared, Site, prepare, too_broad
 
 USUAL_FOLDER = "/usr/bin"
 """AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
 
-DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
-"""Those of bubblewrap, above what a shell command uses by number."""
+PROBE_SECONDS = 5.0
+"""How long the attempt may take; a sandbox takes milliseconds."""
 
-FIRST_COPY = 13
-"""The first of the descriptors that have what is shown in place of settings."""
+PROBE_ATTEMPTS = 2
+"""A machine under load is asked again; a sandbox that hangs, hangs twice."""
 
-SETTLE_SECONDS = 8.0
-"""How long a command waits until it was looked what it has left; that goes on, but is not told any more."""
+_NOT_LINUX = "there is none for this system, only for Linux"
+_TOO_SLOW = f"it did not answer within {PROBE_SECONDS:g} s"
+_NOT_AS_MEANT = "it does not mount what it is told to"
 
-NOT_AS_MEANT = (
-    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
-    "took its place, perhaps through another command). Run it again."
+_WHAT_WORKED = (
+    "a command could not write in its workspace",
+    "a command wrote outside its workspace",
+    "a command wrote a git hook",
+    "a command wrote settings of an editor",
+    "a command connected to a socket outside",
+    "a command connected to an abstract socket outside",
+    "a command was in the process namespace of this server",
+    "a command could change settings of the kernel",
+    "a command had a route to the network",
 )
-TOO_SLOW = (
-    "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder of the "
-    "workspace does not answer; run it again later."
-)
+"""In the order of the attempts of `probe_program`."""
+
+_KNOWN_FAILURES = {
+    "setting up uid map": "user namespaces are restricted here (AppArmor, "
+    "kernel.apparmor_restrict_unprivileged_userns)",
+    "No permissions to creat": "user namespaces are forbidden here, as in most containers",
+    "Creating new namespace failed": "new namespaces are forbidden here, as in most containers",
+    "Failed RTM_NEWADDR": "a network namespace cannot be set up here",
+    "loopback": "a network namespace cannot be set up here",
+    "Failed to make / slave": "mounts are forbidden here, as in most containers",
+    "overflowuid": "/proc is missing or incomplete here",
+    "mount proc": "a new /proc cannot be mounted here, as in most containers",
+    "seccomp": "the kernel does not take filters of system calls",
+    "Unknown option": "this version of bubblewrap is too old; 0.8.0 or newer is needed",
+    "execvp": "the probe's program cannot be started in it",
+}
+"""What bubblewrap says, and what it means."""
 
 
 class SandboxMode(StrEnum):
@@ -83,113 +98,17 @@ class SandboxMode(StrEnum):
     REQUIRED = "required"
 
 
-class Setup:
-    """Makes one sandbox. To be closed or finished.
+@dataclass(frozen=True, slots=True)
+class SandboxStatus:
+    """Whether there is a sandbox.
 
     Args:
-        prepare: Looks at the machine.
-        folder: Where the command starts.
-        numbers: The descriptors as bubblewrap knows them; `None` where it knows them as we do, with that of `calls`.
-        calls: Our descriptor with the filter of system calls, where that is so; `None` for no filter.
-
-    Raises:
-        OSError: There are no descriptors left.
+        program: The absolute path of bubblewrap, `None` where there is none.
+        failure: Why it is not used, as the middle of a sentence; `None` where it works.
     """
 
-    def __init__(
-        self,
-        prepare: Callable[[], Prepared],
-        folder: str,
-        numbers: Descriptors | None = None,
-        calls: int | None = None,
-    ) -> None:
-        self.prepare = prepare
-        self.gate = Gate()
-        self.numbers = numbers or Descriptors(self.gate.info, self.gate.held, self.gate.options, calls)
-        self._folder = folder
-        self._prepared: Prepared | None = None
-
-    @property
-    def descriptors(self) -> dict[int, int]:
-        """Ours, by the numbers that bubblewrap has them under."""
-        return {
-            self.numbers.info: self.gate.info,
-            self.numbers.held: self.gate.held,
-            self.numbers.options: self.gate.options,
-        }
-
-    def say(self) -> tuple[Expected, ...]:
-        """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
-
-        Returns:
-            What its mount table has to say then.
-        """
-        self.gate.give_away()
-        prepared = self._prepared = self.prepare()
-        if not prepared.is_git:
-            prepared.lookout.enter(self)
-        self.gate.say(bubblewrap_options(prepared.view, self._folder, self.numbers))
-        return prepared.view.expected()
-
-    async def begin(self) -> bool:
-        """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted.
-
-        Returns:
-            Whether it was let on, or has ended by itself before.
-
-        Raises:
-            TimeoutError: It takes too long.
-        """
-        expected: tuple[Expected, ...] = ()
-        # Not to be lost on the way: bubblewrap waits.
-        with CancelScope(shield=True):
-            expected = await THREADS.run(self.say)
-        return await self.gate.look(expected)
-
-    async def finish(self) -> SandboxChanges:
-        """See to what is left, once everything of the command has ended, or if it was not started."""
-        self.gate.close()
-        if self._prepared is None:
-            return SandboxChanges()
-        self._prepared.lookout.leave(self)
-        try:
-            with move_on_after(SETTLE_SECONDS, shield=True):
-                return await THREADS.run(self._prepared.settle)
-        except (OSError, RecursionError, ExhaustedError) as error:
-            logger.warning("what a command has left could not be looked at: %s", type(error).__name__)
-        return SandboxChanges(is_unknown=True)
-
-    def close(self) -> None:
-        """The same for one that is only tried out."""
-        self.gate.close()
-        if self._prepared is not None:
-            self._prepared.lookout.leave(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Sandboxed(Confined):
-    """A command in the sandbox, with what is held for it."""
-
-    setup: Setup = field(repr=False, kw_only=True)
-
-    async def begin(self) -> None:
-        """Let the command begin, if its sandbox is the one that was meant.
-
-        Raises:
-            ToolError: `shell_execute_error`: it is not, or is not set up in time. Nothing of the command has run.
-        """
-        try:
-            if await self.setup.begin():
-                return
-        except TimeoutError:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
-        except OSError as error:
-            raise _not_made(error) from None
-        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-
-    async def release(self) -> SandboxChanges:
-        """See to what is left, once everything of the command has ended."""
-        return await self.setup.finish()
+    program: str | None
+    failure: str | None
 
 
 class BubblewrapConfinement:
@@ -240,18 +159,26 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.OFF:
             return Confined(spec)
         status = await self.status(workspace_roots)
-        failure = status.failure or self._unfit(status, workspace_roots)
+        failure = status.failure
         if failure is None and status.program is not None:
-            # Not to be lost on the way: it holds descriptors.
-            with CancelScope(shield=True):
-                try:
-                    free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
-                    client = partial(prepare, waiver=free, private_folder=private_folder)
-                    return await THREADS.run(partial(self._confined, status.program, spec, workspace_roots, client))
-                except OSError as error:
-                    raise _not_made(error) from None
+            if is_outside(status.program, workspace_roots):
+                free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
+                look = partial(prepare, waiver=free, private_folder=private_folder)
+                make = partial(self._sandboxed, status.program, spec, workspace_roots, look)
+                # Not to be lost on the way: it holds descriptors.
+                with CancelScope(shield=True):
+                    try:
+                        return await THREADS.run(make)
+                    except OSError as error:
+                        raise not_made(error) from None
+            failure = "the program bubblewrap lies in the workspace, where commands can replace it"
         if self._mode is SandboxMode.REQUIRED:
-            raise _unavailable(failure)
+            raise ToolError(
+                ToolErrorType.SANDBOX_UNAVAILABLE,
+                f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
+                "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
+                "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
+            )
         return Confined(spec)
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
@@ -264,16 +191,41 @@ class BubblewrapConfinement:
             )
         async with self._trying:
             if self._status is None:
-                self._status = await THREADS.run(lambda: self._try_out(workspace_roots))
+                self._status = await THREADS.run(partial(self._try_out, workspace_roots))
             return self._status
 
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""
         self._group.close()
 
+    def _sandboxed(
+        self,
+        program: str,
+        spec: ProcessSpec,
+        roots: Sequence[str],
+        look: Callable[..., Prepared],
+        filter_descriptor: int | None = None,
+    ) -> SandboxedCommand:
+        return sandboxed(
+            program,
+            spec,
+            roots,
+            self._site,
+            self._network,
+            self._lookout,
+            look,
+            process_group=self._group.entrance() if is_root() else None,
+            filter_descriptor=filter_descriptor,
+        )
+
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+        """Look for the program and try it. What fails for want of descriptors or memory tells nothing of the sandbox.
+
+        Raises:
+            ExhaustedError: There is too little of something to try it.
+        """
         if sys.platform != "linux":
-            return SandboxStatus(None, NOT_LINUX)
+            return SandboxStatus(None, _NOT_LINUX)
         program = self._program or find_bubblewrap(self._search_path, roots)
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
@@ -283,80 +235,90 @@ class BubblewrapConfinement:
                 "this server runs as root, whose number of processes only a control group limits, and none can be "
                 "made here; start the server as another user",
             )
+        try:
+            folder = os.path.realpath(tempfile.mkdtemp(prefix="coretools-mcp-probe-"))
+        except OSError:
+            return SandboxStatus(program, "there is no temporary folder to try it in")
+        # In the home folder, where no command may write.
+        marker = os.path.join(self._site.home, f".{os.path.basename(folder)}")
+        failure: str | None = None
+        try:
+            for _ in range(PROBE_ATTEMPTS):
+                failure = self._probe(program, folder, marker)
+                if failure != _TOO_SLOW:
+                    break
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+                raise exhaustion from None
+            failure = f"it cannot be tried out ({type(error).__name__})"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                os.unlink(marker)
+        return SandboxStatus(program, failure)
 
-        @contextmanager
-        def wrap(spec: ProcessSpec, root: str, readable: Sequence[str], calls: int) -> Generator[Sandboxed]:
-            confined = self._confined(program, spec, [root], partial(prepare, readable=readable), calls)
+    def _probe(self, bubblewrap: str, folder: str, marker: str) -> str | None:
+        """Run the probe's program in the sandbox; why that does not confine, or does not start."""
+        if sys.platform != "linux":
+            return _NOT_LINUX
+        root = tempfile.mkdtemp(dir=folder)
+        for kept in (".git/hooks", ".vscode"):
+            os.makedirs(os.path.join(root, kept))
+        abstract = os.path.basename(folder) + os.path.basename(root)
+        # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
+        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
+        python = os.path.realpath(sys.executable)
+        namespace = os.readlink("/proc/self/ns/pid")
+        argv = (python, "-P", "-S", script, root, marker, abstract, namespace, self._network.value)
+        needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(python))
+        with (
+            socket.socket(socket.AF_UNIX) as named,
+            socket.socket(socket.AF_UNIX) as nameless,
+            open(os.memfd_create("filter"), "r+b", buffering=0) as calls_filter,
+        ):
+            for server, address in ((named, os.path.join(root, "socket")), (nameless, "\0" + abstract)):
+                server.bind(address)
+                server.listen()
+            calls, look = calls_filter.fileno(), partial(prepare, readable=needed)
+            confined = self._sandboxed(bubblewrap, ProcessSpec(argv, root, {}), [root], look, calls)
+            spec = confined.spec
             try:
-                yield confined
+                calls_filter.write(spec.attachments.get(calls, b""))
+                calls_filter.seek(0)
+                deadline = monotonic() + PROBE_SECONDS
+                with subprocess.Popen(
+                    spec.argv,
+                    cwd=spec.folder,
+                    env=dict(spec.environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(calls, *spec.descriptors.values()),
+                    start_new_session=True,
+                ) as process:
+                    is_over = False
+                    try:
+                        if not confined.gate.look_for(confined.send_options(), PROBE_SECONDS):
+                            return _NOT_AS_MEANT
+                        said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))
+                        is_over = True
+                    except (TimeoutError, subprocess.TimeoutExpired):
+                        return _TOO_SLOW
+                    finally:
+                        if not is_over:
+                            # It is in a session of its own: its helpers, if it is a script, go with it.
+                            os.killpg(process.pid, signal.SIGKILL)
             finally:
-                confined.setup.close()
-
-        return probe(program, self._site.home, self._network, wrap)
-
-    def _unfit(self, status: SandboxStatus, roots: Sequence[str]) -> str | None:
-        """Why this command cannot have the sandbox, although it works."""
-        program = status.program
-        if program is not None and not is_outside(program, roots):
-            return "the program bubblewrap lies in the workspace, where commands can replace it"
-        return None
-
-    def _confined(
-        self,
-        program: str,
-        spec: ProcessSpec,
-        roots: Sequence[str],
-        view: Callable[..., Prepared],
-        calls: int | None = None,
-    ) -> Sandboxed:
-        """A command in the sandbox. With a descriptor for the filter it is started with our numbers of descriptors."""
-        program_of_calls = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-        # Before anything is started: bubblewrap is given the copies as descriptors.
-        present = writable(roots)
-        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
-        copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)} if calls is None else {}
-        look = partial(view, self._site, self._network, self._lookout, roots, secrets=(hidden, copies))
-        if calls is None:
-            numbers = DESCRIPTORS if program_of_calls is not None else replace(DESCRIPTORS, calls=None)
-            setup = Setup(look, spec.folder, numbers)
-        else:
-            setup = Setup(look, spec.folder, calls=None if program_of_calls is None else calls)
-        attached = setup.numbers.calls
-        wrapped = replace(
-            spec,
-            argv=(program, "--args", str(setup.numbers.options), "--", *spec.argv),
-            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=sandbox_environment(spec.environment, present),
-            attachments=dict(spec.attachments)
-            | {number: hidden.copies[path] for path, number in copies.items()}
-            | ({} if attached is None or program_of_calls is None else {attached: program_of_calls}),
-            descriptors=setup.descriptors,
-        )
-        return Sandboxed(
-            wrapped,
-            sandbox="bwrap",
-            network=self._network,
-            withheld=hidden.withheld,
-            setup=setup,
-        )
-
-
-def _not_made(error: OSError) -> ToolError:
-    why = os.strerror(error.errno) if error.errno else "the system refused"
-    return exhaustion_of(error, NOTHING_DONE) or ToolError(
-        ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be made ({why}), so what must stay as it is would have been "
-        "open to it. Try again when other commands have ended; if there is no space left, make some first.",
-    )
-
-
-def _unavailable(failure: str | None) -> ToolError:
-    return ToolError(
-        ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. "
-        "Nothing is run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without "
-        "a sandbox where there is none. Until then use the file tools, or ask the user to run it.",
-    )
+                confined.close()
+        code, text = process.returncode, said.decode("utf-8", "replace")
+        if FIRST_CODE <= code < FIRST_CODE + len(_WHAT_WORKED):
+            return f"it does not confine: {_WHAT_WORKED[code - FIRST_CODE]}"
+        if code:
+            if (scarce := scarcity_in(text)) is not None:
+                raise scarce
+            known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in text)
+            return next(known, f"it ended with code {code}")
+        return _NOT_AS_MEANT if os.path.lexists(marker) else None
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:

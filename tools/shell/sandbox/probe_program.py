@@ -2,7 +2,7 @@
 
 python probe_program.py ROOT MARKER ABSTRACT-SOCKET PID-NAMESPACE NETWORK
 
-Exit code 0: nothing worked that must not. Otherwise the code says what did (`tools.shell.sandbox.probe`).
+Exit code 0: nothing worked that must not. Otherwise the code says what did (`bubblewrap.py` beside this).
 """
 
 from __future__ import annotations
