@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -11,13 +11,16 @@ from pydantic.json_schema import SkipJsonSchema
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.errors import InvalidToolParamsError
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, PathSubject, Subject
 from tools.contract.threads import run_blocking
 from tools.memory.memory_files import MemoryFiles, MemoryScope
+
+if TYPE_CHECKING:
+    from tools.files.change.file_change import TargetFile
 
 MAX_FACT_CHARS = 1_500
 """A fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are."""
@@ -108,18 +111,44 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.memory.memory_entries import question_of  # noqa: PLC0415 - starting up does not need it
 
         scope = self._scope(params, context)
-        question = await run_blocking(context.signal, lambda: question_of(self._files, scope, params.fact, context))
+        question = await run_blocking(
+            context.signal,
+            lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings),
+        )
         if question is None:
             context.memo[HELD_ALREADY] = params
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
-        """Add the fact, whoever else adds one at the same time."""
+        """Add the fact, whoever else adds one at the same time.
+
+        Raises:
+            ToolError: It cannot be added, or the memory is another file than the one a person was asked about.
+        """
+        from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
 
         scope = self._scope(params, context)
         adds = context.memo.pop(HELD_ALREADY, None) is not params
-        return await run_blocking(context.signal, lambda: remember(self._files, scope, params.fact, context, adds=adds))
+        fact, is_users = settled_text(params.fact, context.answer)
+
+        def work() -> ToolResult:
+            target = self._target(scope, context)
+            if context.confirmed is not None and context.confirmed.state not in ("", target.location.path):
+                raise ToolError(
+                    ToolErrorType.FILE_CHANGED_SINCE_READ,
+                    f"The {scope} memory leads to another file than the one that the user was asked about, so nothing "
+                    "was written. Ask the user before you try again.",
+                )
+            return remember(scope, target, fact, self._files.headings, adds=adds, is_users=is_users)
+
+        return await run_blocking(context.signal, work)
 
     def _scope(self, params: SaveMemoryParams, context: ToolContext) -> MemoryScope:
         return self._files.settled_scope(params.scope, context.workspace)
+
+    def _target(self, scope: MemoryScope, context: ToolContext) -> TargetFile:
+        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - starting up does not need it
+
+        file = self._files.file(scope, context.workspace)
+        return TargetFile(file.workspace, file.location, context.client.reads, context.signal)
