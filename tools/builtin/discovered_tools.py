@@ -16,6 +16,7 @@ from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError
+from tools.contract.limits import no_progress
 from tools.contract.names_on_one_line import one_line
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from tools.call.registry import ToolRegistry
     from tools.discovery.argument_check import ArgumentCheck
     from tools.discovery.declarations import Declarations
-    from tools.shell.runner import ProgramOutcome
 
 
 GROUP = "DiscoveredTool"
@@ -262,24 +262,40 @@ class Discovery:
         if settings.discovery_command is None:
             return None, ""
         if settings.call_command is None:
-            said = "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
-            return None, said
-        from tools.discovery.declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - with the first
+            return None, "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
+        from tools.contract.secrets import redact  # noqa: PLC0415 - with the first discovery
+        from tools.discovery.declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - as above
+        from tools.shell.command import Ending  # noqa: PLC0415 - as above
+        from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - as above
 
         command, seconds = settings.discovery_command, settings.discovery_seconds
         try:
             request = await self._site.request(DISCOVERY_COMMAND, command, seconds)
-            outcome = await self._site.runner().run(replace(request, most_bytes=MOST_BYTES), _tell_nobody)
-            problem = _problem_of(outcome, settings)
-            if problem:
-                return None, problem
-            return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""
+            outcome = await self._site.runner().run(replace(request, most_bytes=MOST_BYTES), no_progress)
+            if outcome.ending is Ending.TIMED_OUT:
+                problem = (
+                    f"The discovery command took longer than {seconds:g} s and was ended. Make it quicker, or set a "
+                    "longer tools.discoveryTimeout."
+                )
+            elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
+                problem = (
+                    f"The discovery command printed more than {MOST_BYTES >> 20} MiB, which is the most, and was not "
+                    "used. Let it print the declarations of its tools and nothing else."
+                )
+            elif outcome.exit is None or outcome.exit.code != 0:
+                code, signal = code_and_signal(outcome.exit)
+                how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
+                problem = f"The discovery command {how}. Run it by hand to see why."
+            else:
+                return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:
             # Whatever it is, the server and all other tools go on.
             logger.exception("the discovery of tools failed")
             return None, "The discovery failed because of an internal error; the log has the details."
+        last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
+        return None, f"{problem}{last}"
 
     def _publish(self, settings: DiscoverySettings, found: Declarations | None, problem: str, seconds: float) -> None:
         if found is not None:
@@ -301,32 +317,3 @@ class Discovery:
         self._published_by = settings.commands
         if problem:
             logger.error("discovery of tools: %s", problem)
-
-
-async def _tell_nobody(done: float, total: float | None, message: str) -> None:
-    """Nobody waits for the discovery's progress."""
-
-
-def _problem_of(outcome: ProgramOutcome, settings: DiscoverySettings) -> str:
-    """Why what was printed cannot be used, as sentences; empty if it can."""
-    from tools.contract.secrets import redact  # noqa: PLC0415
-    from tools.shell.command import Ending  # noqa: PLC0415 - with the first discovery
-    from tools.shell.result_text import code_and_signal  # noqa: PLC0415
-
-    last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
-    status = outcome.exit
-    if outcome.ending is Ending.TIMED_OUT:
-        return (
-            f"The discovery command took longer than {settings.discovery_seconds:g} s and was ended. Make it quicker, "
-            f"or set a longer tools.discoveryTimeout.{last}"
-        )
-    if outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
-        return (
-            f"The discovery command printed more than {MOST_BYTES >> 20} MiB, which is the most, and was not used. Let "
-            f"it print the declarations of its tools and nothing else.{last}"
-        )
-    if status is None or status.code != 0:
-        code, signal = code_and_signal(status)
-        how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
-        return f"The discovery command {how}. Run it by hand to see why.{last}"
-    return ""
