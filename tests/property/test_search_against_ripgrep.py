@@ -226,5 +226,5 @@ def test_a_search_finds_text_in_the_files_that_a_walk_finds(
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(text)
         walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
-        folders = walk.folders(walk.workspace.root_locations()[0], Everything())
-        assert found(root, "foo") == {(prefix + name, 1) for prefix, names, _ in folders for name in names}
+        files = walk.files(walk.workspace.root_locations()[0], Everything())
+        assert found(root, "foo") == {(file.path, 1) for file in files}

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
-from tools.contract.limits import SEARCH_SECONDS
+from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import OPTIONS, gather_options
+from tools.files.find.file_filtering import OPTIONS, FileFilteringOptions, gather_options, respects
 
-if TYPE_CHECKING:
-    from tools.files.find.file_finder import FileFinder
+RECENT_SECONDS = 24 * 60 * 60
+"""Files changed within this time come first, as in Qwen Code and Gemini CLI."""
 
 
 class GlobParams(ToolParams):
@@ -86,10 +85,12 @@ class GlobTool(BuiltinTool[GlobParams]):
         return {**options, **gathered} if isinstance(options, dict) else gathered
 
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
-        """The pattern must mean something."""
+        """The pattern must mean something; one that is absolute is looked at once the workspace is known."""
+        from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - with the first call
+
         del spelled
         if not os.path.isabs(params.pattern):
-            self._finder.check(params)
+            compile_glob(params.pattern, ignore_case=not params.case_sensitive)
 
     def get_description(self, params: GlobParams, context: ToolContext) -> str:
         """The pattern, and where."""
@@ -102,10 +103,25 @@ class GlobTool(BuiltinTool[GlobParams]):
 
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
         """Search in one thread hop."""
-        return await run_blocking(context.signal, lambda: self._finder.find(params, context, self.seconds))
+        from tools.files.find.file_finder import find_files  # noqa: PLC0415 - with the first call
 
-    @cached_property
-    def _finder(self) -> FileFinder:
-        from tools.files.find.file_finder import FileFinder  # noqa: PLC0415 - with the first call
-
-        return FileFinder(self.name)
+        workspace = context.workspace
+        options = FileFilteringOptions(
+            respect_git_ignore=params.respect_git_ignore, respect_agent_ignore=params.respect_agent_ignore
+        )
+        git, agent = respects(workspace, options)
+        return await run_blocking(
+            context.signal,
+            lambda: find_files(
+                workspace,
+                params.pattern,
+                params.path,
+                ignore_case=not params.case_sensitive,
+                git=git,
+                agent=agent,
+                offset=params.offset,
+                limit=params.limit or context.limits.list_entries,
+                recent_since=context.clock() - RECENT_SECONDS,
+                deadline=Deadline(context.signal, self.seconds),
+            ),
+        )

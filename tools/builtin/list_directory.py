@@ -15,7 +15,7 @@ from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options
+from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 
 
 class LSParams(ToolParams):
@@ -99,4 +99,18 @@ class LSTool(BuiltinTool[LSParams]):
         """List in one thread hop."""
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call
 
-        return await run_blocking(context.signal, lambda: list_folder(params, context))
+        workspace = context.workspace
+        git, agent = respects(workspace, params.file_filtering_options)
+        return await run_blocking(
+            context.signal,
+            lambda: list_folder(
+                workspace,
+                params.path,
+                git=git,
+                agent=agent,
+                ignore=params.ignore or (),
+                offset=params.offset,
+                limit=params.limit or context.limits.list_entries,
+                signal=context.signal,
+            ),
+        )

@@ -130,32 +130,15 @@ def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     assert found(walk(root), selection=Without(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
 
 
-@pytest.mark.requirement("ignore.walk_order")
-def test_folders_come_in_the_order_of_their_paths_and_say_whether_they_are_wanted_as_a_whole(root: Path) -> None:
-    make(root, "z.txt", "a/1.txt", "a/b/2.txt", "a-b/3.txt", "a.b/4.txt", "a0/5.txt", "a/b.log", "c/d/6.txt")
-    make(root, "a/b-c/7.txt", "only/x.log")
-    os.mkfifo(root / "a0" / "pipe")
-    (root / "a0" / "link.txt").symlink_to(root / "z.txt")
-    make(root, ".git/HEAD")
-    (root / ".gitignore").write_text("*.log\n")
-    walking = walk(root)
-    folders = list(walking.folders(walking.workspace.locate("."), Everything()))
-    prefixes = [folder.prefix for folder in folders]
-    assert prefixes == sorted(prefixes) == ["", "a-b/", "a.b/", "a/", "a/b-c/", "a/b/", "a0/", "c/d/"]
-    assert {folder.prefix: folder.is_whole for folder in folders if not folder.is_whole} == {"a/": False}
-    assert [prefix + name for prefix, names, _ in folders for name in names if prefix == ""] == [".gitignore", "z.txt"]
-    assert sorted(prefix + name for prefix, names, _ in folders for name in names) == found(walk(root))
-
-
 @pytest.mark.requirement("ignore.walk_budget")
 def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None:
     make(root, "a/1.txt", "b/2.txt")
     walking = walk(root, seconds=0.05)
-    folders = walking.folders(walking.workspace.locate("."), Everything())
-    first = next(folders)
+    files = walking.files(walking.workspace.locate("."), Everything())
+    first = next(files)
     while not walking.deadline.is_over:
         pass
-    assert [first.prefix, *(folder.prefix for folder in folders)] == ["a/"]
+    assert [first.path, *(file.path for file in files)] == ["a/1.txt"]
     assert walking.timed_out
 
 

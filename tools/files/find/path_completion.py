@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError
+from tools.contract.errors import PathNotInWorkspaceError
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import CHECK_EVERY, Filters, Selection, Walk
-from tools.files.ignore_files import agent_ignore_file, is_hidden_target, scope_of
-from tools.files.opener import Entry, PathKind
+from tools.files.find.walk import CHECK_EVERY, Filters, Selection, Walk, visible_kind
+from tools.files.ignore_files import agent_ignore_file, scope_of
+from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
 _PIECE = re.compile(
@@ -72,36 +72,31 @@ def spelled(path: str) -> str:
 
 def _scan(line: str) -> Iterator[TypedPath]:
     """Every path, and after a separator at the end an empty one."""
-    position = _end_of(_SEPARATORS, line, 0)
+    quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
+    position = _after_separators(line, 0)
     while position < len(line):
-        item, position = _item(line, position)
-        yield item
-        after = _end_of(_SEPARATORS, line, position)
-        if after > position and after == len(line):
-            yield TypedPath("", after)
-        position = after
+        start, has_at = position, line[position] == "@"
+        position += has_at
+        texts: list[str] = []
+        is_open = False
+        single = _SINGLE_QUOTED.match(line, position)
+        if single is not None:
+            is_open = single["open"] is not None
+            texts.append(single["open"] if is_open else single["quoted"])
+            position = single.end()
+        else:
+            while (found := quotable.match(line, position)) is not None:
+                texts.append(found[found.lastgroup or 0])
+                is_open = found.lastgroup == "open"
+                position = found.end()
+        yield TypedPath("".join(texts), start, has_at, is_open)
+        end, position = position, _after_separators(line, position)
+        if end < position == len(line):
+            yield TypedPath("", position)
 
 
-def _item(line: str, start: int) -> tuple[TypedPath, int]:
-    """The path that begins here, and where it ends."""
-    has_at = line[start] == "@"
-    position = start + has_at
-    single = _SINGLE_QUOTED.match(line, position)
-    if single is not None:
-        text = single["quoted"] if single["open"] is None else single["open"]
-        return TypedPath(text, start, has_at, single["open"] is not None), single.end()
-    piece = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
-    texts: list[str] = []
-    is_open = False
-    while (found := piece.match(line, position)) is not None:
-        texts.append(found[found.lastgroup or 0])
-        is_open = found.lastgroup == "open"
-        position = found.end()
-    return TypedPath("".join(texts), start, has_at, is_open), position
-
-
-def _end_of(pattern: re.Pattern[str], line: str, position: int) -> int:
-    found = pattern.match(line, position)
+def _after_separators(line: str, position: int) -> int:
+    found = _SEPARATORS.match(line, position)
     return found.end() if found else position
 
 
@@ -156,43 +151,21 @@ def entries_that_start_with(
             entries = opened.entries()
     except (OSError, PathNotInWorkspaceError):
         return Candidates()
-    names, partial = _visible(workspace, folder, _matching(entries, start), deadline)
-    names.sort(key=lambda name: (name.startswith("."), not name.endswith("/"), name.casefold(), name))
-    return Candidates(tuple(names[:limit]), len(names), partial)
-
-
-def _matching(entries: Sequence[Entry], start: str) -> list[Entry]:
-    wanted = start.casefold()
-    return [entry for entry in entries if entry[0].casefold().startswith(wanted)]
-
-
-def _visible(
-    workspace: Workspace, folder: Location, entries: Sequence[Entry], deadline: Deadline
-) -> tuple[list[str], bool]:
-    """The names that may be shown, and whether the time was up before all were looked at."""
     scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
-    names: list[str] = []
-    for number, (name, kind) in enumerate(entries):
+    wanted, names, is_partial = start.casefold(), list[str](), False
+    matching = [entry for entry in entries if entry[0].casefold().startswith(wanted)]
+    for number, (name, kind) in enumerate(matching):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
-            return names, True
-        if kind is PathKind.OTHER or scope.hides(name, is_folder=kind is PathKind.FOLDER) is not None:
+            is_partial = True
+            break
+        if scope.hides(name, is_folder=kind is PathKind.FOLDER) is not None:
             continue
-        shown = _target_kind(workspace, folder, name) if kind is PathKind.LINK else kind
-        if shown is not None:
+        is_link = kind is PathKind.LINK
+        shown = visible_kind(workspace, os.path.join(folder.path, name)) if is_link else kind
+        if shown in (PathKind.FILE, PathKind.FOLDER):
             names.append(f"{name}/" if shown is PathKind.FOLDER else name)
-    return names, False
-
-
-def _target_kind(workspace: Workspace, folder: Location, name: str) -> PathKind | None:
-    """What a link leads to; `None` where it must not be shown."""
-    try:
-        target = workspace.locate(os.path.join(folder.path, name))
-    except ToolError:
-        return None
-    kind = workspace.kind_of(target)
-    if kind not in (PathKind.FILE, PathKind.FOLDER) or is_hidden_target(workspace, target, agent=True):
-        return None
-    return kind
+    names.sort(key=lambda name: (name.startswith("."), not name.endswith("/"), name.casefold(), name))
+    return Candidates(tuple(names[:limit]), len(names), is_partial)
 
 
 class _NameHolds:
@@ -235,9 +208,8 @@ def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: in
     except (OSError, PathNotInWorkspaceError):
         return Candidates()
     wanted = text.casefold()
-    found.sort(key=lambda path: (not _base(path).startswith(wanted), path.count("/"), len(path), path))
-    return Candidates(tuple(found[:limit]), len(found), walk.timed_out or len(found) >= MAX_BELOW)
 
+    def rank(path: str) -> tuple[bool, int, int, str]:
+        return not path.rpartition("/")[2].casefold().startswith(wanted), path.count("/"), len(path), path
 
-def _base(path: str) -> str:
-    return path.rpartition("/")[2].casefold()
+    return Candidates(tuple(sorted(found, key=rank)[:limit]), len(found), walk.timed_out or len(found) >= MAX_BELOW)

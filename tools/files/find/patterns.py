@@ -10,8 +10,8 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
+from functools import cache
 
 MAX_ALTERNATIVES = 256
 """Patterns that braces may stand for."""
@@ -32,87 +32,13 @@ class PatternRefusedError(ValueError):
 def expand_braces(pattern: str) -> list[str]:
     """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
 
-    One pass over the pattern; what it may grow to is bounded, so its cost is as well.
+    What the pattern may grow to is bounded, so the cost is as well.
 
     Raises:
         PatternRefusedError: There are too many, or they are too long together.
     """
-    groups = [_Group()]
-    for piece in _brace_pieces(pattern):
-        if not isinstance(piece, _Brace):
-            groups[-1].append([piece] if isinstance(piece, str) else piece)
-        elif piece is _Brace.OPEN:
-            groups.append(_Group())
-        else:
-            groups[-1].next_choice()
-            if piece is _Brace.CLOSE:
-                done = groups.pop().done
-                groups[-1].append(done)
-    return list(dict.fromkeys(groups[0].current))
-
-
-class _Brace(Enum):
-    """What is special about a pattern with braces."""
-
-    OPEN = "{"
-    NEXT = ","
-    CLOSE = "}"
-
-
-@dataclass(slots=True)
-class _Group:
-    """Braces that are being read.
-
-    Args:
-        done: What the choices before the current one stand for.
-        current: What the current choice stands for so far.
-    """
-
-    done: list[str] = field(default_factory=list[str])
-    current: list[str] = field(default_factory=lambda: [""])
-
-    def append(self, ends: Sequence[str]) -> None:
-        """Let one of these follow."""
-        count = len(self.current) * len(ends)
-        chars = sum(map(len, self.current)) * len(ends) + sum(map(len, ends)) * len(self.current)
-        _check_size(count, chars)
-        self.current = [start + end for start in self.current for end in ends]
-
-    def next_choice(self) -> None:
-        """Begin another choice."""
-        self.done += self.current
-        self.current = [""]
-        _check_size(len(self.done), sum(map(len, self.done)))
-
-
-def _check_size(count: int, chars: int) -> None:
-    if count > MAX_ALTERNATIVES:
-        raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
-    if chars > MAX_EXPANDED_CHARS:
-        raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
-
-
-def _brace_pieces(pattern: str) -> Iterator[_Brace | str | list[str]]:
-    """The pattern in pieces: the braces that mean something and their commas, ranges, and the text between."""
-    marks = _brace_marks(pattern)
-    start = 0
-    for index in sorted(marks):
-        if index > start:
-            yield pattern[start:index]
-        mark = marks[index]
-        start = index + 1
-        if isinstance(mark, re.Match):
-            yield _range(mark)
-            start = mark.end() + 1
-        else:
-            yield mark
-    if start < len(pattern):
-        yield pattern[start:]
-
-
-def _brace_marks(pattern: str) -> dict[int, _Brace | re.Match[str]]:
-    """Where braces that mean something open, part and close; where a range opens, the range."""
-    marks: dict[int, _Brace | re.Match[str]] = {}
+    # Where braces that mean something open, part and close; where a range opens, the range.
+    marks: dict[int, str | re.Match[str]] = {}
     opened: list[tuple[int, list[int]]] = []
     for found in _BRACE.finditer(pattern):
         index = found.start()
@@ -124,24 +50,56 @@ def _brace_marks(pattern: str) -> dict[int, _Brace | re.Match[str]]:
             case "}" if opened:
                 start, commas = opened.pop()
                 if commas:
-                    marks |= {start: _Brace.OPEN, index: _Brace.CLOSE} | dict.fromkeys(commas, _Brace.NEXT)
+                    marks |= {start: "{", index: "}"} | dict.fromkeys(commas, ",")
                 elif values := _RANGE.fullmatch(pattern, start + 1, index):
                     marks[start] = values
             case _:
                 pass
-    return marks
+
+    # For each pair of braces that is open, and around them all: the finished choices, and what the current choice
+    # stands for so far.
+    groups: list[tuple[list[str], list[str]]] = [([], [""])]
+
+    def append(ends: Sequence[str]) -> None:
+        finished, current = groups[-1]
+        chars = sum(map(len, current)) * len(ends) + sum(map(len, ends)) * len(current)
+        _check_size(len(current) * len(ends), chars)
+        groups[-1] = finished, [start + end for start in current for end in ends]
+
+    position = 0
+    for index in sorted(marks):
+        append([pattern[position:index]])
+        mark, position = marks[index], index + 1
+        if isinstance(mark, re.Match):
+            append(_values_of(mark))
+            position = mark.end() + 1
+        elif mark == "{":
+            groups.append(([], [""]))
+        else:
+            finished, current = groups.pop()
+            finished = finished + current
+            _check_size(len(finished), sum(map(len, finished)))
+            if mark == "}":
+                append(finished)
+            else:
+                groups.append((finished, [""]))
+    append([pattern[position:]])
+    return list(dict.fromkeys(groups[0][1]))
 
 
-def _range(found: re.Match[str]) -> list[str]:
-    if found[1] is not None:
-        first, last = int(found[1]), int(found[2])
-    else:
-        first, last = ord(found[3]), ord(found[4])
-    step = 1 if first <= last else -1
-    if abs(last - first) >= MAX_ALTERNATIVES:
+def _check_size(count: int, chars: int) -> None:
+    if count > MAX_ALTERNATIVES:
         raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
-    values = range(first, last + step, step)
-    return [str(value) if found[1] is not None else chr(value) for value in values]
+    if chars > MAX_EXPANDED_CHARS:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
+
+
+def _values_of(range_: re.Match[str]) -> list[str]:
+    is_number = range_[1] is not None
+    first, last = (int(range_[1]), int(range_[2])) if is_number else (ord(range_[3]), ord(range_[4]))
+    _check_size(abs(last - first) + 1, 0)
+    step = 1 if first <= last else -1
+    return [str(value) if is_number else chr(value) for value in range(first, last + step, step)]
 
 
 MAX_PATTERN_CHARS = 4_096
@@ -171,9 +129,9 @@ class Position:
     """Where in a pattern a folder is: what may come next. Folders of equal standing share one position.
 
     Args:
-        steps: For each place in the pattern that was reached: what it wants, the place behind it, whether that ends
-            the pattern.
-        pattern: Whose places they are.
+        steps: The steps of the pattern that may come next: what each wants, the number of the step behind it, whether
+            it is the last one.
+        pattern: Whose steps they are.
     """
 
     steps: tuple[tuple[_Step, int, bool], ...]
@@ -198,9 +156,9 @@ class Position:
         reached: set[int] = set()
         for step, behind, _ in self.steps:
             if isinstance(step, _Tree):
-                reached.update(self.pattern.reach(behind - 1))
+                reached.update(self.pattern.reachable(behind - 1))
             elif step(name):
-                reached.update(self.pattern.reach(behind))
+                reached.update(self.pattern.reachable(behind))
         return self.pattern.position(frozenset(reached))
 
     def covers(self, name: str) -> bool:
@@ -211,7 +169,6 @@ class Position:
         return below is not None and any(is_last and isinstance(step, _Tree) for step, _, is_last in below.steps)
 
 
-@dataclass(slots=True)
 class PathPattern:
     """A pattern for paths below one folder; also several patterns, of which one has to fit.
 
@@ -220,47 +177,39 @@ class PathPattern:
         literals: The names the pattern holds literally, in lower case.
     """
 
-    alternatives: Sequence[Sequence[_Step]]
-    literals: frozenset[str]
-    _places: list[_Step | None] = field(default_factory=list["_Step | None"])
-    _positions: dict[frozenset[int], Position] = field(default_factory=dict[frozenset[int], Position])
-    _starts: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        starts: set[int] = set()
-        first_places: list[int] = []
-        for steps in self.alternatives:
-            first_places.append(len(self._places))
-            self._places.extend(steps)
-            self._places.append(None)
-        for place in first_places:
-            starts.update(self.reach(place))
-        self._starts = frozenset(starts)
+    def __init__(self, alternatives: Sequence[Sequence[_Step]], literals: frozenset[str]) -> None:
+        self.alternatives = alternatives
+        self.literals = literals
+        self._positions: dict[frozenset[int], Position] = {}
+        self._steps: list[_Step | None] = []
+        """Those of all alternatives one after the other, and `None` behind the last one of each."""
+        firsts: list[int] = []
+        for steps in alternatives:
+            firsts.append(len(self._steps))
+            self._steps += [*steps, None]
+        self._starts = frozenset(number for first in firsts for number in self.reachable(first))
 
     def start(self) -> Position | None:
         """The position of the folder that the pattern starts from; `None` if nothing can fit."""
         return self.position(self._starts)
 
-    def reach(self, place: int) -> Iterator[int]:
-        """The place itself, and those behind it that are reached because `**` may stand for no folder."""
-        while self._places[place] is not None:
-            yield place
-            if not isinstance(self._places[place], _Tree):
+    def reachable(self, number: int) -> Iterator[int]:
+        """A step itself, and those behind it that come next as well because `**` may stand for no folder."""
+        while self._steps[number] is not None:
+            yield number
+            if not isinstance(self._steps[number], _Tree):
                 return
-            place += 1
+            number += 1
 
-    def position(self, places: frozenset[int]) -> Position | None:
-        """The shared position for a set of places."""
-        if not places:
+    def position(self, numbers: frozenset[int]) -> Position | None:
+        """The shared position in which these steps come next."""
+        if not numbers:
             return None
-        if places not in self._positions:
-            steps: list[tuple[_Step, int, bool]] = []
-            for place in sorted(places):
-                step = self._places[place]
-                if step is not None:
-                    steps.append((step, place + 1, self._places[place + 1] is None))
-            self._positions[places] = Position(tuple(steps), self)
-        return self._positions[places]
+        if numbers not in self._positions:
+            steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
+            known = tuple((step, behind, is_last) for step, behind, is_last in steps if step is not None)
+            self._positions[numbers] = Position(known, self)
+        return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
         """Whether a relative path of a file, with forward slashes, fits."""
@@ -285,10 +234,28 @@ def compile_patterns(
     Raises:
         PatternRefusedError: One of them is blank, leaves the folder, or uses something that is not supported.
     """
+
+    def braces_of(found: re.Match[str]) -> str:
+        choices = found.group(1).replace(",", "\\,").split("|")
+        if found.group().startswith("?"):
+            choices.insert(0, "")
+        return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
+
     alternatives: list[list[_Step]] = []
     literals: set[str] = set()
     for pattern in patterns:
-        for parts, literal_parts in _alternatives(pattern, exists):
+        whole = _parts(pattern)
+        if exists is not None and _literal_parts(exists, whole) == len(whole):
+            expanded = [(whole, len(whole))]
+        else:
+            unknown = _UNKNOWN_EXTENDED.search(pattern)
+            if unknown:
+                raise PatternRefusedError(
+                    f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}"
+                )
+            each = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
+            expanded = [(parts, _literal_parts(exists, parts) if exists is not None else 0) for parts in each]
+        for parts, literal_parts in expanded:
             steps = [_step(part, ignore_case=ignore_case, literal=n < literal_parts) for n, part in enumerate(parts)]
             if at_any_depth and len(parts) == 1:
                 steps.insert(0, _TREE)
@@ -296,24 +263,8 @@ def compile_patterns(
             literals.update(
                 part.lower() for n, part in enumerate(parts) if n < literal_parts or not _WILDCARDS.search(part)
             )
-            if len(alternatives) > MAX_ALTERNATIVES:
-                raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+        _check_size(len(alternatives), 0)
     return PathPattern(alternatives, frozenset(literals))
-
-
-def _alternatives(pattern: str, exists: Names | None) -> Iterator[tuple[list[str], int]]:
-    """The parts of each pattern that braces stand for, and how many at the front exist literally."""
-    whole = _parts(pattern)
-    if exists is not None and _literal_parts(exists, whole) == len(whole):
-        yield whole, len(whole)
-        return
-    unknown = _UNKNOWN_EXTENDED.search(pattern)
-    if unknown:
-        raise PatternRefusedError(f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}")
-    plain = _EXTENDED.sub(_to_braces, pattern)
-    for expanded in expand_braces(plain):
-        parts = _parts(expanded)
-        yield parts, _literal_parts(exists, parts) if exists is not None else 0
 
 
 def _parts(pattern: str) -> list[str]:
@@ -342,73 +293,32 @@ def _literal_parts(exists: Names, parts: Sequence[str]) -> int:
     return len(parts)
 
 
-def _to_braces(match: re.Match[str]) -> str:
-    choices = match.group(1).replace(",", "\\,").split("|")
-    if match.group().startswith("?"):
-        choices.insert(0, "")
-    return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
-
-
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
     """What one part between slashes wants. A name equal to the part always fits, brackets or not."""
     if part == "**" and not literal:
         return _TREE
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
-        return _LowerEquals(same).fits if ignore_case else same.__eq__
+        return (lambda name: name.lower() == same) if ignore_case else same.__eq__
     if part == "*":
-        return _any_name
+        return bool
     if part.startswith("*") and not _WILDCARDS.search(part[1:]):
-        return _Ending(same[1:], ignore_case=ignore_case).fits
-    return _Wildcards(part, ignore_case=ignore_case).fits
+        ending = same[1:]
+        return (lambda name: name.lower().endswith(ending)) if ignore_case else (lambda name: name.endswith(ending))
 
+    @cache
+    def matcher() -> Callable[[str], object]:
+        # Compiled when the first name comes: it takes time, and a walk has a thread. `fnmatch` makes stars atomic, so
+        # the time is of the order of the part's length times the name's. It knows no backslash, negates by `!` alone,
+        # and looks long for the end of `[`.
+        end = part.rfind("]")
 
-def _any_name(name: str) -> bool:
-    return bool(name)
+        def rewritten(found: re.Match[str]) -> str:
+            if escaped := found[1]:
+                return f"[{escaped}]" if escaped in "*?[" else escaped
+            return f"[[]{found[0][1:]}" if found.start() > end else found[0].replace("^", "!")
 
+        expression = fnmatch.translate(_ESCAPE_OR_BRACKET.sub(rewritten, part))
+        return re.compile(expression, re.IGNORECASE if ignore_case else 0).match
 
-@dataclass(frozen=True, slots=True)
-class _LowerEquals:
-    text: str
-
-    def fits(self, name: str) -> bool:
-        return name.lower() == self.text
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    text: str
-    ignore_case: bool
-
-    def fits(self, name: str) -> bool:
-        return (name.lower() if self.ignore_case else name).endswith(self.text)
-
-
-@dataclass(slots=True)
-class _Wildcards:
-    """A part with wildcards. It is translated when the first name comes: compiling takes time, a walk has a thread."""
-
-    part: str
-    ignore_case: bool
-    _fits: Callable[[str], object] | None = None
-
-    def fits(self, name: str) -> bool:
-        if self._fits is None:
-            # `fnmatch` makes stars atomic, so time is of the order of the part's length times the name's.
-            expression = fnmatch.translate(_for_fnmatch(self.part))
-            self._fits = re.compile(expression, re.IGNORECASE if self.ignore_case else 0).match
-        return name == self.part or self._fits(name) is not None
-
-
-def _for_fnmatch(part: str) -> str:
-    """A part as `fnmatch` reads it: it knows no backslash, negates by `!` alone, looks long for the end of `[`."""
-    end = part.rfind("]")
-
-    def respelled(found: re.Match[str]) -> str:
-        if escaped := found[1]:
-            return f"[{escaped}]" if escaped in "*?[" else escaped
-        if found.start() > end:
-            return f"[[]{found[0][1:]}"
-        return found[0].replace("^", "!")
-
-    return _ESCAPE_OR_BRACKET.sub(respelled, part)
+    return lambda name: name == part or matcher()(name) is not None

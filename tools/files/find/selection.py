@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.contract.names_on_one_line import shown_path
 from tools.files.find.patterns import MAX_ALTERNATIVES, Names, PathPattern, PatternRefusedError, compile_patterns
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Prunable, Selection, Walk, Without, names_below
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Exclusion, Selection, Walk, Without, names_below
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
@@ -55,7 +55,7 @@ class DefaultExcludes:
         del name
         return False
 
-    def enter(self, name: str) -> Prunable | None:
+    def enter(self, name: str) -> Exclusion | None:
         """The same everywhere."""
         del name
         return self
@@ -254,7 +254,7 @@ class FileSelection:
             if path not in chosen.files:
                 chosen.files[path] = Candidate(path, None)
 
-    def _exclusion_at(self, start: Location) -> Prunable | None:
+    def _exclusion_at(self, start: Location) -> Exclusion | None:
         """The excludes as seen from a folder below its root."""
         position = self._exclude.start() if self._exclude else None
         for name in () if start.path == start.root else start.relative.split("/"):

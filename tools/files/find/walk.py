@@ -1,4 +1,4 @@
-"""The words of results that list files: numbers, names on one line, what was left out, where a page ends."""
+"""The one walk through folders: what is wanted in them, what is left out, and how that is told in results."""
 
 from __future__ import annotations
 
@@ -7,53 +7,23 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.limits import Deadline
-from tools.files.ignore_files import HiddenBy, Scope, refuse_hidden, scope_of
-from tools.files.opener import Entry, Folder, PathKind
+from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, refuse_hidden, scope_of
+from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-"""Folders of other people's code and of version control that searches leave out (both seeds' five)."""
-
-_FILE, _FOLDER, _LINK = PathKind.FILE, PathKind.FOLDER, PathKind.LINK
-"""Looked up once, since a walk asks for each entry."""
+"""Folders of other people's code and of version control that searches leave out (the five of Qwen Code and Gemini
+CLI)."""
 
 CHECK_EVERY = 500
 """Entries of one folder between two looks at the clock and the signal."""
 
 MAX_REFUSALS = 3
 """Folders of which it is told why nothing in them is read."""
-
-
-class Found(NamedTuple):
-    """A file that a walk came by.
-
-    Args:
-        path: Below the folder that the walk started from, with forward slashes.
-        is_link: Whether it is a link, where links are asked for; otherwise a regular file.
-        info: Its stat where that is asked for; `None` also if it has gone meanwhile.
-    """
-
-    path: str
-    is_link: bool
-    info: os.stat_result | None
-
-
-class FolderFiles(NamedTuple):
-    """The files wanted of one folder.
-
-    Args:
-        prefix: The folder below the one that the walk started from, with a slash at its end; empty for that one.
-        names: Base names of regular files, sorted.
-        is_whole: There are no other regular files in it.
-    """
-
-    prefix: str
-    names: list[str]
-    is_whole: bool
 
 
 class Selection(Protocol):
@@ -81,8 +51,8 @@ class Everything:
         return self
 
 
-class Prunable(Protocol):
-    """An exclusion as seen from one folder: `tools.files.find.patterns.Position` is one."""
+class Exclusion(Protocol):
+    """What is left out, as seen from one folder: `tools.files.find.patterns.Position` is one."""
 
     def chosen(self, names: list[str]) -> list[str]:
         """Those files of this folder that are excluded."""
@@ -92,7 +62,7 @@ class Prunable(Protocol):
         """Whether a folder is excluded with all that is in it."""
         ...
 
-    def enter(self, name: str) -> Prunable | None:
+    def enter(self, name: str) -> Exclusion | None:
         """The exclusion in a folder below, `None` where nothing is excluded any more."""
         ...
 
@@ -102,7 +72,7 @@ class Without:
     """What one selection wants and an exclusion does not cover."""
 
     wanted: Selection
-    excluded: Prunable
+    excluded: Exclusion
 
     def chosen(self, names: list[str]) -> list[str]:
         """Wanted and not excluded."""
@@ -136,55 +106,27 @@ class Filters:
     stats: bool = False
 
 
-class _Place(NamedTuple):
+class Found(NamedTuple):
+    """A file that a walk came by.
+
+    Args:
+        path: Below the folder that the walk started from, with forward slashes.
+        is_link: Whether it is a link, where links are asked for; otherwise a regular file.
+        info: Its stat where that is asked for; `None` also if it has gone meanwhile.
+    """
+
+    path: str
+    is_link: bool
+    info: os.stat_result | None
+
+
+class _FolderAhead(NamedTuple):
     """A folder to be walked, with the rules of its parent until its entries are known."""
 
     path: str
     prefix: str
     scope: Scope
     wanted: Selection
-
-
-def _not_asked_for(opened: Folder, name: str) -> None:
-    del opened, name
-
-
-def _prefix_of(place: _Place) -> str:
-    return place.prefix
-
-
-@dataclass(slots=True)
-class _Listed:
-    """What one folder holds: files and links that are wanted, folders to be walked, the number of other files."""
-
-    names: list[str]
-    links: list[str]
-    below: list[_Place]
-    unwanted: int = 0
-
-
-Taken = TypeVar("Taken")
-_Take = Callable[[str, Folder, list[str], list[str], int], Taken]
-"""Given a folder's prefix, the open folder, the names of files and links that are wanted, the number of other files."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What walks did not go into, by number.
-
-    Args:
-        hidden: Files that were wanted, and folders, that ignore files hide.
-        folders: Folders that were not entered because of their name.
-        unreadable: Folders that could not be read.
-    """
-
-    hidden: Counter[HiddenBy]
-    folders: Counter[str]
-    unreadable: int
-
-    def __add__(self, other: LeftOut) -> LeftOut:
-        """Both together."""
-        return LeftOut(self.hidden + other.hidden, self.folders + other.folders, self.unreadable + other.unreadable)
 
 
 @dataclass(slots=True)
@@ -211,7 +153,7 @@ class Walk:
     timed_out: bool = False
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
-        """Walk a folder; files come folder by folder, in no order within one.
+        """Walk a folder; files come folder by folder, these in the order of their names, in no order within one.
 
         Args:
             start: The folder. It is walked even if ignore files hide it, since somebody named it.
@@ -222,109 +164,59 @@ class Walk:
             OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
             ToolError: `cancelled`.
         """
-        stat = Folder.stat if self.filters.stats else _not_asked_for
-
-        def found(prefix: str, opened: Folder, names: list[str], links: list[str], _: int) -> list[Found]:
-            files = [Found(prefix + name, False, stat(opened, name)) for name in names]
-            return files + [Found(prefix + name, True, stat(opened, name)) for name in links]
-
-        for files in self._visit(start, selection, others, found):
-            yield from files
-
-    def folders(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[FolderFiles]:
-        """Walk a folder for regular files, folder by folder, in the order of their paths.
-
-        Args:
-            start: As for `files`.
-            selection: As for `files`.
-            others: As for `files`.
-
-        Raises:
-            OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
-            ToolError: `cancelled`.
-        """
-
-        def found(prefix: str, _: Folder, names: list[str], links: list[str], unwanted: int) -> list[FolderFiles]:
-            del links
-            names.sort()
-            return [FolderFiles(prefix, names, is_whole=not unwanted)] if names else []
-
-        for folders in self._visit(start, selection, others, found):
-            yield from folders
-
-    @property
-    def left_out(self) -> LeftOut:
-        """What was left out so far; set anew where somebody knows better."""
-        return LeftOut(self.hidden.copy(), self.folders_excluded.copy(), self.unreadable)
-
-    @left_out.setter
-    def left_out(self, known: LeftOut) -> None:
-        self.hidden, self.folders_excluded = known.hidden.copy(), known.folders.copy()
-        self.unreadable = known.unreadable
-
-    def _visit(
-        self, start: Location, selection: Selection, others: Sequence[str], take: _Take[Taken]
-    ) -> Iterator[Taken]:
-        """What is made of each folder while it is open; a folder comes before those below, and these by name."""
-        scope = scope_of(self.workspace, start, git=self.filters.git, agent=self.filters.agent)
+        filters = self.filters
+        is_file, is_folder, is_link = PathKind.FILE, PathKind.FOLDER, PathKind.LINK  # compared with each entry
+        top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
-        roots = frozenset(self.workspace.roots) - {start.path}
-        waiting = [_Place(start.path, "", scope, selection)]
-        while waiting and not self.is_out_of_time():
-            place = waiting.pop()
+        ahead = [_FolderAhead(start.path, "", top, selection)]
+        while ahead and not self.is_out_of_time():
+            path, prefix, scope, wanted = ahead.pop()
+            files: list[str] = []
+            links: list[str] = []
+            folders: list[str] = []
+            found: list[Found] = []
             try:
-                with self.workspace.open_folder(place.path) as opened:
-                    listed = self._listed(place, opened, apart, roots)
-                    taken = take(place.prefix, opened, listed.names, listed.links, listed.unwanted)
+                with self.workspace.open_folder(path) as opened:
+                    entries = opened.entries()
+                    for name, kind in entries:
+                        if kind is is_file:
+                            files.append(name)
+                        elif kind is is_folder:
+                            folders.append(name)
+                        elif kind is is_link and filters.links:
+                            links.append(name)
+                    if prefix:
+                        inner = self._scope_below(scope, path, {name for name, _ in entries})
+                        if inner is None:
+                            continue
+                        scope = inner
+                    for names, are_links in ((files, False), (links, True)):
+                        for name in self._visible(names, wanted, scope):
+                            info = opened.stat(name) if filters.stats else None
+                            found.append(Found(prefix + name, are_links, info))
             except (OSError, PathNotInWorkspaceError):
-                if not place.prefix:
+                if not prefix:
                     raise
                 self.unreadable += 1
                 continue
-            listed.below.sort(key=_prefix_of, reverse=True)
-            waiting += listed.below
-            yield taken
-
-    def _listed(self, place: _Place, opened: Folder, apart: frozenset[str], roots: frozenset[str]) -> _Listed:
-        """What is wanted of one folder.
-
-        Raises:
-            OSError: It cannot be read.
-            ToolError: `cancelled`.
-        """
-        entries = opened.entries()
-        path, prefix, scope, wanted = place
-        if prefix:
-            try:
-                scope = self._scope(place, entries, roots)
-            except ToolError as error:
-                if error.code is not ToolErrorType.PATH_IGNORED:
-                    raise
-                # It is not known what of this folder is hidden.
-                self.hidden[HiddenBy.AGENT] += 1
-                if len(self.refusals) < MAX_REFUSALS:
-                    self.refusals.append(error.message)
-                return _Listed([], [], [])
-        files: list[str] = []
-        folders: list[str] = []
-        links: list[str] = []
-        for name, kind in entries:
-            if kind is _FILE:
-                files.append(name)
-            elif kind is _FOLDER:
-                folders.append(name)
-            elif kind is _LINK:
-                links.append(name)
-        names = self._wanted_of(files, wanted, scope)
-        links = self._wanted_of(links, wanted, scope) if self.filters.links else []
-        base = os.path.join(path, "")
-        if apart:
-            folders = [name for name in folders if base + name not in apart]
-        below = [
-            _Place(base + name, f"{prefix}{name}/", scope, inside)
-            for name, inside in self._entered(folders, wanted, scope)
-        ]
-        return _Listed(names, links, below, len(files) - len(names))
+            base = os.path.join(path, "")
+            if apart:
+                folders = [name for name in folders if base + name not in apart]
+            below: list[_FolderAhead] = []
+            for some in self._portions(folders):
+                inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
+                excluded = filters.folders.intersection(inside)
+                self.folders_excluded.update(excluded)
+                hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
+                self.hidden.update(hidden.values())
+                below += (
+                    _FolderAhead(base + name, f"{prefix}{name}/", scope, there)
+                    for name, there in inside.items()
+                    if name not in excluded and name not in hidden
+                )
+            below.sort(key=lambda folder: folder.prefix, reverse=True)
+            ahead += below
+            yield from found
 
     def is_out_of_time(self) -> bool:
         """Whether the budget is used up; what is left out from now on is told by `timed_out`.
@@ -335,49 +227,36 @@ class Walk:
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
-    def _scope(self, folder: _Place, entries: Sequence[Entry], roots: frozenset[str]) -> Scope:
-        """The rules in a folder below the start; it still carries those of its parent.
+    def _scope_below(self, above: Scope, path: str, names: set[str]) -> Scope | None:
+        """The rules in a folder below the start; `None` where it is not known what of the folder is hidden."""
+        try:
+            if path in self.workspace.roots:
+                # A root below a root has agent-ignore files of its own, as it has for a read.
+                location = self.workspace.locate(path)
+                return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
+            return above.enter(path, names)
+        except ToolError as error:
+            if error.code is not ToolErrorType.PATH_IGNORED:
+                raise
+            self.hidden[HiddenBy.AGENT] += 1
+            if len(self.refusals) < MAX_REFUSALS:
+                self.refusals.append(error.message)
+            return None
 
-        Raises:
-            ToolError: `path_ignored`: it is not known what an agent-ignore file in it hides.
-        """
-        if folder.path in roots:
-            # A root below a root has agent-ignore files of its own, as it has for a read.
-            location = self.workspace.locate(folder.path)
-            return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
-        return folder.scope.enter(folder.path, {name for name, _ in entries})
-
-    def _wanted_of(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
+    def _visible(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[str]:
         """The files of a folder that are wanted and not hidden."""
-        found: list[str] = []
-        for some in self._portions(names) if names else ():
+        for some in self._portions(names):
             chosen = wanted.chosen(some)
             hidden = scope.hidden_among(chosen, is_folder=False)
-            if hidden:
-                self.hidden.update(hidden.values())
-                chosen = [name for name in chosen if name not in hidden]
-            found += chosen
-        return found
-
-    def _entered(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[tuple[str, Selection]]:
-        """The folders in a folder that are entered, and what is wanted in them."""
-        for some in self._portions(names) if names else ():
-            inside = {name: below for name in some if (below := wanted.enter(name)) is not None}
-            excluded = self.filters.folders.intersection(inside)
-            self.folders_excluded.update(excluded)
-            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
             self.hidden.update(hidden.values())
-            yield from ((name, inside[name]) for name in inside if name not in excluded and name not in hidden)
+            yield from (name for name in chosen if name not in hidden) if hidden else chosen
 
     def _portions(self, names: list[str]) -> Iterator[list[str]]:
         """Names so many at a time; no more once the time is up."""
-        if len(names) <= CHECK_EVERY:
-            yield names
-            return
         for start in range(0, len(names), CHECK_EVERY):
-            if self.is_out_of_time():
+            if start and self.is_out_of_time():
                 return
-            yield names[start : start + CHECK_EVERY]
+            yield names[start : start + CHECK_EVERY] if len(names) > CHECK_EVERY else names
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +326,23 @@ def names_below(workspace: Workspace, folder: Location, deadline: Deadline) -> C
         return not deadline.check() and workspace.has(folder, path)
 
     return exists
+
+
+def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
+    """What a path leads to, links followed; `None` where nothing can be seen, or it is hidden.
+
+    Args:
+        workspace: Where it must lie.
+        path: As for `Workspace.locate`.
+        agent: Whether the rules of the agent-ignore files count.
+        within: As for `Workspace.locate`.
+    """
+    try:
+        location = workspace.locate(path, within=within)
+    except ToolError:
+        return None
+    kind = workspace.kind_of(location)
+    return None if kind is None or is_hidden_target(workspace, location, agent=agent) else kind
 
 
 MAX_TEXT_BYTES = 7_800
