@@ -22,8 +22,7 @@ from itertools import islice
 from typing import Any
 
 from server.settings.files import real_path
-from tools.call.audit import AuditEntry
-from tools.call.logged_arguments import names_of, without_secrets
+from tools.call.audit import AuditEntry, argument_names, without_secrets
 from tools.contract.confirmation import Answer, Unavailable
 from tools.contract.exhaustion import ExhaustedError, start_thread
 from tools.contract.secrets import HIDDEN, redact
@@ -180,7 +179,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
 
 def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, each cut, without what is a secret by its name or by its form."""
-    names = names_of(arguments)
+    names = argument_names(arguments)
     shown = islice(arguments.items(), MAX_ARGUMENTS)
     return {without_secrets(key, room=MAX_NAME_CHARS): _value(names.get(key, key), value) for key, value in shown}
 

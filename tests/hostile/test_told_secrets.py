@@ -19,8 +19,7 @@ from mcp.client.stdio import stdio_client
 from server.audit import record_of
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
-from tools.call.audit import AuditEntry
-from tools.call.logged_arguments import without_secrets
+from tools.call.audit import AuditEntry, without_secrets
 from tools.contract.secrets import HIDDEN, redact
 from tools.permissions.verdict import Permission, Verdict
 

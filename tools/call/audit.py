@@ -1,14 +1,34 @@
-"""What the flow tells of its verdicts and of the answers: the seam to whoever keeps a record of them."""
+"""The audit: what the flow tells of its verdicts and of the answers, and arguments of calls as a log may show them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from tools.call.consent import Remembered
 from tools.contract.confirmation import Answer, Unavailable
+from tools.contract.secrets import HIDDEN, holds_secret, redact
 from tools.permissions.verdict import Permission
+
+_NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
+_VALUES = frozenset({"value", "values", "val"})
+"""How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`."""
+
+_ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
+
+_SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
+
+_PRICE_OF_A_VALUE = 8
+_MAX_DEPTH = 20
+_MAX_BITS = 1_000
+"""Python writes no number of very many digits."""
+
+_LONGEST_PART = 20
+
+_LEFT_OUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +62,100 @@ class Audit(Protocol):
     def note(self, entry: AuditEntry) -> None:
         """Take an entry down. Never raises, and never waits."""
         ...
+
+
+def without_secrets(value: Any, name: str = "", *, room: int = 8_000) -> Any:
+    """A value of JSON without what is a secret by the name before it, or by its form.
+
+    A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option.
+
+    Args:
+        value: As it came.
+        name: What it is called.
+        room: Characters of it that are looked at; what goes beyond them is left out.
+    """
+    return _Shown(room).of(value, name, 0)
+
+
+def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
+    """What values of an object are called that are not called by their keys, by key.
+
+    Args:
+        fields: The object.
+    """
+    parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
+    if _VALUES.isdisjoint(parts.values()):
+        return {}
+    said = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
+    return {
+        key: next((name for name in said if part in _VALUES and holds_secret(name, fields[key])), "")
+        for key, part in parts.items()
+    }
+
+
+class _Shown:
+    """One value on its way into a log.
+
+    Args:
+        room: Characters that are looked at.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def of(self, value: Any, name: str, depth: int) -> Any:
+        self._room -= _PRICE_OF_A_VALUE
+        if value is None or isinstance(value, bool):
+            return value
+        if holds_secret(name, value):
+            return HIDDEN
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping | list | tuple):
+            if depth > _MAX_DEPTH:
+                return _LEFT_OUT
+            is_object = isinstance(value, Mapping)
+            return (
+                self._fields(cast("Mapping[Any, Any]", value), depth)
+                if is_object
+                else self._items(cast("Sequence[Any]", value), depth)
+            )
+        return _LEFT_OUT if isinstance(value, int) and value.bit_length() > _MAX_BITS else value
+
+    def _text(self, text: str) -> str:
+        seen = text[: max(self._room, 0)]
+        self._room -= len(seen)
+        shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
+        # Where it is cut may be the middle of a secret, which is not recognised by its beginning.
+        return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
+
+    def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        names = argument_names(fields)
+        shown: dict[str, Any] = {}
+        for key, value in fields.items():
+            if self._room <= 0:
+                break
+            shown[self._text(str(key))] = self.of(value, names.get(key, str(key)), depth + 1)
+        return shown
+
+    def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
+        shown: list[Any] = []
+        before: Any = ""
+        for at, item in enumerate(items):
+            if self._room <= 0:
+                break
+            if isinstance(item, str) and item.lower() in _SCHEMES:
+                shown.append(self.of(item, "", depth + 1))  # what it says of a header stands behind it
+                continue
+            is_named = isinstance(before, str) and (
+                before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
+            )
+            shown.append(self.of(item, before.rstrip(":") if is_named else "", depth + 1))
+            before = item
+        if len(shown) > 1 and all(isinstance(item, str) for item in shown):
+            # A quote without its other half tells of a line that was taken apart at its blanks.
+            is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
+            line = " ".join(shown) if is_torn else shlex.join(shown)
+            if (found := redact(line)) != line:
+                return [found]
+        return shown

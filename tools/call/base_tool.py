@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -204,16 +204,14 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
         known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
-        given = {name for name, value in arguments.items() if value is not None}
-        told = [] if given <= known else [self._about_ignored(arguments, known)]
+        told: list[str] = []
+        if any(value is not None and name not in known for name, value in arguments.items()):
+            named, _ = rename(self.name, arguments, self.parameter_aliases)
+            left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
+            spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
+            told = [about_ignored(self.name, [name for name in named if name in left], spellings, set(named))]
         told += about_ignored_within(self.name, arguments, self.parameter_schema)
         return " ".join(filter(None, told))
-
-    def _about_ignored(self, arguments: Mapping[str, Any], known: Set[str]) -> str:
-        named, _ = rename(self.name, arguments, self.parameter_aliases)
-        left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
-        spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
-        return about_ignored(self.name, [name for name in named if name in left], spellings, set(named))
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms that are more than another name. Called before validation."""

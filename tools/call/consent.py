@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tools.call.base_tool import BaseTool
 from tools.call.context import ClientState
@@ -32,7 +32,7 @@ from tools.contract.confirmation import (
 from tools.contract.display import can_be_shown
 from tools.contract.errors import ExecutionDeniedError, ToolError
 from tools.contract.names_on_one_line import one_line
-from tools.contract.subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject, ToolTraits
+from tools.contract.subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import ANYTHING, literal_path
@@ -40,6 +40,15 @@ from tools.permissions.tool_names import rule_for
 from tools.permissions.verdict import Grant, Permission
 
 logger = logging.getLogger(__name__)
+
+MAX_GRANTS = 4
+"""Rules that a title names; where more would be needed, nothing is offered for always."""
+
+PLAN_CHOICES = (
+    Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
+    Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
+    Choice(Decision.DENY, "Keep planning"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,140 +70,6 @@ class Judgement:
     details: ConfirmationDetails | None = None
     choices: tuple[Choice, ...] = ()
     written: tuple[str, ...] = ()
-
-
-def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """What a person is asked.
-
-    Args:
-        judged: The verdict, which is to ask.
-        arguments: As they came.
-        description: What the call does, in one line.
-
-    Raises:
-        ExecutionDeniedError: The action cannot be shown to a person as a whole.
-    """
-    tool = judged.tool
-    shown = judged.details or _plain_details(tool, arguments)
-    if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
-        raise ExecutionDeniedError(
-            "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
-            "Write what is long to a file with write_file (a command to a script) and name that, or split it."
-        )
-    fingerprint = _fingerprint(tool, arguments, shown)
-    # Who is asked for an answer and not for consent needs no reason.
-    reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
-    return Question(description, shown, fingerprint, judged.choices, reason)
-
-
-def require_consent(judged: Judgement, answer: Answer | Unavailable) -> None:
-    """Go on only with consent.
-
-    Raises:
-        ExecutionDeniedError: There is none; the sentence says why, and what would help.
-    """
-    if isinstance(judged.details, AskUserConfirmation):
-        return  # whatever came back, or that nobody could be asked, is for the tool to tell
-    permission = judged.permission
-    if isinstance(answer, Unavailable):
-        if answer.client_decides and not judged.tool.behaviour.read_only and not permission.is_explicit:
-            # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
-            # and a question that an operator's rule demands has to be seen.
-            return
-        is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
-        why = f"It was asked because: {permission.reason}." if is_particular else ""
-        who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
-        said = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
-        raise ExecutionDeniedError(" ".join(filter(None, said)))
-    if answer.decision is Decision.DENY:
-        raise ExecutionDeniedError(_refusal(judged, answer))
-
-
-def require_current(tool: BaseTool[Any]) -> None:
-    """Go on only if consent is still for what would be called.
-
-    Raises:
-        ExecutionDeniedError: The tool has become another one while a person was asked about it.
-    """
-    if why := tool.why_outdated():
-        raise ExecutionDeniedError(
-            f"The consent is for the tool as it was when it was asked for, and {why}, so nothing was done. "
-            "Look at what the tool is now; if you still want it, call it again: the user is then asked about that."
-        )
-
-
-def refusal_of(permission: Permission) -> str:
-    """What a model is told of a verdict to deny: why, that nothing was done, and what helps."""
-    way_out = permission.way_out
-    if not way_out:
-        way_out = "Do not try it in another way: tell the user."
-        if permission.setting:
-            way_out += f" The operator can change {permission.setting}."
-        elif permission.grants:
-            way_out += f" The operator can allow it by {_allowing(permission)}."
-    return f"The call is refused: {permission.reason}. Nothing was done. {way_out}"
-
-
-def _way_out(judged: Judgement) -> str:
-    """What the operator can do so that such a call runs without the question; empty where it is not known."""
-    permission = judged.permission
-    if permission.is_explicit:
-        demanded = f": {permission.setting} demands it" if permission.setting else ""
-        return f"No mode or setting replaces this question{demanded}."
-    if permission.no_rule_allows:
-        return "It is asked in every mode, and no rule allows it."
-    if not permission.grants:
-        return ""  # perhaps no mode would do either
-    ways = [_allowing(permission)]
-    if isinstance(judged.details, McpConfirmation):
-        ways.append("trust: true for this upstream server")
-    if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (Kind.FETCH, Kind.SEARCH):
-        ways.append("approvalMode auto-edit (for files of the workspace and the web)")
-    else:
-        ways.append("approvalMode yolo (for calls of every kind)")
-    return f"The operator can allow such calls by {', or by '.join(ways)}."
-
-
-def _allowing(permission: Permission) -> str:
-    return f"permissions.allow with {', '.join(json.dumps(grant.rule) for grant in permission.grants)}"
-
-
-def _refusal(judged: Judgement, answer: Answer) -> str:
-    match answer.channel:
-        case Channel.FORM | Channel.EARLIER:
-            said = f" Their reason: {answer.reason}" if answer.reason else ""
-            return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
-        case Channel.DECLINED:
-            return (
-                "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
-                f"saw it. {_way_out(judged) or 'Ask the user how to go on.'}"
-            )
-        case Channel.CANCELLED:
-            return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
-        case Channel.TIMED_OUT:
-            return (
-                "The question was not answered in time, so nothing was done. Tell the user what is waiting for an "
-                "answer, and call it again when they are there. The operator can set a longer confirmation.timeout."
-            )
-        case Channel.MALFORMED:
-            return (
-                "The answer carried no valid decision, which is no consent, so nothing was done. Call it again to have "
-                "it asked once more. If the client cannot show the fields of a form, the operator can set "
-                'confirmation.style to "simple".'
-            )
-
-
-def _fingerprint(tool: BaseTool[Any], arguments: Mapping[str, Any], details: ConfirmationDetails) -> str:
-    """Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show."""
-    action = [tool.name, tool.version, arguments, details.state]
-    canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _plain_details(tool: BaseTool[Any], arguments: Mapping[str, Any]) -> ConfirmationDetails:
-    """What is asked where the tool itself would not ask: its name and the arguments."""
-    shown = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
-    return InfoConfirmation(title=f"Confirm {tool.display_name}", prompt=f"{tool.name}\n{shown}")
 
 
 class Scope(StrEnum):
@@ -235,44 +110,8 @@ class Remembered:
     note: str = ""
 
 
-async def remember(
-    choice: Choice, client: ClientState, policy: PermissionPolicy, keeper: RuleKeeper | None
-) -> Remembered:
-    """Let an answer count from now on. What cannot be saved counts for the session, if the client has one.
-
-    Args:
-        choice: What the person chose, with its rules.
-        client: Who was asked.
-        policy: Goes by saved rules from now on.
-        keeper: Saves rules, where there is a place for them.
-    """
-    note = ""
-    scope = Scope.SESSION if client.grants is not None else Scope.CALL
-    if choice.decision is Decision.SAVE and keeper is not None:
-        try:
-            policy.allow(choice.rules, await keeper.keep(choice.rules))
-        except ToolError as error:
-            logger.warning("%s The answer counts for the %s only.", error.message, scope)
-            note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
-        else:
-            return Remembered(choice.rules, Scope.SAVED)
-    if client.grants is not None:
-        client.grants.extend(choice.rules)
-    return Remembered(choice.rules, scope, note)
-
-
-MAX_GRANTS = 4
-"""Rules that a title names; where more would be needed, nothing is offered for always."""
-
-PLAN_CHOICES = (
-    Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
-    Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
-    Choice(Decision.DENY, "Keep planning"),
-)
-
-
 def grants_for(
-    tool: ToolTraits,
+    tool: BaseTool[Any],
     details: ConfirmationDetails | None,
     permission: Permission,
     subjects: Sequence[Subject],
@@ -292,7 +131,17 @@ def grants_for(
     if permission.parts:
         found = permission.grants
     elif tool.kind is Kind.EDIT:
-        found = _of_edits(subjects, workspace)
+        # Edits anywhere in the same workspace folder; of a file outside of it, only of this very file.
+        titles: dict[str, str] = {}
+        for subject in subjects:
+            if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
+                is_inside = workspace.holds(subject.path)
+                place = workspace.at(subject.path).root if is_inside else subject.path
+                titles[place] = f"edits {'in' if is_inside else 'of'} {place}"
+        literal = [(literal_path(place), titles[place]) for place in sorted(titles)]
+        if any(path is None for path, _ in literal):
+            return ()
+        found = tuple(Grant(f"Edit({path})", title) for path, title in literal)
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
@@ -301,7 +150,7 @@ def grants_for(
         rules = (
             [f"Task({name})" for name in agents]
             or [f"WebFetch(domain:{host})" for host in hosts]
-            or [rule_for(tool.rule_names[0])]
+            or [rule_for(tool.traits.rule_names[0])]
         )
         found = tuple(Grant(rule, rule) for rule in rules)
     return found if len(found) <= MAX_GRANTS else ()
@@ -337,15 +186,162 @@ def choices_for(
     return (*offered, DENY)
 
 
-def _of_edits(subjects: Sequence[Subject], workspace: Workspace) -> tuple[Grant, ...]:
-    """Edits anywhere in the same workspace folder; of a file outside of it, only of this very file."""
-    written = [s.path for s in subjects if isinstance(s, PathSubject) and s.access is Access.WRITE]
-    titles = {_place(path, workspace): f"edits {'in' if workspace.holds(path) else 'of'}" for path in written}
-    literal = {place: literal_path(place) for place in sorted(titles)}
-    if None in literal.values():
-        return ()
-    return tuple(Grant(f"Edit({rule})", f"{titles[place]} {place}") for place, rule in literal.items())
+def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
+    """What a person is asked.
+
+    Args:
+        judged: The verdict, which is to ask.
+        arguments: As they came.
+        description: What the call does, in one line.
+
+    Raises:
+        ExecutionDeniedError: The action cannot be shown to a person as a whole.
+    """
+    tool, shown = judged.tool, judged.details
+    if shown is None:
+        # The tool itself would not ask.
+        text = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
+        shown = InfoConfirmation(title=f"Confirm {tool.display_name}", prompt=f"{tool.name}\n{text}")
+    if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
+        raise ExecutionDeniedError(
+            "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
+            "Write what is long to a file with write_file (a command to a script) and name that, or split it."
+        )
+    # Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show.
+    action = [tool.name, tool.version, arguments, shown.state]
+    canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
+    fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    # Whoever is asked for an answer and not for consent needs no reason.
+    reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
+    return Question(description, shown, fingerprint, judged.choices, reason)
 
 
-def _place(path: str, workspace: Workspace) -> str:
-    return workspace.at(path).root if workspace.holds(path) else path
+async def accept(
+    answer: Answer | Unavailable,
+    question: Question,
+    judged: Judgement,
+    client: ClientState,
+    policy: PermissionPolicy,
+    keeper: RuleKeeper | None,
+) -> Remembered | None:
+    """Go on only with consent, and let what an answer allows beyond its call count from now on.
+
+    Args:
+        answer: What came back for the question.
+        question: What was asked.
+        judged: The verdict that it was asked for.
+        client: Who was asked.
+        policy: Goes by saved rules from now on.
+        keeper: Saves rules, where there is a place for them. What cannot be saved counts for the session, if the
+            client has one.
+
+    Returns:
+        What the answer allows beyond its call, if it does.
+
+    Raises:
+        ExecutionDeniedError: There is no consent, or none to what the tool is now; the sentence says why, and what
+            would help.
+    """
+    tool, permission = judged.tool, judged.permission
+    # Whatever came back for a question of the model, or that nobody could be asked, is for the tool to tell.
+    if not isinstance(judged.details, AskUserConfirmation):
+        if isinstance(answer, Unavailable):
+            # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
+            # and a question that an operator's rule demands has to be seen.
+            if not answer.client_decides or tool.behaviour.read_only or permission.is_explicit:
+                is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
+                why = f"It was asked because: {permission.reason}." if is_particular else ""
+                who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
+                said = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
+                raise ExecutionDeniedError(" ".join(filter(None, said)))
+        elif answer.decision is Decision.DENY:
+            raise ExecutionDeniedError(_refusal(judged, answer))
+    if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
+        tool.consented(client.key)
+    if outdated := tool.why_outdated():
+        raise ExecutionDeniedError(
+            f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "
+            "Look at what the tool is now; if you still want it, call it again: the user is then asked about that."
+        )
+    choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+    if choice is None or not choice.rules:
+        return None
+    note = ""
+    scope = Scope.SESSION if client.grants is not None else Scope.CALL
+    if choice.decision is Decision.SAVE and keeper is not None:
+        try:
+            policy.allow(choice.rules, await keeper.keep(choice.rules))
+        except ToolError as error:
+            logger.warning("%s The answer counts for the %s only.", error.message, scope)
+            note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
+        else:
+            return Remembered(choice.rules, Scope.SAVED)
+    if client.grants is not None:
+        client.grants.extend(choice.rules)
+    return Remembered(choice.rules, scope, note)
+
+
+def refuse(permission: Permission) -> NoReturn:
+    """Refuse a call whose verdict is to deny.
+
+    Raises:
+        ExecutionDeniedError: Always; it tells why, that nothing was done, and what helps.
+    """
+    way_out = permission.way_out
+    if not way_out:
+        way_out = "Do not try it in another way: tell the user."
+        if permission.setting:
+            way_out += f" The operator can change {permission.setting}."
+        elif permission.grants:
+            way_out += f" The operator can allow it by {_allowing(permission)}."
+    raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
+
+
+def _refusal(judged: Judgement, answer: Answer) -> str:
+    """What a model is told of an answer that is not consent."""
+    match answer.channel:
+        case Channel.FORM | Channel.EARLIER:
+            said = f" Their reason: {answer.reason}" if answer.reason else ""
+            return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
+        case Channel.DECLINED:
+            return (
+                "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
+                f"saw it. {_way_out(judged) or 'Ask the user how to go on.'}"
+            )
+        case Channel.CANCELLED:
+            return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
+        case Channel.TIMED_OUT:
+            return (
+                "The question was not answered in time, so nothing was done. Tell the user what is waiting for an "
+                "answer, and call it again when they are there. The operator can set a longer confirmation.timeout."
+            )
+        case Channel.MALFORMED:
+            return (
+                "The answer carried no valid decision, which is no consent, so nothing was done. Call it again to have "
+                "it asked once more. If the client cannot show the fields of a form, the operator can set "
+                'confirmation.style to "simple".'
+            )
+
+
+def _way_out(judged: Judgement) -> str:
+    """What the operator can do so that such a call runs without the question; empty where it is not known."""
+    permission = judged.permission
+    if permission.is_explicit:
+        demanded = f": {permission.setting} demands it" if permission.setting else ""
+        return f"No mode or setting replaces this question{demanded}."
+    if permission.no_rule_allows:
+        return "It is asked in every mode, and no rule allows it."
+    if not permission.grants:
+        return ""  # perhaps no mode would do either
+    ways = [_allowing(permission)]
+    if isinstance(judged.details, McpConfirmation):
+        ways.append("trust: true for this upstream server")
+    if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (Kind.FETCH, Kind.SEARCH):
+        ways.append("approvalMode auto-edit (for files of the workspace and the web)")
+    else:
+        ways.append("approvalMode yolo (for calls of every kind)")
+    return f"The operator can allow such calls by {', or by '.join(ways)}."
+
+
+def _allowing(permission: Permission) -> str:
+    return f"permissions.allow with {', '.join(json.dumps(grant.rule) for grant in permission.grants)}"

@@ -14,10 +14,10 @@ caller's: `package` gives it the content for the model, and `ToolResult.return_d
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 from tools.call.audit import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
@@ -25,45 +25,24 @@ from tools.call.consent import (
     Judgement,
     Remembered,
     RuleKeeper,
+    accept,
     choices_for,
     grants_for,
     question_of,
-    refusal_of,
-    remember,
-    require_consent,
-    require_current,
+    refuse,
 )
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Answer, Channel, Confirmer, Pending, Question, Unavailable
-from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
+from tools.contract.confirmation import Answer, Confirmer, Pending, Question
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.exhaustion import UNKNOWN_EFFECT, exhaustion_of
-from tools.contract.results import FunctionCall, FunctionResponse, Part, PartListUnion, TextPart, ToolResult
+from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
 from tools.contract.subjects import Access, PathSubject, Subject
 from tools.contract.threads import run_blocking
 from tools.permissions.policy import PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
-
-OutcomeT = TypeVar("OutcomeT")
-
-
-@dataclass(frozen=True, slots=True)
-class _Cleared:
-    """A call that may be executed.
-
-    Args:
-        params: The tool's parameters.
-        description: What it does, in one line.
-        context: What it is given, with the answer if there was one.
-        note: Told beside its result.
-    """
-
-    params: Any
-    description: str
-    context: ToolContext
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +76,52 @@ class Flow:
         Raises:
             ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
         """
-        tool = self.registry.get_tool(call.name)
-        cleared = await _or_failure(tool, self._clear(tool, call.arguments, context, confirmer))
-        if not isinstance(cleared, _Cleared):
-            return cleared
-        result = await _or_failure(tool, _execute(tool, cleared))
-        notes = [note for note in (tool.about_ignored(call.arguments), cleared.note) if note]
-        return replace(result, note="\n".join(notes)) if notes else result
+        tool, arguments, notes = self.registry.get_tool(call.name), call.arguments, ""
+        try:
+            judged = await self.judge(tool, arguments, context)
+            permission = judged.permission
+            description = tool.get_description(judged.params, context)
+            entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
+            if self.audit is not None:
+                self.audit.note(entry)
+            remembered: Remembered | None = None
+            if permission.verdict is Verdict.DENY:
+                refuse(permission)
+            if permission.verdict is Verdict.ASK:
+                question = question_of(judged, arguments, description)
+                answer = await confirmer.ask(question)
+                if isinstance(answer, Pending):
+                    return question
+                try:
+                    remembered = await accept(answer, question, judged, context.client, self.policy, self.keeper)
+                finally:
+                    # Whatever it is, it is recorded, and before the action.
+                    if self.audit is not None:
+                        self.audit.note(replace(entry, answer=answer, remembered=remembered))
+                given = answer if isinstance(answer, Answer) else None
+                context = replace(context, answer=given, confirmed=judged.details)
+                if permission.no_rule_allows:
+                    context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
+            notes = "\n".join(
+                filter(None, (tool.about_ignored(arguments), remembered.note if remembered is not None else ""))
+            )
+            context = replace(context, waiver=permission.waiver)
+            await context.progress(0, None, description)
+            result = await tool.execute(judged.params, context)
+        except ToolError as error:
+            logger.info("%s failed: %s", tool.name, error.code)
+            result = ToolResult.failed(error)
+        except Exception as error:
+            # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
+            logger.exception("%s raised %s", tool.name, type(error).__name__)
+            result = ToolResult.failed(
+                exhaustion_of(error)
+                or ToolError(
+                    ToolErrorType.EXECUTION_FAILED,
+                    f"{tool.name} failed because of an internal error; its log has the details. {UNKNOWN_EFFECT}",
+                )
+            )
+        return replace(result, note=notes) if notes else result
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: what would happen to a call, and why. Changes nothing.
@@ -131,97 +149,12 @@ class Flow:
         permission = permission or self.policy.judge_details(request, details)
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
-        grants = grants_for(tool.traits, details, permission, subjects, workspace)
+        grants = grants_for(tool, details, permission, subjects, workspace)
         choices = choices_for(details, grants, client, saves=self.keeper is not None)
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, replace(permission, grants=grants), details, choices, written)
-
-    async def _clear(
-        self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext, confirmer: Confirmer
-    ) -> _Cleared | Question:
-        """Steps 3 to 6.
-
-        Raises:
-            ToolError: The call cannot succeed, or there is no consent.
-        """
-        judged = await self.judge(tool, arguments, context)
-        permission = judged.permission
-        description = tool.get_description(judged.params, context)
-        entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
-        self._note(entry)
-        match permission.verdict:
-            case Verdict.ALLOW:
-                return _Cleared(judged.params, description, replace(context, waiver=permission.waiver))
-            case Verdict.DENY:
-                raise ExecutionDeniedError(refusal_of(permission))
-            case Verdict.ASK:
-                question = question_of(judged, arguments, description)
-                answer = await confirmer.ask(question)
-                if isinstance(answer, Pending):
-                    return question
-                remembered = await self._take(answer, question, judged, entry, context)
-                given = answer if isinstance(answer, Answer) else None
-                answered = replace(context, answer=given, confirmed=judged.details, waiver=permission.waiver)
-                if permission.no_rule_allows:
-                    context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
-                return _Cleared(judged.params, description, answered, remembered.note if remembered else "")
-
-    async def _take(
-        self,
-        answer: Answer | Unavailable,
-        question: Question,
-        judged: Judgement,
-        entry: AuditEntry,
-        context: ToolContext,
-    ) -> Remembered | None:
-        """Take an answer: record it, whatever it is, and let what it allows beyond this call count from now on.
-
-        Raises:
-            ExecutionDeniedError: It is no consent, or none to what the tool is now.
-        """
-        remembered: Remembered | None = None
-        try:
-            require_consent(judged, answer)
-            if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
-                judged.tool.consented(context.client.key)
-            require_current(judged.tool)
-            choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
-            if choice is not None and choice.rules:
-                remembered = await remember(choice, context.client, self.policy, self.keeper)
-        finally:
-            self._note(replace(entry, answer=answer, remembered=remembered))
-        return remembered
-
-    def _note(self, entry: AuditEntry) -> None:
-        if self.audit is not None:
-            self.audit.note(entry)
-
-
-async def _execute(tool: BaseTool[Any], cleared: _Cleared) -> ToolResult:
-    """Step 7."""
-    await cleared.context.progress(0, None, cleared.description)
-    return await tool.execute(cleared.params, cleared.context)
-
-
-async def _or_failure(tool: BaseTool[Any], step: Awaitable[OutcomeT]) -> OutcomeT | ToolResult:
-    """What a step gives, or the result that tells the model of its failure."""
-    try:
-        return await step
-    except ToolError as error:
-        logger.info("%s failed: %s", tool.name, error.code)
-        return ToolResult.failed(error)
-    except Exception as error:
-        # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
-        logger.exception("%s raised %s", tool.name, type(error).__name__)
-        return ToolResult.failed(
-            exhaustion_of(error)
-            or ToolError(
-                ToolErrorType.EXECUTION_FAILED,
-                f"{tool.name} failed because of an internal error; its log has the details. {UNKNOWN_EFFECT}",
-            )
-        )
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
@@ -230,12 +163,7 @@ def package(name: str, result: ToolResult) -> FunctionResponse:
     if result.error is not None:
         failure = TextPart(f"{result.error.message} [{result.error.code}]")
         return FunctionResponse(name, (failure, *note), result.error)
-    return FunctionResponse(name, (*_parts(result.llm_content), *note) or (TextPart(""),))
-
-
-def _parts(content: PartListUnion) -> list[Part]:
-    if isinstance(content, str):
-        return [TextPart(content)]
-    if isinstance(content, Part):
-        return [content]
-    return [TextPart(item) if isinstance(item, str) else item for item in content]
+    content = result.llm_content
+    items = [content] if isinstance(content, str | Part) else content
+    parts = [TextPart(item) if isinstance(item, str) else item for item in items]
+    return FunctionResponse(name, (*parts, *note) or (TextPart(""),))

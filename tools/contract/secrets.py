@@ -8,7 +8,8 @@ only where the run of characters that it looks at starts.
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from itertools import zip_longest
 from unicodedata import category, normalize
 from urllib.parse import unquote_plus
@@ -127,7 +128,7 @@ def holds_secret(name: str, value: object) -> bool:
     """
     folded = name.strip(" -").upper()
     if isinstance(value, str) and folded in _BY_VALUE:
-        return _made_up().match(value.lstrip(" \\\"'")) is not None
+        return _MADE_UP().match(value.lstrip(" \\\"'")) is not None
     if folded == _LAST_WORD:
         return not (isinstance(value, str) and _PLACE.match(value))
     return is_secret_name(name)
@@ -146,10 +147,12 @@ def _is_secret_name(name: str) -> bool:
         return False
     if len(words) > 1 and words[-1] == _LAST_WORD:
         return True
+    for before, word in zip(["", *words], words, strict=False):
+        stem = word.rstrip("0123456789").removesuffix("S")
+        is_secret = word in _WHOLE_WORDS or (stem.endswith(_WORDS) and stem not in _EVERYDAY)
+        if is_secret and not (word in {"KEY", "KEYS"} and before in _KEYS_OF_DATA):
+            return True
     return any(
-        _is_secret_word(word) and not (word in {"KEY", "KEYS"} and before in _KEYS_OF_DATA)
-        for before, word in zip(["", *words], words, strict=False)
-    ) or any(
         (word in _LAST_WORDS and (after is None or after in _HOLDING)) or (word, after) in _PAIRS
         for word, after in zip_longest(words, words[1:])
     )
@@ -157,18 +160,150 @@ def _is_secret_name(name: str) -> bool:
 
 def _words(name: str) -> list[str]:
     if not name.isascii():
-        name = "".join(filter(_is_seen, normalize("NFKD", name))).translate(_LOOK_ALIKES)
+        letters = (letter for letter in normalize("NFKD", name) if category(letter) not in {"Mn", "Cf"})
+        name = "".join(letters).translate(_LOOK_ALIKES)
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
 
 
-def _is_seen(character: str) -> bool:
-    return category(character) not in {"Mn", "Cf"}
+def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
+    """A pattern that is compiled when it is first used: all of them would delay each start."""
+    return cache(partial(re.compile, pattern, flags))
 
 
-def _is_secret_word(word: str) -> bool:
-    stem = word.rstrip("0123456789").removesuffix("S")
-    return word in _WHOLE_WORDS or (stem.endswith(_WORDS) and stem not in _EVERYDAY)
+_MADE_UP = _later(
+    r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
+    r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
+)
+"""Letters and digits without a meaning, and the words of a seed phrase."""
+
+_USERINFO = _later(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
+
+_TOKENS = _later(
+    r"""(?<![A-Za-z0-9_\-])(?:
+        eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
+      | (?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}(?![0-9A-Za-z])               # AWS
+      | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}        # GitHub
+      | glpat-[A-Za-z0-9_\-]{16,}                                        # GitLab
+      | xox[abeoprs]-[A-Za-z0-9\-]{10,} | xapp-[A-Za-z0-9\-]{10,}        # Slack
+      | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9]{16,}  # Stripe
+      | AIza[A-Za-z0-9_\-]{30,} | ya29\.[A-Za-z0-9_\-]{20,} | GOCSPX-[A-Za-z0-9_\-]{16,}  # Google
+      | sk-[A-Za-z0-9_\-]{20,}                                           # OpenAI, Anthropic and others
+      | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_\-]{30,}                  # package indexes
+      | hf_[A-Za-z0-9]{20,} | tvly-[A-Za-z0-9_\-]{16,}                   # Hugging Face, Tavily
+      | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}   # DigitalOcean, SendGrid
+      | AGE-SECRET-KEY-1[A-Z0-9]{30,}                                    # age
+      | (?<=//)(?:hooks\.[\w.-]{1,99}|[\w.-]{1,99}/api/webhooks|[\w.-]{1,99}\.webhook\.office\.com)/[^\s"'<>?\#]++
+      | (?<=telegram\.org/bot)\d++:[\w-]++                               # addresses that let in
+    )""",
+    re.VERBOSE,
+)
+"""Forms that their issuers chose so that they can be recognised."""
+
+_QUOTED_OR_WORD = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
+"""In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash."""
+
+_HEADERS = _later(
+    r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
+    r"(?:(?:bearer|basic|token|digest|negotiate)\b(?:\\{0,4}[ ]){0,4}+)?+)"
+    r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
+    re.IGNORECASE,
+)
+
+_SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
+_ASSIGNMENTS = _later(
+    rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
+    rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
+    rf"|(?<=\bset )[\w.:/@-]{{0,64}}{_SENSITIVE}[ ]{{1,4}})"
+    rf"{_QUOTED_OR_WORD}",
+    re.IGNORECASE,
+)
+"""`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`.
+
+`PWD` is also the working folder, which is a path.
+"""
+
+_NAMES = _later(
+    r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
+    r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
+    r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
+    r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
+    r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4}+"
+    r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
+    r"|<(?P<tag>\w[\w.:-]{0,63})>"
+)
+"""What may be the name of a value behind it, up to the value."""
+
+_HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
+_BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?:(?:\n|\\{1,3}n)(?:[ \t]+(?:[^\\\n]|\\(?!\\{0,2}n))*+)?+)++"
+_VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
+
+_ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
+"""A parameter of a query."""
+
+_QUOTE = r"\\?[\"']?"
+_NAME_AND_VALUE = _later(
+    rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
+    rf"{_QUOTE}[ ]{{0,4}}[,;]?\s{{0,4}}{_QUOTE}val(?:ue)?{_QUOTE}[ ]{{0,4}}[=:][ ]{{0,4}}{_QUOTED_OR_WORD}",
+    re.IGNORECASE,
+)
+"""`"name": "...", "value": "..."`, as JSON and as attributes."""
+
+_STATEMENTS = _later(
+    r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
+    rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_QUOTED_OR_WORD}",
+    re.IGNORECASE,
+)
+"""`PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token."""
+
+_MAX_ESCAPES = 3
+"""A URL in a URL in a URL."""
+
+_READER = (
+    r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
+    r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
+)
+"""Commands that take a secret from their input."""
+
+_ECHOES = _later(
+    r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
+    rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
+)
+"""What is given to such a command by a pipe."""
+
+_HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
+
+_SCHEMES = _later(
+    r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
+)
+"""`Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within."""
+
+_OPTIONS = _later(
+    r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
+    r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
+    r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
+)
+"""Options that mean a password, or a name with one, to every program that has them."""
+
+_PASSWORD_LETTERS = {
+    "databases": "p",
+    "archives": "[pP]",
+    "enciphering": "[kK]",
+    "redis": "a",
+    "microsoft": "P",
+    "directories": "w",
+    "logins": "p",
+    "requests": "(?:a|-auth)",
+    "secrets": "(?:b|-body|v|-value)",
+}
+
+_PROGRAMS = _later(
+    r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
+    r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++|security)"
+    r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
+    r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])[^\n;|&]*+"
+)
+"""A command line of a program that takes a password by a letter, to its end."""
 
 
 def redact(text: str) -> str:
@@ -177,42 +312,43 @@ def redact(text: str) -> str:
         return text
     text = _without_keys(text)
     if "://" in text:
-        text = _userinfo().sub(f"://{HIDDEN}@", text)
-    text = _tokens().sub(HIDDEN, text)
+        text = _USERINFO().sub(f"://{HIDDEN}@", text)
+    text = _TOKENS().sub(HIDDEN, text)
     if "%" in text:
-        text = _escapes().sub(_without_escaped, text)
-    for pattern in (_headers(), _assignments(), _statements()):
+        text = _ESCAPES().sub(_without_escaped, text)
+    for pattern in (_HEADERS(), _ASSIGNMENTS(), _STATEMENTS()):
         text = pattern.sub(_hide_value, text)
-    text = _pairs().sub(
+    text = _NAME_AND_VALUE().sub(
         lambda found: _hide_value(found) if holds_secret(found["name"], found["value"]) else found[0], text
     )
     text = _without_named(text)
-    for pattern in (_schemes(), _options(), _echoes()):
+    for pattern in (_SCHEMES(), _OPTIONS(), _ECHOES()):
         text = pattern.sub(_hide_value, text)
     if "<<<" in text:
-        text = _here_strings().sub(_without_input, text)
-    return _programs().sub(_without_passwords, text)
+        text = _HERE_STRINGS().sub(_without_input, text)
+    return _PROGRAMS().sub(_without_passwords, text)
 
 
 def _without_named(text: str) -> str:
     """`session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`: whether it is a secret is told by the name."""
     parts: list[str] = []
     done = 0
-    for name in _names().finditer(text):
-        if name.start() >= done and _is_before_secret(name) and (found := _value().match(text, name.end())):
-            parts += [text[done : name.end()], _hide_value(found)]
-            done = found.end()
+    for found in _NAMES().finditer(text):
+        if found.start() < done:
+            continue
+        name, end = next(filter(None, found.groups())), found.end()
+        words = _words(name)
+        if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
+            is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
+        else:
+            # A name that only begins like one of a secret means something else in a text.
+            is_long = words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or tuple(words[-2:]) in _PAIRS
+            last = "_".join(words[-2 if is_long else -1 :])
+            is_secret = is_secret_name(name) and (words[-1] in _BY_VALUE or is_secret_name(last))
+        if is_secret and (value := _VALUE().match(text, end)):
+            parts += [text[done:end], _hide_value(value)]
+            done = value.end()
     return "".join([*parts, text[done:]])
-
-
-def _is_before_secret(found: re.Match[str]) -> bool:
-    """Whether what stands behind a name in a text is a secret; one that only begins so means something else there."""
-    name = next(filter(None, found.groups()))
-    words = _words(name)
-    if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
-        return holds_secret(name, found.string[found.end() : found.end() + _MAX_NAME_CHARS].split("\n")[0])
-    count = 2 if words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or tuple(words[-2:]) in _PAIRS else 1
-    return is_secret_name(name) and (words[-1] in _BY_VALUE or is_secret_name("_".join(words[-count:])))
 
 
 def _without_escaped(found: re.Match[str]) -> str:
@@ -230,7 +366,7 @@ def _without_escaped(found: re.Match[str]) -> str:
 def _without_input(found: re.Match[str]) -> str:
     """What a command is given as its input, where it reads a secret."""
     command = re.split(r"[;|&\n]", found.string[max(0, found.start() - _MAX_NAME_CHARS // 2) : found.start()])[-1]
-    reads_secret = _readers().search(command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
+    reads_secret = re.search(_READER, command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
     return _hide_value(found) if reads_secret else found[0]
 
 
@@ -247,7 +383,8 @@ def _hide_value(found: re.Match[str]) -> str:
 def _without_passwords(found: re.Match[str]) -> str:
     """A command of a program whose options for passwords are known."""
     program = next(name for name, value in found.groupdict().items() if value is not None)
-    return _password_options(_PASSWORD_LETTERS[program]).sub(_hide_value, found[0])
+    option = rf"(?<=\s)-{_PASSWORD_LETTERS[program]}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)"
+    return re.sub(option, _hide_value, found[0])
 
 
 def has_secret(text: str) -> bool:
@@ -276,193 +413,3 @@ def _without_keys(text: str) -> str:
             return "".join(parts)
         done = at = last + len(_DASHES)
     return "".join([*parts, text[done:]])
-
-
-@cache
-def _made_up() -> re.Pattern[str]:
-    """Letters and digits without a meaning, and the words of a seed phrase."""
-    return re.compile(
-        r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
-        r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
-    )
-
-
-@cache
-def _userinfo() -> re.Pattern[str]:
-    return re.compile(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
-
-
-@cache
-def _tokens() -> re.Pattern[str]:
-    """Forms that their issuers chose so that they can be recognised."""
-    return re.compile(
-        r"""(?<![A-Za-z0-9_\-])(?:
-            eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
-          | (?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}(?![0-9A-Za-z])               # AWS
-          | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}        # GitHub
-          | glpat-[A-Za-z0-9_\-]{16,}                                        # GitLab
-          | xox[abeoprs]-[A-Za-z0-9\-]{10,} | xapp-[A-Za-z0-9\-]{10,}        # Slack
-          | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9]{16,}  # Stripe
-          | AIza[A-Za-z0-9_\-]{30,} | ya29\.[A-Za-z0-9_\-]{20,} | GOCSPX-[A-Za-z0-9_\-]{16,}  # Google
-          | sk-[A-Za-z0-9_\-]{20,}                                           # OpenAI, Anthropic and others
-          | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_\-]{30,}                  # package indexes
-          | hf_[A-Za-z0-9]{20,} | tvly-[A-Za-z0-9_\-]{16,}                   # Hugging Face, Tavily
-          | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}   # DigitalOcean, SendGrid
-          | AGE-SECRET-KEY-1[A-Z0-9]{30,}                                    # age
-          | (?<=//)(?:hooks\.[\w.-]{1,99}|[\w.-]{1,99}/api/webhooks|[\w.-]{1,99}\.webhook\.office\.com)/[^\s"'<>?\#]++
-          | (?<=telegram\.org/bot)\d++:[\w-]++                               # addresses that let in
-        )""",
-        re.VERBOSE,
-    )
-
-
-_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
-"""In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash."""
-
-
-@cache
-def _headers() -> re.Pattern[str]:
-    return re.compile(
-        r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
-        r"(?:(?:bearer|basic|token|digest|negotiate)\b(?:\\{0,4}[ ]){0,4}+)?+)"
-        r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _assignments() -> re.Pattern[str]:
-    """`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`.
-
-    `PWD` is also the working folder, which is a path.
-    """
-    words = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
-    return re.compile(
-        rf"(?:{words}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){words}[ ]{{1,4}}(?=[^\s\-])"
-        rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
-        rf"|(?<=\bset )[\w.:/@-]{{0,64}}{words}[ ]{{1,4}})"
-        rf"{_VALUE}",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _names() -> re.Pattern[str]:
-    """What may be the name of a value behind it, up to the value."""
-    return re.compile(
-        r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
-        r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
-        r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
-        r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
-        r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4}+"
-        r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
-        r"|<(?P<tag>\w[\w.:-]{0,63})>"
-    )
-
-
-@cache
-def _value() -> re.Pattern[str]:
-    plain = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
-    block = r"(?P<value>[|>][+-]?[ ]{0,4}(?:(?:\n|\\{1,3}n)(?:[ \t]+(?:[^\\\n]|\\(?!\\{0,2}n))*+)?+)++"
-    return re.compile(rf"(?!(?:{plain})\b){_VALUE.replace('(?P<value>', f'{block}|', 1)}", re.IGNORECASE)
-
-
-@cache
-def _escapes() -> re.Pattern[str]:
-    """A parameter of a query."""
-    return re.compile(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
-
-
-@cache
-def _pairs() -> re.Pattern[str]:
-    """`"name": "...", "value": "..."`, as JSON and as attributes."""
-    ends = r"\\?[\"']?"
-    return re.compile(
-        rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
-        rf"{ends}[ ]{{0,4}}[,;]?\s{{0,4}}{ends}val(?:ue)?{ends}[ ]{{0,4}}[=:][ ]{{0,4}}{_VALUE}",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _statements() -> re.Pattern[str]:
-    """`PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token."""
-    return re.compile(
-        r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
-        rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_VALUE}",
-        re.IGNORECASE,
-    )
-
-
-_MAX_ESCAPES = 3
-"""A URL in a URL in a URL."""
-
-
-@cache
-def _readers() -> re.Pattern[str]:
-    """Commands that take a secret from their input."""
-    return re.compile(
-        r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
-        r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
-    )
-
-
-@cache
-def _echoes() -> re.Pattern[str]:
-    """What is given to such a command by a pipe."""
-    return re.compile(
-        r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
-        rf"(?=\|[^|;&\n]{{0,99}}(?:{_readers().pattern}))"
-    )
-
-
-@cache
-def _here_strings() -> re.Pattern[str]:
-    return re.compile(rf"<<<[ ]{{0,4}}{_VALUE}")
-
-
-@cache
-def _schemes() -> re.Pattern[str]:
-    """`Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within."""
-    return re.compile(
-        r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
-    )
-
-
-@cache
-def _options() -> re.Pattern[str]:
-    """Options that mean a password, or a name with one, to every program that has them."""
-    return re.compile(
-        r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
-        r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
-        r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
-    )
-
-
-_PASSWORD_LETTERS = {
-    "databases": "p",
-    "archives": "[pP]",
-    "enciphering": "[kK]",
-    "redis": "a",
-    "microsoft": "P",
-    "directories": "w",
-    "logins": "p",
-    "requests": "(?:a|-auth)",
-    "secrets": "(?:b|-body|v|-value)",
-}
-
-
-@cache
-def _programs() -> re.Pattern[str]:
-    """A command line of a program that takes a password by a letter, to its end."""
-    return re.compile(
-        r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
-        r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++|security)"
-        r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
-        r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])[^\n;|&]*+"
-    )
-
-
-@cache
-def _password_options(letters: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<=\s)-{letters}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
