@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tools.contract.subjects import Access
 from tools.permissions.shell.knowledge.made_files import Links
-from tools.permissions.shell.knowledge.options import OptionUse
 from tools.permissions.shell.knowledge.program_files import Reach
+from tools.permissions.shell.knowledge.running_options import OptionUse
 from tools.permissions.shell.syntax.words import FOUND, names
 
 HARMLESS_FILES = frozenset(

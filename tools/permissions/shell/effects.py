@@ -17,7 +17,6 @@ from tools.permissions.shell.analysis import HARMLESS_FILES, Effect
 from tools.permissions.shell.knowledge.git import of_git, of_repository, subcommand
 from tools.permissions.shell.knowledge.interpreters import reads_folders
 from tools.permissions.shell.knowledge.made_files import names_in_patch, names_made, settings_written
-from tools.permissions.shell.knowledge.options import outputs_of_options
 from tools.permissions.shell.knowledge.program_files import (
     FILES,
     NETWORK,
@@ -33,6 +32,7 @@ from tools.permissions.shell.knowledge.program_files import (
     sources_of_links,
     targets,
 )
+from tools.permissions.shell.knowledge.running_options import outputs_of_options
 from tools.permissions.shell.knowledge.scripts import of_awk, of_jq, of_sed, of_yq
 from tools.permissions.shell.knowledge.transfers import names_unpacked, of_aria2, of_curl, of_tar, of_unzip, of_wget
 from tools.permissions.shell.knowledge.variables import value_of

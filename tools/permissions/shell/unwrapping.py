@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tools.permissions.shell.knowledge.doubtful import evaluated_texts, texts_run
-from tools.permissions.shell.knowledge.options import texts_of_options
+from tools.permissions.shell.knowledge.interpreters import evaluated_texts, texts_run
+from tools.permissions.shell.knowledge.running_options import texts_of_options
 from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
 from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, braced, literal, names, spread

@@ -23,8 +23,8 @@ from tools.permissions.shell.knowledge.program_files import (
     host,
     table_rows,
 )
+from tools.permissions.shell.syntax.arguments import Arguments, parse
 from tools.permissions.shell.syntax.folders import joined
-from tools.permissions.shell.syntax.options import Arguments, parse
 from tools.permissions.shell.syntax.words import Word, literal, names
 
 HARMLESS_SETTING = re.compile(
@@ -357,7 +357,7 @@ _QUIET_WORDS = {
 
 _OPTIONS = {
     verb: {kind: names(text) for kind, text in fields}
-    for verb, fields in table_rows("""
+    for verbs, fields in table_rows("""
 add: quiet A u n v f N all update dry-run verbose force intent-to-add ignore-errors ignore-missing renormalize refresh
     sparse no-all ignore-removal no-ignore-removal pathspec-file-nul | valued chmod pathspec-from-file
 checkout: quiet q f l m d t 2 3 quiet force merge detach track no-track guess no-guess ours theirs overlay no-overlay
@@ -388,6 +388,7 @@ clone: valued b o c u j branch origin config upload-pack jobs depth template ref
 fetch pull push: valued o j X s depth jobs repo
 submodule: valued b name branch reference depth
 """)
+    for verb in verbs
 }
 """Options of sub-commands with a value, and, of those that show nothing but by the others, those without one."""
 

@@ -10,9 +10,9 @@ from itertools import islice
 
 from tools.permissions.auto_run_files import is_data, names_between
 from tools.permissions.shell.knowledge.git import brings_links, folder_of, subcommand
-from tools.permissions.shell.knowledge.options import RUNNERS, RUNNERS_ALONE
 from tools.permissions.shell.knowledge.program_files import FILES, Files, copies_links, makes_links
-from tools.permissions.shell.syntax.options import parse
+from tools.permissions.shell.knowledge.running_options import RUNNERS, RUNNERS_ALONE
+from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 

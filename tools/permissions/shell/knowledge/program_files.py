@@ -26,8 +26,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from tools.contract.subjects import Access
+from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.folders import changed_to
-from tools.permissions.shell.syntax.options import parse
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, names, read_word, unknown
 
 R, W, F = Access.READ, Access.WRITE, Access.FETCH
@@ -192,8 +192,8 @@ class Files:
     network: bool = False
 
 
-def table_rows(table: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each name of a table, with the fields of one of its rows: the first word of a field, and the rest of it.
+def table_rows(table: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
+    """The rows of a table: the names in front, and the fields, each as its first word and the rest of it.
 
     Args:
         table: Rows such as `cp mv: reads | valued S suffix`, which go on in indented lines.
@@ -201,16 +201,14 @@ def table_rows(table: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for row in table.replace("\n    ", " ").split("\n"):
         heads, colon, rest = row.partition(": ")
         if colon and not row.startswith("#"):
-            fields = [
-                (kind, text.strip()) for kind, _, text in (each.strip().partition(" ") for each in rest.split(" | "))
-            ]
-            yield from ((head, fields) for head in heads.split())
+            parts = (each.strip().partition(" ") for each in rest.split(" | "))
+            yield heads.split(), [(kind, text.strip()) for kind, _, text in parts]
 
 
 def _files_by_name() -> dict[str, Files]:
     accesses = {"reads": (R,), "writes": (W,), "changes": (R, W), "fetches": (F,)}
     table: dict[str, Files] = {}
-    for name, fields in table_rows(_TABLE):
+    for name, fields in ((head, fields) for heads, fields in table_rows(_TABLE) for head in heads):
         files = table.get(name, Files())
         for kind, text in fields:
             if kind in accesses:

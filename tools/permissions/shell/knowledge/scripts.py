@@ -8,7 +8,7 @@ from itertools import islice
 
 from tools.permissions.auto_run_files import is_data
 from tools.permissions.shell.knowledge.program_files import R, Targets, W, gives
-from tools.permissions.shell.syntax.options import parse
+from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 MAX_NAMES = 64

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.permissions.auto_run_files import names_between
 from tools.permissions.shell.knowledge.program_files import FILES, F, R, Targets, W, gives, something_in, targets
-from tools.permissions.shell.syntax.options import TAR_VALUED, dashed, parse
+from tools.permissions.shell.syntax.arguments import TAR_VALUED, dashed, parse
 from tools.permissions.shell.syntax.words import Word, literal, names, unknown
 
 _CHOSEN = unknown("$_")

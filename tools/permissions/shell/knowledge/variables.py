@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tools.permissions.shell.knowledge.doubtful import DECLARING, named_by
-from tools.permissions.shell.knowledge.options import options_used, tables
+from tools.permissions.shell.knowledge.interpreters import DECLARING, named_by
+from tools.permissions.shell.knowledge.option_tables import option_tables
+from tools.permissions.shell.knowledge.running_options import options_used
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 _SENSITIVE = re.compile(
@@ -99,7 +100,7 @@ def is_harmless(name: str, value: Word) -> bool:
     if any(pattern.fullmatch(name) and values.fullmatch(text) for pattern, values in _HARMLESS_VALUES):
         return True
     if name in _COMPILERS:
-        assigns = tables()["make"].assigns
+        assigns = option_tables()["make"].assigns
         return value.is_literal and re.fullmatch(assigns, f"{name}={text}", re.DOTALL) is None
     words = [literal(word) for word in text.split()]
     are_options = all(word.text.startswith("-") or at for at, word in enumerate(words))

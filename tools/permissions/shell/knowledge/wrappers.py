@@ -5,229 +5,159 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from tools.permissions.shell.knowledge.program_files import table_rows
 from tools.permissions.shell.syntax.words import names
 
-REMOTE = "it runs elsewhere, where other rules hold"
-PRIVILEGED = "it runs with the rights of another user"
-FROM_INPUT = "more arguments come from its input"
-ISOLATED = "it runs in other surroundings"
-EVALUATED = "its text is evaluated again"
-TRACED = "it may also write, or run, what its options name"
 FROM_FILE = "it runs the commands of a file"
 INTERACTIVE = "it is interactive and runs what it is told to"
 LATER = "it runs something at another time"
 
+_DOUBTS = {
+    "evaluated": "its text is evaluated again",
+    "from file": FROM_FILE,
+    "from input": "more arguments come from its input",
+    "interactive": INTERACTIVE,
+    "isolated": "it runs in other surroundings",
+    "later": LATER,
+    "privileged": "it runs with the rights of another user",
+    "remote": "it runs elsewhere, where other rules hold",
+    "traced": "it may also write, or run, what its options name",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How the command line of a wrapper is read.
+    """How the command line of a wrapper is read: a row of the table.
 
     Args:
         flags: Options without a value, short ones by their letter.
         valued: Options with a value.
-        operands: How many words stand before the inner command.
-        assigns: Whether `NAME=value` may stand before the inner command.
-        is_transparent: Whether it does nothing itself that needs a permission.
-        doubt: What is always doubtful about it.
         script: The option whose value is a text for a shell.
-        joins: Whether its words are joined and read by a shell.
         queries: Options with which nothing is run.
-        loses_folder: Whether the inner command runs in a folder that is not known.
+        operands: How many words stand before the inner command.
+        doubt: What is always doubtful about it.
+        assigns: Whether `NAME=value` may stand before the inner command.
+        joins: Whether its words are joined and read by a shell.
+        is_transparent: Whether it does nothing itself that needs a permission.
         is_loose: Whether its own words are not known at all, so that each may begin the inner command.
+        is_shell: Whether it reads a file or its input as commands, unless it is given a text.
+        loses_folder: Whether the inner command runs in a folder that is not known.
     """
 
     flags: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
-    operands: int = 0
-    assigns: bool = False
-    is_transparent: bool = False
-    doubt: str = ""
     script: frozenset[str] = frozenset()
-    joins: bool = False
     queries: frozenset[str] = frozenset()
-    loses_folder: bool = False
+    operands: int = 0
+    doubt: str = ""
+    assigns: bool = False
+    joins: bool = False
+    is_transparent: bool = False
     is_loose: bool = False
+    is_shell: bool = False
+    loses_folder: bool = False
 
 
-_SHELL = Wrapper(
-    flags=names("e u x v f n a h s noprofile norc posix"),
-    valued=names("o O"),
-    script=names("c"),
-    is_transparent=True,
-)
-_OTHER_SHELL = replace(_SHELL, doubt="it is read by a shell with a grammar of its own", is_transparent=False)
-_OTHER_SHELL_NAMES = "zsh ksh ksh93 rksh mksh lksh oksh yash pdksh fish csh tcsh nu xonsh elvish pwsh hush posh"
-_PRIVILEGED = Wrapper(
-    flags=names("n E H S k b i s preserve-env login non-interactive set-home stdin"),
-    valued=names("u g h p r t C D R T U user group host prompt role type chdir chroot command-timeout other-user"),
-    assigns=True,
-    doubt=PRIVILEGED,
-    loses_folder=True,
-)
+_TABLE = """
+command: transparent | flags p | queries V v
+builtin: transparent
+exec: transparent | flags c l | valued a
+env: transparent | flags - 0 i v debug ignore-environment null | valued C u chdir unset | script S split-string
+    | assigns
+nohup busybox toybox: flags
+time: transparent | flags a p v portability verbose | valued f format
+timeout: transparent | flags v foreground preserve-status verbose | valued k s kill-after signal | operands 1
+nice: transparent | flags 0 1 2 3 4 5 6 7 8 9 | valued n adjustment
+ionice: transparent | flags t ignore | valued c n class classdata | queries P p u
+stdbuf: transparent | valued e i o error input output
+setsid: flags c f w ctty fork wait
+xargs: flags 0 p r t x exit interactive no-run-if-empty null verbose | valued E I J L P R S a d n s arg-file delimiter
+    max-args max-chars max-lines max-procs replace | doubt from input
+parallel: flags 0 X k m q t u bar dry-run keep-order line-buffer null quote ungroup verbose | valued C I L N P a d j n
+    arg-file colsep delimiter halt joblog jobs max-args results | joins | doubt from input
+sudo: flags E H S b i k n s login non-interactive preserve-env set-home stdin | valued C D R T U g h p r t u chdir
+    chroot command-timeout group host other-user prompt role type user | assigns | elsewhere | doubt privileged
+doas: flags L n s | valued C u | assigns | doubt privileged
+su: flags - P f l m p login preserve-environment | valued G g s w group shell supp-group | script c command
+    | operands -1 | elsewhere | doubt privileged
+runuser: flags - P f l m p fast login preserve-environment pty | valued G g s u w group shell supp-group user
+    | script c command session-command | elsewhere | doubt privileged
+pkexec: flags disable-internal-agent keep-cwd | valued user | elsewhere | doubt privileged
+sg: script c | operands 1 | joins | doubt privileged
+gosu su-exec setuidgid: operands 1 | doubt privileged
+setpriv: flags d clear-groups dump init-groups keep-groups list-caps nnp no-new-privs reset-env | valued ambient-caps
+    apparmor-profile bounding-set egid euid groups inh-caps landlock-access landlock-rule pdeathsig ptracer regid reuid
+    rgid ruid securebits selinux-label | doubt privileged
+watch: flags b c d e g p t w x beep chgexit color differences errexit exec no-title no-wrap precise | valued n q
+    interval | joins
+script: flags a e f q append flush quiet | script c command | operands -1
+flock: flags F e n o s u x close exclusive no-fork nonblock shared unlock verbose | valued E w conflict-exit-code
+    timeout | script c command | operands 1
+chroot: valued groups userspec | operands 1 | elsewhere | doubt isolated
+unshare: flags C T U c f i m n p r u cgroup fork ipc map-root-user mount net pid time user uts | valued G R S w
+    propagation root setgid setuid wd | elsewhere | doubt isolated
+nsenter: flags C F U a i m n p r u w all cgroup ipc mount net pid user uts | valued G S t target | elsewhere
+    | doubt isolated
+ssh: flags 4 6 A C G K M N T V X Y a f g k n q s t v x y | valued B D E F I J L O Q R S W b c e i l m o p w
+    | operands 1 | joins | elsewhere | doubt remote
+eval: joins | doubt evaluated
+trap: doubt later
+strace: flags C F T V c d f h i k q r t v w x y ff follow-forks tt | valued E I O P S U X a b e o p s u output trace
+    | doubt traced
+ltrace: flags C L S T c f i r t | valued A F a e l n o p s u w x | doubt traced
+setarch linux32 linux64 i386 i686 x86_64 uname26 arch aa-exec abduco bwrap caffeinate capsh catchsegv cgexec chpst
+    chronic coreutils cpulimit crun daemonize dbus-launch dbus-run-session distrobox dtach eatmydata envdir fakechroot
+    fakeroot faketime firejail flatpak-spawn hyperfine ifne inotifywait keychain lxc-attach lxc-execute machinectl
+    newgrp nocache nodemon perf pgrphack proot proxychains proxychains4 rlwrap runc runcon schroot sem setlock
+    softlimit ssh-agent start-stop-daemon systemd-nspawn toolbox torify torsocks trickle tsocks unbuffer valgrind
+    watchexec xvfb-run: loose
+# With `-c` the mask is written as a list, in the same place.
+taskset: flags a c all-tasks cpu-list | queries p pid | operands 1
+numactl: flags a l all balancing localalloc | valued C N P i m p w cpunodebind interleave membind physcpubind preferred
+    preferred-many | queries H s hardware show
+chrt: flags R a b d f i o r v all-tasks batch deadline fifo idle other reset-on-fork rr verbose | valued D P T
+    sched-deadline sched-period sched-runtime | queries m p max pid | operands 1
+choom: valued n adjust | queries p pid
+prlimit: flags c d e f i l m n q r s t u v x y as core cpu data fsize locks memlock msgqueue nice nofile noheadings
+    nproc raw rss rtprio rttime sigpending stack verbose | valued o output | queries p pid
+screen lldb expect tmux gdb: loose | doubt interactive
+at batch systemd-run: loose | doubt later
+run-parts: loose | doubt from file
+socat: loose | doubt it may run what its addresses name
+entr: loose | doubt it runs something for files that its input names
+bash sh dash ash rbash: transparent | shell | flags a e f h n s u v x noprofile norc posix | valued O o | script c
+zsh ksh ksh93 rksh mksh lksh oksh yash pdksh fish csh tcsh nu xonsh elvish pwsh hush posh: shell | flags a e f h n s u
+    v x noprofile norc posix | valued O o | script c | doubt it is read by a shell with a grammar of its own
+"""
 
-_LOOSE_NAMES = (
-    "systemd-nspawn machinectl valgrind perf rlwrap xvfb-run fakeroot fakechroot proot firejail bwrap"
-    " torsocks torify tsocks proxychains proxychains4 dbus-launch dbus-run-session chpst softlimit pgrphack"
-    " cpulimit caffeinate cgexec runcon capsh aa-exec newgrp chronic ifne sem inotifywait watchexec nodemon"
-    " start-stop-daemon daemonize catchsegv eatmydata faketime hyperfine abduco dtach nocache"
-    " trickle coreutils crun runc lxc-attach lxc-execute ssh-agent keychain envdir setlock"
-    " schroot flatpak-spawn distrobox toolbox unbuffer"
-)
-"""Programs that run others and whose own options are not listed: any of their words may begin a command."""
-
-WRAPPERS: dict[str, Wrapper] = {
-    "command": Wrapper(flags=names("p"), queries=names("v V"), is_transparent=True),
-    "builtin": Wrapper(is_transparent=True),
-    "exec": Wrapper(flags=names("c l"), valued=names("a"), is_transparent=True),
-    "env": Wrapper(
-        flags=names("i 0 v - ignore-environment null debug"),
-        valued=names("u unset C chdir"),
-        script=names("S split-string"),
-        assigns=True,
-        is_transparent=True,
-    ),
-    "nohup": Wrapper(),
-    "time": Wrapper(flags=names("p v a portability verbose"), valued=names("f format"), is_transparent=True),
-    "timeout": Wrapper(
-        flags=names("v foreground preserve-status verbose"),
-        valued=names("s k signal kill-after"),
-        operands=1,
-        is_transparent=True,
-    ),
-    "nice": Wrapper(flags=names("0 1 2 3 4 5 6 7 8 9"), valued=names("n adjustment"), is_transparent=True),
-    "ionice": Wrapper(
-        flags=names("t ignore"),
-        valued=names("c n class classdata"),
-        queries=names("p P u"),
-        is_transparent=True,
-    ),
-    "stdbuf": Wrapper(valued=names("i o e input output error"), is_transparent=True),
-    "setsid": Wrapper(flags=names("c f w ctty fork wait")),
-    "xargs": Wrapper(
-        flags=names("0 r t x p null no-run-if-empty verbose exit interactive"),
-        valued=names("a d E I L n P s J R S arg-file delimiter replace max-lines max-args max-procs max-chars"),
-        doubt=FROM_INPUT,
-    ),
-    "parallel": Wrapper(
-        flags=names("k 0 t u q X m keep-order verbose null bar dry-run ungroup line-buffer quote"),
-        valued=names("j a d N I n P C L jobs arg-file delimiter max-args colsep joblog results halt"),
-        joins=True,
-        doubt=FROM_INPUT,
-    ),
-    "sudo": _PRIVILEGED,
-    "doas": Wrapper(flags=names("n s L"), valued=names("u C"), doubt=PRIVILEGED, assigns=True),
-    "su": Wrapper(
-        flags=names("l m p P f - login preserve-environment"),
-        valued=names("s g G w shell group supp-group"),
-        script=names("c command"),
-        operands=-1,
-        doubt=PRIVILEGED,
-        loses_folder=True,
-    ),
-    "runuser": Wrapper(
-        flags=names("l m p P f - login preserve-environment fast pty"),
-        valued=names("u g G s w user group supp-group shell"),
-        script=names("c command session-command"),
-        doubt=PRIVILEGED,
-        loses_folder=True,
-    ),
-    "pkexec": Wrapper(
-        flags=names("disable-internal-agent keep-cwd"), valued=names("user"), doubt=PRIVILEGED, loses_folder=True
-    ),
-    "sg": Wrapper(script=names("c"), operands=1, joins=True, doubt=PRIVILEGED),
-    **dict.fromkeys(("gosu", "su-exec", "setuidgid"), Wrapper(operands=1, doubt=PRIVILEGED)),
-    "setpriv": Wrapper(
-        flags=names("d dump no-new-privs clear-groups keep-groups init-groups reset-env nnp list-caps"),
-        valued=names(
-            "ambient-caps inh-caps bounding-set ruid euid rgid egid reuid regid groups securebits pdeathsig"
-            " selinux-label apparmor-profile ptracer landlock-access landlock-rule"
-        ),
-        doubt=PRIVILEGED,
-    ),
-    "busybox": Wrapper(),
-    "toybox": Wrapper(),
-    "watch": Wrapper(
-        flags=names("b c d e g p t w x beep color differences errexit chgexit precise no-title no-wrap exec"),
-        valued=names("n q interval"),
-        joins=True,
-    ),
-    "script": Wrapper(flags=names("a e f q flush quiet append"), script=names("c command"), operands=-1),
-    "flock": Wrapper(
-        flags=names("s x e u n o F shared exclusive unlock nonblock close no-fork verbose"),
-        valued=names("w E timeout conflict-exit-code"),
-        script=names("c command"),
-        operands=1,
-    ),
-    "chroot": Wrapper(valued=names("userspec groups"), operands=1, doubt=ISOLATED, loses_folder=True),
-    "unshare": Wrapper(
-        flags=names("m u i n p U C T f r c mount uts ipc net pid user cgroup time fork map-root-user"),
-        valued=names("R w S G propagation root wd setuid setgid"),
-        doubt=ISOLATED,
-        loses_folder=True,
-    ),
-    "nsenter": Wrapper(
-        flags=names("a m u i n p U C r w F all mount uts ipc net pid user cgroup"),
-        valued=names("t S G target"),
-        doubt=ISOLATED,
-        loses_folder=True,
-    ),
-    "ssh": Wrapper(
-        flags=names("4 6 A a C f G g K k M N n q s T t V v X x Y y"),
-        valued=names("B b c D E e F I i J L l m O o p Q R S W w"),
-        operands=1,
-        joins=True,
-        doubt=REMOTE,
-        loses_folder=True,
-    ),
-    "eval": Wrapper(joins=True, doubt=EVALUATED),
-    "trap": Wrapper(doubt=LATER),
-    "strace": Wrapper(
-        flags=names("f F q v c C d h i k r t T V w x y ff tt follow-forks"),
-        valued=names("e o p s P E a b I O S u U X output trace"),
-        doubt=TRACED,
-    ),
-    "ltrace": Wrapper(flags=names("f c C i L r S t T"), valued=names("e o p s a A l n u w x F"), doubt=TRACED),
-    **dict.fromkeys(
-        ("setarch", "linux32", "linux64", "i386", "i686", "x86_64", "uname26", "arch"),
-        Wrapper(is_loose=True),
-    ),
-    # With `-c` the mask is written as a list, in the same place.
-    "taskset": Wrapper(flags=names("a c all-tasks cpu-list"), queries=names("p pid"), operands=1),
-    "numactl": Wrapper(
-        flags=names("l a localalloc all balancing"),
-        valued=names("i m N C p P w interleave membind cpunodebind physcpubind preferred preferred-many"),
-        queries=names("s H show hardware"),
-    ),
-    "chrt": Wrapper(
-        flags=names("a b f i o r d R v all-tasks batch deadline fifo idle other rr reset-on-fork verbose"),
-        valued=names("T P D sched-runtime sched-period sched-deadline"),
-        queries=names("p m pid max"),
-        operands=1,
-    ),
-    "choom": Wrapper(valued=names("n adjust"), queries=names("p pid")),
-    "prlimit": Wrapper(
-        flags=names(
-            "c d e f i l m n q r s t u v x y core data nice fsize sigpending memlock rss nofile msgqueue rtprio"
-            " stack cpu nproc as locks rttime noheadings raw verbose"
-        ),
-        valued=names("o output"),
-        queries=names("p pid"),
-    ),
-    **dict.fromkeys(names(_LOOSE_NAMES), Wrapper(is_loose=True)),
-    **dict.fromkeys(names("gdb lldb tmux screen expect"), Wrapper(is_loose=True, doubt=INTERACTIVE)),
-    **dict.fromkeys(names("at batch systemd-run"), Wrapper(is_loose=True, doubt=LATER)),
-    "run-parts": Wrapper(is_loose=True, doubt=FROM_FILE),
-    "socat": Wrapper(is_loose=True, doubt="it may run what its addresses name"),
-    "entr": Wrapper(is_loose=True, doubt="it runs something for files that its input names"),
-    "bash": _SHELL,
-    "sh": _SHELL,
-    "dash": _SHELL,
-    "ash": _SHELL,
-    "rbash": _SHELL,
-    **dict.fromkeys(names(_OTHER_SHELL_NAMES), _OTHER_SHELL),
+_MARKS = {
+    "assigns": "assigns",
+    "joins": "joins",
+    "transparent": "is_transparent",
+    "loose": "is_loose",
+    "shell": "is_shell",
+    "elsewhere": "loses_folder",
 }
 
-SHELLS = names("bash rbash sh dash ash") | names(_OTHER_SHELL_NAMES)
+
+def _wrappers() -> dict[str, Wrapper]:
+    table: dict[str, Wrapper] = {}
+    for heads, fields in table_rows(_TABLE):
+        wrapper = Wrapper()
+        for kind, text in fields:
+            if kind == "operands":
+                wrapper = replace(wrapper, operands=int(text))
+            elif kind == "doubt":
+                wrapper = replace(wrapper, doubt=_DOUBTS.get(text, text))
+            else:
+                wrapper = replace(wrapper, **{_MARKS.get(kind, kind): kind in _MARKS or names(text)})
+        table.update(dict.fromkeys(heads, wrapper))
+    return table
+
+
+_WRAPPERS = _wrappers()
+
+SHELLS = frozenset(name for name, wrapper in _WRAPPERS.items() if wrapper.is_shell)
 """They read a file or their input as commands, unless they are given a text."""
 
 READING_INPUT = SHELLS | names("source .")
@@ -239,7 +169,4 @@ _LOADER = re.compile(r"ld(?:-linux|-musl|64|-elf|-\d|\.so)[\w.-]*")
 
 def wrapper_called(name: str) -> Wrapper | None:
     """The wrapper of a family, a name without a folder; `None` if it is none."""
-    return WRAPPERS.get(name) or (_OF_LOADER if _LOADER.fullmatch(name) else None)
-
-
-_OF_LOADER = Wrapper(is_loose=True)
+    return _WRAPPERS.get(name) or (Wrapper(is_loose=True) if _LOADER.fullmatch(name) else None)
