@@ -18,8 +18,8 @@ class _Pool(ProcessStarter, Protocol):
 class BrokeredStarter:
     """Starts programs: a `ProcessStarter`. To be closed in the event loop that it was used in.
 
-    Everything for it is imported and started with the first program, since many servers never run one. On Windows there
-    is no broker, and nothing can be started.
+    The pool of supervisors is imported and started with the first program, since many servers never run one. On Windows
+    there is no broker, and nothing can be started.
 
     Args:
         by_group: Follow only the group of each program, as on systems without sub-reapers.

@@ -31,44 +31,15 @@ CERTIFICATES = (
 )
 TOOLCHAINS = (
     *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "PYENV_ROOT", "PYENV_VERSION", "UV_CACHE_DIR"),
-    *(
-        "PIP_CACHE_DIR",
-        "POETRY_HOME",
-        "PIPX_HOME",
-        "NVM_DIR",
-        "NVM_BIN",
-        "FNM_DIR",
-        "VOLTA_HOME",
-        "PNPM_HOME",
-        "BUN_INSTALL",
-    ),
-    *("DENO_DIR", "DENO_INSTALL", "JAVA_HOME", "JDK_HOME", "MAVEN_HOME", "M2_HOME", "GRADLE_HOME", "GRADLE_USER_HOME"),
-    *(
-        "SDKMAN_DIR",
-        "KOTLIN_HOME",
-        "SCALA_HOME",
-        "ANDROID_HOME",
-        "ANDROID_SDK_ROOT",
-        "GOPATH",
-        "GOROOT",
-        "GOBIN",
-        "GOCACHE",
-    ),
-    *("GOMODCACHE", "GOFLAGS", "GOTOOLCHAIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR"),
-    *(
-        "RBENV_ROOT",
-        "RBENV_VERSION",
-        "GEM_HOME",
-        "GEM_PATH",
-        "BUNDLE_PATH",
-        "ASDF_DIR",
-        "ASDF_DATA_DIR",
-        "MISE_DATA_DIR",
-    ),
-    *("COMPOSER_HOME", "DOTNET_ROOT", "NUGET_PACKAGES", "OPAMROOT", "OPAM_SWITCH_PREFIX", "GHCUP_INSTALL_BASE_PREFIX"),
-    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR"),
-    *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NIX_PATH", "NIX_PROFILES", "HOMEBREW_PREFIX", "EMSDK"),
-    *("PYTHONUTF8", "PYTHONIOENCODING", "SOURCE_DATE_EPOCH"),
+    *("PIP_CACHE_DIR", "POETRY_HOME", "PIPX_HOME", "NVM_DIR", "NVM_BIN", "FNM_DIR", "VOLTA_HOME", "PNPM_HOME"),
+    *("BUN_INSTALL", "DENO_DIR", "DENO_INSTALL", "JAVA_HOME", "JDK_HOME", "MAVEN_HOME", "M2_HOME", "GRADLE_HOME"),
+    *("GRADLE_USER_HOME", "SDKMAN_DIR", "KOTLIN_HOME", "SCALA_HOME", "ANDROID_HOME", "ANDROID_SDK_ROOT", "GOPATH"),
+    *("GOROOT", "GOBIN", "GOCACHE", "GOMODCACHE", "GOFLAGS", "GOTOOLCHAIN", "CARGO_HOME", "RUSTUP_HOME"),
+    *("RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR", "RBENV_ROOT", "RBENV_VERSION", "GEM_HOME", "GEM_PATH", "BUNDLE_PATH"),
+    *("ASDF_DIR", "ASDF_DATA_DIR", "MISE_DATA_DIR", "COMPOSER_HOME", "DOTNET_ROOT", "NUGET_PACKAGES", "OPAMROOT"),
+    *("OPAM_SWITCH_PREFIX", "GHCUP_INSTALL_BASE_PREFIX", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"),
+    *("MAKEFLAGS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"),
+    *("NIX_PATH", "NIX_PROFILES", "HOMEBREW_PREFIX", "EMSDK", "PYTHONUTF8", "PYTHONIOENCODING", "SOURCE_DATE_EPOCH"),
 )
 PREFIXES = ("LC_", "XDG_")
 
@@ -114,20 +85,12 @@ def command_environment(configured: Mapping[str, str], inherited: Mapping[str, s
         configured: What the operator sets for commands (`shell.env`): taken as it is, over everything else.
         inherited: The server's own environment.
     """
-    environment: dict[str, str] = {}
+    passed: dict[str, str] = {}
     for name, value in inherited.items():
-        passed = _passed(name, value)
-        if passed is not None:
-            environment[name] = passed
-    return {**environment, **FIXED, **configured}
-
-
-def _passed(name: str, value: str) -> str | None:
-    """What becomes of an inherited variable; `None` leaves it out."""
-    known = name.upper() if name.upper() in _CLEANED else name
-    if known not in _KNOWN and not known.startswith(PREFIXES):
-        return None
-    if is_secret_name(known):
-        return None
-    cleaned = without_userinfo(value) if known in _CLEANED else value
-    return None if has_secret(cleaned) else cleaned
+        is_cleaned = name.upper() in _CLEANED
+        known = name.upper() if is_cleaned else name
+        if (known in _KNOWN or known.startswith(PREFIXES)) and not is_secret_name(known):
+            cleaned = without_userinfo(value) if is_cleaned else value
+            if not has_secret(cleaned):
+                passed[name] = cleaned
+    return {**passed, **FIXED, **configured}

@@ -1,7 +1,7 @@
-"""The supervisors of this server, and the broker that forks them.
+"""The server's side of the broker: the broker itself, the supervisors that it forks, and what these run.
 
-Each runs one program at a time; a few are kept for the next ones. If the broker is lost, the next program starts
-another.
+Each supervisor runs one program at a time; a few are kept for the next ones. If the broker is lost, the next program
+starts another.
 """
 
 from __future__ import annotations
@@ -12,102 +12,27 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple
 
 import anyio
 
 from tools.contract.exhaustion import usual_open_files
 from tools.shell.broker import messages
-from tools.shell.broker.messages import packed
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
-
-if sys.platform == "win32":
-    raise ImportError("nothing is launched on Windows")
-
-
-class Launch:
-    """Holds all that is needed to start a program, as long as the `with` lasts.
-
-    Args:
-        spec: What is to be started.
-
-    Raises:
-        ValueError: The operating system cannot take it, such as a text with NUL in it.
-        OSError: There are no descriptors left.
-    """
-
-    def __init__(self, spec: ProcessSpec) -> None:
-        self.body = packed(spec)
-        """Of the message RUN."""
-        self.descriptors: list[int] = []
-        """What goes with it: the write end of the output, that of the errors if told apart, the attachments, and what
-        is handed on."""
-        self._unread: list[int] = []
-        self._held = ExitStack()
-        self._held.callback(self._close_unread)
-        try:
-            self.output = self._open_output()
-            self.errors = self._open_output() if spec.separates_errors else -1
-            for content in spec.attachments.values():
-                self.descriptors.append(self._hold(_attachment(content)))
-            self.descriptors += spec.descriptors.values()
-        except BaseException:
-            self._held.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.close()
-
-    def take_outputs(self) -> tuple[int, int]:
-        """The read ends of output and errors, -1 where there is none. From now on they belong to the caller."""
-        self._unread.clear()
-        return self.output, self.errors
-
-    def _open_output(self) -> int:
-        output, written = os.pipe()
-        self._unread.append(output)
-        self.descriptors.append(self._hold(written))
-        os.set_blocking(output, False)
-        return output
-
-    def _close_unread(self) -> None:
-        while self._unread:
-            os.close(self._unread.pop())
-
-    def _hold(self, descriptor: int) -> int:
-        self._held.callback(os.close, descriptor)
-        return descriptor
-
-
-def _attachment(content: bytes) -> int:
-    """A descriptor from which the content can be read, that belongs to no file in a folder."""
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("attachment")
-    else:
-        import tempfile  # noqa: PLC0415 - where it is needed
-
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
-
 
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
+
+MOST_IDLE = 4
+"""So many supervisors are kept for the next programs."""
+
+ATTEMPTS = MOST_IDLE + 3
+"""So many supervisors are asked to run a program, if they are gone before they read of it: all idle ones may be."""
 
 BUSY_PAUSE_SECONDS = 0.005
 """Between two attempts to reach a broker that has hundreds of sockets to take."""
@@ -115,9 +40,153 @@ BUSY_PAUSE_SECONDS = 0.005
 REAP_PAUSE_SECONDS = 0.002
 """A process that has closed its socket, or was killed, has ended within a few times this."""
 
+END_SECONDS = 3.0
+"""After so long (and the grace) a supervisor that has not ended everything is killed: the broker does it then."""
+
+CLOSE_GRACE_SECONDS = 0.2
+"""How long programs have to end by themselves when the server ends."""
+
+CLOSE_SECONDS = 1.0
+"""How long their end is waited for then."""
+
+BROKER_SECONDS = 0.5
+"""After that, how long the broker has to end."""
+
+
+class SupervisorPool:
+    """Starts programs, in supervisors: a `ProcessStarter`. To be closed in the event loop that it was used in.
+
+    Args:
+        by_group: Follow only the group of each program, as on systems without sub-reapers.
+    """
+
+    def __init__(self, *, by_group: bool) -> None:
+        self._by_group = by_group
+        self._broker: BrokerProcess | None = None
+        self._supervisors: set[Supervisor] = set()
+        self._idle: list[Supervisor] = []
+        self._is_closed = False
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        """Start a program. If this is cancelled, nothing of it stays.
+
+        Raises:
+            StartFailedError: It cannot be started.
+            OSError: The broker cannot, or there are no descriptors left.
+            ValueError: A text cannot be passed to a program.
+        """
+        with launch_of(spec) as launch:
+            for _ in range(ATTEMPTS):
+                if self._is_closed:
+                    break
+                # One with these limits, the last one first; they cannot be widened once it has them.
+                idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
+                with suppress(NotTakenError, ConnectionError):
+                    if idle is not None:
+                        self._idle.remove(idle)
+                    return await (idle or await self._fork(spec.limits)).run(launch)
+        raise StartFailedError(0)
+
+    async def aclose(self) -> None:
+        """End everything that runs, then the broker. Shielded from cancellation, and bounded."""
+        self._is_closed = True
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS):
+                async with anyio.create_task_group() as group:
+                    for supervisor in self._supervisors:
+                        if supervisor.process is not None:
+                            group.start_soon(supervisor.process.end, CLOSE_GRACE_SECONDS)
+            for supervisor in list(self._supervisors):
+                supervisor.close()
+            if self._broker is not None:
+                await self._broker.close(BROKER_SECONDS)
+                self._broker = None
+
+    async def _fork(self, limits: ResourceLimits) -> Supervisor:
+        """A new supervisor, of a new broker if there is none."""
+        if self._broker is None:
+            self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            try:
+                await self._broker.give(theirs)
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        supervisor = Supervisor(ours, limits, self._on_free, self._on_lost)
+        self._supervisors.add(supervisor)
+        return supervisor
+
+    def _on_free(self, supervisor: Supervisor) -> None:
+        if len(self._idle) < MOST_IDLE and not self._is_closed:
+            self._idle.append(supervisor)
+        else:
+            supervisor.close()
+
+    def _on_lost(self, supervisor: Supervisor) -> None:
+        self._supervisors.discard(supervisor)
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+
+    def _on_broker_lost(self) -> None:
+        """Its supervisors end what they run; those that run nothing end now."""
+        self._broker = None
+        for supervisor in list(self._idle):
+            supervisor.close()
+
+
+class Launch(NamedTuple):
+    """What is needed to start a program.
+
+    Args:
+        body: Of the message RUN.
+        descriptors: What goes with it: the write ends of the outputs, the attachments, and what is handed on.
+        outputs: The read ends of the output and, if told apart, of the errors. Taken out by whoever wants to keep them.
+    """
+
+    body: bytes
+    descriptors: list[int]
+    outputs: list[int]
+
+
+@contextmanager
+def launch_of(spec: ProcessSpec) -> Generator[Launch]:
+    """Hold what is needed to start a program.
+
+    Raises:
+        ValueError: The operating system cannot take it, such as a text with NUL in it.
+        OSError: There are no descriptors left.
+    """
+    launch = Launch(messages.packed(spec), [], [])
+    with ExitStack() as held:
+        held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
+        for _ in range(1 + spec.separates_errors):
+            output, written = os.pipe()
+            held.callback(os.close, written)
+            launch.outputs.append(output)
+            launch.descriptors.append(written)
+            os.set_blocking(output, False)
+        for content in spec.attachments.values():
+            # A descriptor from which the content can be read, that belongs to no file in a folder.
+            if sys.platform == "linux":
+                descriptor = os.memfd_create("attachment")
+            else:
+                import tempfile  # noqa: PLC0415 - where it is needed
+
+                with tempfile.TemporaryFile() as file:
+                    descriptor = os.dup(file.fileno())
+            held.callback(os.close, descriptor)
+            launch.descriptors.append(descriptor)
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        launch.descriptors.extend(spec.descriptors.values())
+        yield launch
+
 
 class BrokerProcess:
-    """A running broker.
+    """A running broker, isolated from the environment and the import path of the server.
 
     Args:
         by_group: Whether supervisors follow groups, not descendants.
@@ -130,16 +199,27 @@ class BrokerProcess:
     def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
+        followed = "group" if by_group else "descendants"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                self.pid = _spawn(theirs.fileno(), "group" if by_group else "descendants")
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", SCRIPT, followed, str(usual_open_files())],
+                    {},
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    ],
+                    setsigmask=(),
+                    setsigdef=signal.valid_signals(),
+                )
             except BaseException:
                 ours.close()
                 raise
         ours.setblocking(False)
         self._socket = ours
-        self._loop.add_reader(ours.fileno(), self._read)
+        self._loop.add_reader(ours.fileno(), self._on_end)
 
     async def give(self, channel: socket.socket) -> None:
         """Have a supervisor forked for the other end of a socket.
@@ -155,14 +235,14 @@ class BrokerProcess:
             except BlockingIOError:
                 await asyncio.sleep(BUSY_PAUSE_SECONDS)
             except ConnectionError:
-                self._read()
+                self._on_end()
                 raise
             else:
                 return
 
     async def close(self, seconds: float) -> None:
         """Let it go, and wait until it has ended: all supervisors have then. It is killed if it takes too long."""
-        self._let_go()
+        self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
         while not self._is_reaped():
@@ -170,86 +250,45 @@ class BrokerProcess:
                 self._signal(signal.SIGKILL)
             await asyncio.sleep(REAP_PAUSE_SECONDS)
 
-    def _read(self) -> None:
+    def _on_end(self) -> None:
         """It never says anything, so this is its end."""
-        if self._socket.fileno() < 0:
-            return
-        self._let_go()
-        self._on_lost()
-        self._reap_soon()
+        if self._disconnect():
+            self._on_lost()
+            self._reap_soon()
 
-    def _let_go(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
+    def _disconnect(self) -> bool:
+        """Whether it was connected until now."""
+        if self._socket.fileno() < 0:
+            return False
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        return True
 
     def _reap_soon(self) -> None:
         if not self._is_reaped():
             self._loop.call_later(REAP_PAUSE_SECONDS, self._reap_soon)
 
     def _is_reaped(self) -> bool:
-        if self.pid:
+        if self._pid:
             try:
-                ended, _ = os.waitpid(self.pid, os.WNOHANG)
+                ended, _ = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                ended = self.pid  # where the server ignores SIGCHLD, the system reaps
+                ended = self._pid  # where the server ignores SIGCHLD, the system reaps
             if ended:
-                self.pid = 0
-        return self.pid == 0
+                self._pid = 0
+        return self._pid == 0
 
     def _signal(self, number: int) -> None:
-        if self.pid:
+        if self._pid:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-
-def _spawn(channel: int, followed: str) -> int:
-    """Start the script, isolated from the environment and the import path of the server."""
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", SCRIPT, followed, str(usual_open_files())],
-        {},
-        file_actions=[(os.POSIX_SPAWN_DUP2, channel, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-        setsigmask=(),
-        setsigdef=signal.valid_signals(),
-    )
-
-
-if sys.platform == "win32":
-    raise ImportError("there are no supervisors on Windows")
-
-
-END_SECONDS = 3.0
-"""After so long (and the grace) a supervisor that has not ended everything is killed: the broker does it then."""
-
-_KILLED = ExitStatus(None, "SIGKILL")
-"""What is said of a program whose supervisor was killed."""
+                os.kill(self._pid, number)
 
 
 class NotTakenError(Exception):
-    """The supervisor ended before it read what it was to run, so it can be asked of another one."""
+    """The supervisor ended before it read what it was to run, so another one can be asked."""
 
 
-@dataclass(slots=True, eq=False)
-class _Start:
-    """One program that is being started.
-
-    Args:
-        launch: What is to be started.
-        answer: Done when it is known whether it was.
-    """
-
-    launch: Launch
-    answer: asyncio.Future[SupervisedProcess]
-
-    @property
-    def process(self) -> SupervisedProcess | None:
-        """What it has led to, whether or not anybody has heard of it."""
-        answer = self.answer
-        return answer.result() if answer.done() and not answer.cancelled() and not answer.exception() else None
-
-
-class SupervisorConnection:
+class Supervisor:
     """A supervisor that runs one program at a time. Its end is the proof that nothing of that is left.
 
     Args:
@@ -263,8 +302,8 @@ class SupervisorConnection:
         self,
         channel: socket.socket,
         limits: ResourceLimits,
-        on_free: Callable[[SupervisorConnection], None],
-        on_lost: Callable[[SupervisorConnection], None],
+        on_free: Callable[[Supervisor], None],
+        on_lost: Callable[[Supervisor], None],
     ) -> None:
         self.limits = limits
         self.process: SupervisedProcess | None = None
@@ -273,20 +312,22 @@ class SupervisorConnection:
         self._on_lost = on_lost
         self._received = bytearray()
         self._pid = 0
-        self._start: _Start | None = None
+        self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
+        """What is being started, and what is done once it is known whether it was."""
         self._listings: deque[asyncio.Future[tuple[int, ...]]] = deque()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 
     async def run(self, launch: Launch) -> SupervisedProcess:
-        """Have a program started. If this is cancelled, the program and this connection end.
+        """Have a program started. If this is cancelled, the program and this supervisor end.
 
         Raises:
             NotTakenError: The supervisor is gone, and the program was not started.
             StartFailedError: The program cannot be started, or may have been ended right after its start.
             OSError: It cannot be asked.
         """
-        start = self._start = _Start(launch, self._loop.create_future())
+        answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
+        starting = self._starting = (launch, answer)
         data = messages.FRAME.pack(messages.RUN, len(launch.body)) + launch.body
         try:
             try:
@@ -296,20 +337,21 @@ class SupervisorConnection:
             except ConnectionError:
                 # It may have said why before it ended.
                 self._read(NotTakenError())
-            return await start.answer
+            return await answer
         except StartFailedError:
             raise
         except BaseException:
-            process = start.process
+            is_started = answer.done() and not answer.cancelled() and answer.exception() is None
+            process = answer.result() if is_started else None
             if process is not None:
                 process.close()
-            if self._start is start or (process is not None and self.process is process):
+            if self._starting is starting or (process is not None and self.process is process):
                 self.close()
             raise
         finally:
             # A short program may be gone by now, and the supervisor be starting somebody else's.
-            if self._start is start:
-                self._start = None
+            if self._starting is starting:
+                self._starting = None
 
     def ask(self, kind: int, *numbers: int) -> None:
         """Send it a small message. A program may have stopped it, so it is made to go on first."""
@@ -357,25 +399,25 @@ class SupervisorConnection:
             self._take(kind, [number for (number,) in messages.NUMBER.iter_unpack(body)])
 
     def _take(self, kind: int, numbers: list[int]) -> None:
-        """Take note of a message."""
-        start = self._start
-        if kind == messages.STARTED and start is not None and not start.answer.done():
+        """Act on a message."""
+        launch, answer = self._starting or (None, None)
+        if kind == messages.STARTED and launch is not None and answer is not None and not answer.done():
             program, self._pid = numbers
-            self._start = None
-            self.process = SupervisedProcess(self, program, *start.launch.take_outputs())
-            start.answer.set_result(self.process)
-        elif kind == messages.FAILED and start is not None and not start.answer.done():
-            self._start = None
-            start.answer.set_exception(StartFailedError(numbers[0]))
+            self._starting = None
+            self.process = SupervisedProcess(self, program, launch.outputs)
+            answer.set_result(self.process)
+        elif kind == messages.FAILED and answer is not None and not answer.done():
+            self._starting = None
+            answer.set_exception(StartFailedError(numbers[0]))
             self._on_free(self)
         elif kind == messages.LISTED:
             listing = self._listings.popleft()
             if not listing.done():
                 listing.set_result(tuple(numbers))
         elif kind == messages.EXITED and self.process is not None:
-            self.process.note_exit(_status_of(numbers[0]))
+            self.process.on_exit(numbers[0])
         elif kind == messages.GONE and self.process is not None:
-            self.process.note_gone()
+            self.process.on_gone()
             self.process = None
             self._on_free(self)
 
@@ -384,14 +426,14 @@ class SupervisorConnection:
             return
         self._loop.remove_reader(self._channel.fileno())
         self._channel.close()
-        if self._start is not None and not self._start.answer.done():
-            self._start.answer.set_exception(why)
-            self._start.answer.exception()  # whoever waited may have been cancelled
+        if self._starting is not None and not self._starting[1].done():
+            self._starting[1].set_exception(why)
+            self._starting[1].exception()  # whoever waited may have been cancelled
         for listing in self._listings:
             if not listing.done():
                 listing.set_result(())
         if self.process is not None:
-            self.process.note_gone()
+            self.process.on_gone()
             self.process = None
         self._on_lost(self)
 
@@ -400,56 +442,42 @@ class SupervisedProcess:
     """A program beneath a supervisor: a `Process`.
 
     Args:
-        connection: To its supervisor.
+        supervisor: Looks after it.
         pid: Its process id.
-        output: The descriptor with its output.
-        errors: The one with what comes on standard error, -1 where that is the same.
+        outputs: Emptied: the descriptors with its output and, if told apart, its errors.
     """
 
-    def __init__(self, connection: SupervisorConnection, pid: int, output: int, errors: int) -> None:
-        self._connection = connection
-        self._pid = pid
-        self._output = output
-        self._errors = errors
-        self._status: ExitStatus | None = None
+    def __init__(self, supervisor: Supervisor, pid: int, outputs: list[int]) -> None:
+        self.pid = pid
+        self.output = outputs.pop(0)
+        self.errors = outputs.pop() if outputs else -1
+        self._supervisor = supervisor
+        self._status = ExitStatus(None, "SIGKILL")  # what is said of a program whose supervisor was killed
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
-
-    @property
-    def pid(self) -> int:
-        """The process id of the program itself, also the id of its group."""
-        return self._pid
-
-    @property
-    def output(self) -> int:
-        """A non-blocking descriptor with what it and its children print; -1 after `close`."""
-        return self._output
-
-    @property
-    def errors(self) -> int:
-        """The same with what comes on standard error, where that is told apart; else, and after `close`, -1."""
-        return self._errors
 
     async def wait(self) -> ExitStatus:
         """Wait for the program itself."""
         await self._has_exited.wait()
-        return self._status or _KILLED
+        return self._status
 
     async def left_running(self) -> tuple[int, ...]:
         """The ids of all processes that it started and that still run, itself included."""
-        return () if self._is_gone.is_set() else await self._connection.list()
+        return () if self._is_gone.is_set() else await self._supervisor.list()
 
     async def end(self, grace_seconds: float) -> None:
         """End it and all it started; returns when nothing is left, or when that cannot be had in some seconds."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
-                self._connection.ask(messages.END, round(grace_seconds * 1000))
-                await self._wait_gone_for(grace_seconds + END_SECONDS)
+                self._supervisor.ask(messages.END, round(grace_seconds * 1000))
+                with anyio.move_on_after(grace_seconds + END_SECONDS):
+                    await self._is_gone.wait()
             if not self._is_gone.is_set():
-                self._connection.signal(signal.SIGKILL)
-                await self._wait_gone_for(END_SECONDS)
+                self._supervisor.signal(signal.SIGKILL)
+                with anyio.move_on_after(END_SECONDS):
+                    await self._is_gone.wait()
             if not self._is_gone.is_set():
-                self._connection.close()
+                self._supervisor.close()
 
     async def wait_gone(self) -> None:
         """Wait until it and all it started have ended."""
@@ -457,140 +485,29 @@ class SupervisedProcess:
 
     def close(self) -> None:
         """Close `output` and `errors`. What still runs and prints then gets an error for it."""
-        for descriptor in (self._output, self._errors):
+        for descriptor in (self.output, self.errors):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._output = self._errors = -1
+        self.output = self.errors = -1
 
-    def note_exit(self, status: ExitStatus) -> None:
-        """The program has ended. A later one with the same process id is another one."""
-        self._status = self._status or status
-        self._has_exited.set()
+    def on_exit(self, status: int) -> None:
+        """The program has ended. A later one with the same process id is another one.
 
-    def note_gone(self) -> None:
+        Args:
+            status: Of `waitpid`.
+        """
+        if not self._has_exited.is_set():
+            code = os.waitstatus_to_exitcode(status)
+            if code >= 0:
+                self._status = ExitStatus(code, None)
+            else:
+                try:
+                    self._status = ExitStatus(None, signal.Signals(-code).name)
+                except ValueError:
+                    self._status = ExitStatus(None, f"SIG{-code}")  # a real-time signal has no name of its own
+            self._has_exited.set()
+
+    def on_gone(self) -> None:
         """Nothing is left."""
         self._has_exited.set()
         self._is_gone.set()
-
-    async def _wait_gone_for(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            await self._is_gone.wait()
-
-
-def _status_of(status: int) -> ExitStatus:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return ExitStatus(code, None)
-    try:
-        return ExitStatus(None, signal.Signals(-code).name)
-    except ValueError:
-        return ExitStatus(None, f"SIG{-code}")  # a real-time signal, which has no name of its own
-
-
-if sys.platform == "win32":
-    raise ImportError("there are no supervisors on Windows")
-
-
-MOST_IDLE = 4
-"""So many supervisors are kept for the next programs."""
-
-ATTEMPTS = MOST_IDLE + 3
-"""So many supervisors are asked to run a program, if they are gone before they read of it: all idle ones may be."""
-
-CLOSE_GRACE_SECONDS = 0.2
-"""How long programs have to end by themselves when the server ends."""
-
-CLOSE_SECONDS = 1.0
-"""How long their end is waited for then."""
-
-BROKER_SECONDS = 0.5
-"""After that, how long the broker has to end."""
-
-
-class SupervisorPool:
-    """Starts programs, in supervisors. To be closed in the event loop that it was used in.
-
-    Args:
-        by_group: Follow only the group of each program, as on systems without sub-reapers.
-    """
-
-    def __init__(self, *, by_group: bool) -> None:
-        self._by_group = by_group
-        self._broker: BrokerProcess | None = None
-        self._connections: set[SupervisorConnection] = set()
-        self._idle: list[SupervisorConnection] = []
-        self._is_closed = False
-
-    async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. If this is cancelled, nothing of it stays.
-
-        Raises:
-            StartFailedError: It cannot be started.
-            OSError: The broker cannot, or there are no descriptors left.
-            ValueError: A text cannot be passed to a program.
-        """
-        with Launch(spec) as launch:
-            for _ in range(ATTEMPTS):
-                if self._is_closed:
-                    break
-                with suppress(NotTakenError, ConnectionError):
-                    connection = self._take_idle(spec.limits) or await self._connect(spec.limits)
-                    return await connection.run(launch)
-        raise StartFailedError(0)
-
-    async def aclose(self) -> None:
-        """End everything that runs, then the broker. Shielded from cancellation, and bounded."""
-        self._is_closed = True
-        with anyio.CancelScope(shield=True):
-            running = [connection.process for connection in self._connections if connection.process is not None]
-            with anyio.move_on_after(CLOSE_SECONDS):
-                async with anyio.create_task_group() as group:
-                    for process in running:
-                        group.start_soon(process.end, CLOSE_GRACE_SECONDS)
-            for connection in list(self._connections):
-                connection.close()
-            if self._broker is not None:
-                await self._broker.close(BROKER_SECONDS)
-                self._broker = None
-
-    def _take_idle(self, limits: ResourceLimits) -> SupervisorConnection | None:
-        """A supervisor with these limits; they cannot be widened once it has them."""
-        for connection in reversed(self._idle):
-            if connection.limits == limits:
-                self._idle.remove(connection)
-                return connection
-        return None
-
-    async def _connect(self, limits: ResourceLimits) -> SupervisorConnection:
-        """A new supervisor, of a new broker if there is none."""
-        if self._broker is None:
-            self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._forget_broker)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            try:
-                await self._broker.give(theirs)
-            except BaseException:
-                ours.close()
-                raise
-        ours.setblocking(False)
-        connection = SupervisorConnection(ours, limits, self._keep, self._forget)
-        self._connections.add(connection)
-        return connection
-
-    def _keep(self, connection: SupervisorConnection) -> None:
-        """For the next program, unless there are enough."""
-        if len(self._idle) < MOST_IDLE and not self._is_closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
-    def _forget(self, connection: SupervisorConnection) -> None:
-        self._connections.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
-
-    def _forget_broker(self) -> None:
-        """Its supervisors end what they run; those that run nothing end now."""
-        self._broker = None
-        for connection in list(self._idle):
-            connection.close()

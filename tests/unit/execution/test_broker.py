@@ -35,7 +35,7 @@ from tests.processes import (
 from tools.shell.broker import messages
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
-from tools.shell.supervisor_pool import MOST_IDLE, Launch, SupervisorConnection
+from tools.shell.supervisor_pool import MOST_IDLE, Supervisor, launch_of
 
 pytestmark = pytest.mark.anyio
 
@@ -206,10 +206,10 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
 async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setblocking(False)
-    connection = SupervisorConnection(ours, ResourceLimits(), lambda _: None, lambda _: None)
+    connection = Supervisor(ours, ResourceLimits(), lambda _: None, lambda _: None)
     with theirs:
         theirs.sendall(messages.framed(messages.FAILED, errno.EAGAIN))
-    with Launch(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
+    with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
         await connection.run(launch)
     assert caught.value.number == errno.EAGAIN
     connection.close()
