@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
 from contextlib import suppress
-from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
@@ -110,10 +110,12 @@ class Broker:
             for foreign in (self._server, self._waiting, *self._channels.values(), *self._left):
                 foreign.close()
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
-            follow = _descendants if is_subreaper else descendants.Group
-            _limit_descriptors(self._most_files)
+            # Programs get the limit that the server was started with, which has raised its own.
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with suppress(ValueError):  # it is lower by now, which only somebody else can have done
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
             try:
-                made = supervisor.Supervisor(channel, alive, follow)
+                made = supervisor.Supervisor(channel, alive, by_group=not is_subreaper)
             except OSError as error:
                 channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
             else:
@@ -124,10 +126,7 @@ class Broker:
             os._exit(status)
 
     def _reap(self) -> bool:
-        """Take note of children that have ended, supervisors and what they left; whether there were any.
-
-        Supervisors are not to be stopped.
-        """
+        """Reap children that have ended, supervisors and what they left; whether there were any."""
         has_reaped = False
         with suppress(ChildProcessError):
             while True:
@@ -135,19 +134,16 @@ class Broker:
                 if pid == 0:
                     break
                 if os.WIFSTOPPED(status):
+                    # Supervisors are not to be stopped.
                     descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True
-                if channel := self._channels.pop(pid, None):
-                    self._part_with(channel, is_in_order=status == 0)
+                channel = self._channels.pop(pid, None)
+                if channel is not None and status == 0:
+                    channel.close()  # one that has ended in order has left nothing
+                elif channel is not None:
+                    self._left.append(channel)
         return has_reaped
-
-    def _part_with(self, channel: socket.socket, *, is_in_order: bool) -> None:
-        """A supervisor has ended; one that did so in order has left nothing."""
-        if is_in_order:
-            channel.close()
-        else:
-            self._left.append(channel)
 
     def _sweep(self) -> None:
         """Kill what dead supervisors have left; once nothing is left, let the server know."""
@@ -167,33 +163,6 @@ class Broker:
         self._sweep_at = None
 
 
-def _descendants(_program: int) -> descendants.Followed:
-    return descendants.Descendants()
-
-
-def _let_go() -> socket.socket:
-    """Keep no descriptor of whoever started the server: nothing but the socket, which is returned, and stderr."""
-    server = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDWR)
-    while null <= sys.stderr.fileno():  # whatever of the first three was closed
-        null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != server.fileno():
-            with suppress(OSError):
-                os.close(int(name))
-    return server
-
-
-def _limit_descriptors(most: int) -> None:
-    """Give programs the limit that the server was started with, who has raised its own."""
-    import resource  # noqa: PLC0415 - as the supervisors do
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError):  # it is lower by now, which nobody but another one can have done
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def main(what: str, most_files: int) -> None:
     """Serve the server on standard input."""
     gc.disable()
@@ -204,11 +173,16 @@ def main(what: str, most_files: int) -> None:
     # Whoever wants all of this to end asks the server, which ends what runs in order.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    server = _let_go()
-    # Supervisors find them loaded when they need them.
-    for name in ("fcntl", "resource"):
-        import_module(name)
-
+    # No descriptor of whoever started the server is kept: nothing but the socket and stderr.
+    server = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    while null <= sys.stderr.fileno():  # whatever of the first three was closed
+        null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) != server.fileno():
+            with suppress(OSError):
+                os.close(int(name))
     is_subreaper = what == "descendants" and descendants.become_subreaper()
     gc.freeze()
     Broker(server, is_subreaper, most_files).serve()

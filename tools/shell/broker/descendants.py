@@ -16,7 +16,6 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol
 
 if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
@@ -74,26 +73,6 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
                 os.kill(pid, number)
 
 
-class Followed(Protocol):
-    """All that a program has started and that still runs, itself included."""
-
-    def pids(self) -> list[int]:
-        """Their ids, as far as they are known."""
-        ...
-
-    def ask_to_end(self) -> None:
-        """SIGTERM, also to what is stopped."""
-        ...
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        ...
-
-    def is_left(self) -> bool:
-        """Whether something runs although this process has no child any more."""
-        ...
-
-
 class Descendants:
     """All processes below this one, a sub-reaper.
 
@@ -105,9 +84,11 @@ class Descendants:
         self._spared = spared
 
     def pids(self) -> list[int]:
+        """Their ids, as far as they are known."""
         return descendants(os.getpid(), self._spared)
 
     def ask_to_end(self) -> None:
+        """SIGTERM, also to what is stopped."""
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
@@ -124,6 +105,7 @@ class Descendants:
         send_signals(ours - {os.getpid()}, signal.SIGKILL)
 
     def is_left(self) -> bool:
+        """Whether something runs although this process has no child any more."""
         return False
 
 
@@ -152,3 +134,7 @@ class Group:
         except OSError as error:
             return error.errno == errno.EPERM
         return True
+
+
+Followed = Descendants | Group
+"""All that a program has started and that still runs, itself included."""

@@ -12,28 +12,26 @@ Only the standard library is imported: the broker runs by its path, without the 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import resource
 import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tools.shell.broker.descendants import Followed
-
-
 if sys.platform == "win32":
     raise ImportError("there are no supervisors on Windows")
 
 if TYPE_CHECKING or __package__:
-    from tools.shell.broker import messages
+    from tools.shell.broker import descendants, messages
 else:
     # By its path, as the broker is.
+    import descendants
     import messages
 
 
@@ -66,14 +64,28 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     Raises:
         OSError: It cannot be started.
     """
-    argv, folder, environment, limits, group, numbers = messages.unpacked(body)
+    argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
     if len(descriptors) != 1 + len(numbers):
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    _limit(*limits)
+    # This process is limited, and with it all that it starts. A limit can only become lower.
+    for what, most in (
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_CORE, core_bytes),
+    ):
+        if most >= 0:
+            least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
+            resource.setrlimit(what, (least, least))
     if group:
         _join(group)
     os.chdir(folder)
-    output, *attached = _above(max(numbers), descriptors) if numbers else descriptors
+    # None may have a number that is to be given, so that none is overwritten before its turn.
+    highest = max(numbers, default=-1)
+    for at, descriptor in enumerate(descriptors):
+        if descriptor <= highest:
+            descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
+            os.close(descriptor)  # so that few are needed
+    output, *attached = descriptors
     return os.posix_spawn(
         argv[0],
         argv,
@@ -88,32 +100,6 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     )
 
 
-def _above(highest: int, descriptors: list[int]) -> list[int]:
-    """The same with numbers that are not among those to be given, so that none is overwritten before its turn."""
-    import fcntl  # noqa: PLC0415 - not on every system
-
-    for at, descriptor in enumerate(descriptors):
-        if descriptor <= highest:
-            descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # so that few are needed
-    return descriptors
-
-
-def _limit(file_bytes: int, processes: int, core_bytes: int) -> None:
-    """Limit this process, and with it all that it starts. A limit can only become lower."""
-    import resource  # noqa: PLC0415 - not on every system
-
-    wanted = (
-        (resource.RLIMIT_FSIZE, file_bytes),
-        (resource.RLIMIT_NPROC, processes),
-        (resource.RLIMIT_CORE, core_bytes),
-    )
-    for what, most in wanted:
-        if most >= 0:
-            least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
-            resource.setrlimit(what, (least, least))
-
-
 @cache
 def _join(group: bytes) -> None:
     """Join a control group, and with this process all that it starts. Once: the kernel takes milliseconds for it."""
@@ -122,10 +108,6 @@ def _join(group: bytes) -> None:
         os.write(descriptor, b"0")
     finally:
         os.close(descriptor)
-
-
-def _note(_number: int, _frame: object) -> None:
-    """Without a handler no signal wakes anybody."""
 
 
 class Waiting:
@@ -137,7 +119,7 @@ class Waiting:
         for end in self._pipe:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _note)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler no signal wakes anybody
         for descriptor in (self._pipe[0], *descriptors):
             self._poll.register(descriptor, select.POLLIN)
 
@@ -166,16 +148,16 @@ class Supervisor:
     Args:
         channel: The socket to the server.
         broker: A descriptor that can be read once the broker is gone.
-        follow: Gives, for the id of a program, what is looked after.
+        by_group: Whether the group of a program is looked after, not all of its descendants.
     """
 
-    def __init__(self, channel: socket.socket, broker: int, follow: Callable[[int], Followed]) -> None:
+    def __init__(self, channel: socket.socket, broker: int, *, by_group: bool) -> None:
         self._channel = channel
         self._broker = broker
-        self._follow = follow
+        self._by_group = by_group
         self._waiting = Waiting(channel.fileno(), broker)
         self._program = 0
-        self._followed: Followed | None = None
+        self._followed: descendants.Followed | None = None
         self._look_at: float | None = None
         self._kill_at: float | None = None
         self._leave_at: float | None = None
@@ -248,7 +230,7 @@ class Supervisor:
             for descriptor in descriptors:
                 os.close(descriptor)
             os.chdir("/")  # so that no folder of the user's is kept busy
-        self._followed = self._follow(self._program)
+        self._followed = descendants.Group(self._program) if self._by_group else descendants.Descendants()
         self._tell(messages.STARTED, self._program, os.getpid())
 
     def _reap(self) -> None:
