@@ -10,7 +10,6 @@ from anyio.abc import TaskGroup
 
 from server.services import guarded_paths, permission_policy
 from server.settings import Settings, SettingsReport
-from server.settings.files import Rank
 from server.upstreams.pool import UpstreamPool
 from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
@@ -133,7 +132,7 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
     """The agents that a running server has from a workspace, and that the settings of now do not give like that."""
-    files = {file.path for file in at_start.candidates if file.rank in (Rank.CLI_PROJECT, Rank.WORKSPACE)}
+    files = {file.path for file in at_start.candidates if file.is_in_workspace}
     agents, ours = now.settings.agents, at_start.settings.agents
     brought = [given.path for given in at_start.given if given.source in files]
     named = {str(path[1]) for path in brought if path[0] == "agents"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from server.settings import Settings, SettingsReport
-from server.settings.files import Rank, real_path
+from server.settings.files import real_path
 from server.settings.settings_writer import SavedRules
 from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
@@ -57,13 +57,10 @@ class UrlAccess:
         return PageFetcher(UrlOpener(self._settings.for_tools()))
 
 
-_OF_WORKSPACES = (Rank.CLI_PROJECT, Rank.WORKSPACE)
-"""These are known by their names, and a changed one counts no more until a person has seen it."""
-
-
 def settings_files(report: SettingsReport) -> Iterator[str]:
     """The files that say what the server does, or are read as soon as they are there; what is trusted; the audit."""
-    yield from (file.path for file in report.candidates if file.rank not in _OF_WORKSPACES)
+    # Those of workspaces are known by their names, and a changed one counts no more until a person has seen it.
+    yield from (file.path for file in report.candidates if not file.is_in_workspace)
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
         yield from [trusted] if trusted is not None else []

@@ -13,7 +13,7 @@ from server.settings.agent_cli import AGENT_CLIS, FILE
 from server.settings.canonical_form import TRANSPORT_ALIASES
 from server.settings.files import Tree, home_folder, parse, value_at, without_comments
 from server.settings.models import UpstreamSettings
-from server.settings.section import Findings, SettingsError, dotted, keys_of
+from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 
 Variables = Literal["none", "braces", "all"]
 """Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
@@ -78,13 +78,13 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     }
 
 
-def read_servers(path: str, client: ClientConfig | None, findings: Findings) -> Tree:
+def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
     """The servers in a client's file, in our form; what cannot be taken over is told.
 
     Args:
         path: The file.
         client: Whose it is, or `None` if that is not known.
-        findings: Takes a warning for each thing that is left out or has to be looked at.
+        diagnostics: Takes a warning for each thing that is left out or has to be looked at.
 
     Raises:
         SettingsError: It cannot be read, or holds no servers.
@@ -100,20 +100,20 @@ def read_servers(path: str, client: ClientConfig | None, findings: Findings) -> 
         content = _TRAILING_COMMA.sub(lambda match: match[1] or " ", text).encode()
     except UnicodeDecodeError:
         pass  # parsing says so
-    data = parse(content, path, Findings())
+    data = parse(content, path, Diagnostics())
     for place in client.paths if client is not None else ANY_PATH:
         servers = value_at(data, place)
         if isinstance(servers, dict):
             entries = cast("Tree", servers).items()
             return {
-                name: _entry(name, cast("Tree", entry), path, client, findings)
+                name: _entry(name, cast("Tree", entry), path, client, diagnostics)
                 for name, entry in entries
                 if isinstance(entry, dict)
             }
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
-def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, findings: Findings) -> Tree:
+def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
     known = {*keys_of(UpstreamSettings), "disabled"}
     kept: Tree = {}
     for key, value in given.items():
@@ -122,11 +122,11 @@ def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, findi
         elif key == "trust" and (client is None or not client.knows_trust):
             said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
             whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
-            findings.warnings += [f"{path}: {said} {whose}."] if value else []
+            diagnostics.warnings += [f"{path}: {said} {whose}."] if value else []
         elif key in known:
             kept[key] = value
         else:
-            findings.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
+            diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
     variables = client.variables if client is not None else "all"
     named: set[tuple[str, str]] = set()
 
@@ -153,9 +153,9 @@ def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, findi
     for kind, wanted in sorted(named):
         if kind == "input":
             said = f"{name} asks for the input {wanted}; set the environment variable {_variable(wanted)} to it."
-            findings.warn(path, said)
+            diagnostics.warn(path, said)
         else:
-            findings.warn(path, f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
+            diagnostics.warn(path, f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
     return kept
 
 

@@ -1,7 +1,4 @@
-"""`config check`, `config show` and `config import`: whether settings can be used, what they are, and those of others.
-
-Import puts the servers of another client into the user's own settings file.
-"""
+"""`config check`, `config show` and `config import`, which adds another client's servers to the user's settings."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from collections.abc import Callable, Mapping
 from server.arguments import EXIT_FAILED
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.prompts import Failure, ask
-from server.console.settings_display import as_text, reached_by, shown_value
+from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
-from server.settings.files import Tree, parse, read_user_file, table_at, user_file
+from server.settings.files import Tree, parse, read_settings_file, table_at, user_file
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.resolution import alias_of
-from server.settings.section import Findings, dotted
+from server.settings.section import Diagnostics, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
@@ -80,31 +77,43 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     Raises:
         Failure: There is nothing to import, or nobody agreed, or it cannot be written.
     """
-    findings = Findings()
+    diagnostics = Diagnostics()
     try:
-        path, client, servers = _found_servers(wanted, environ, findings)
+        path, client, servers = _usable_servers(wanted, environ, diagnostics)
     except SettingsError as error:
         raise Failure(visible_line(str(error))) from None
     finally:
-        for warning in findings.warnings:
+        for warning in diagnostics.warnings:
             sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
     if prints:
-        sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False) + "\n")
         return 0
     sys.stdout.write(f"From {visible_line(path)}\n")
     own = user_file(environ)
     if own is None:
         raise Failure("there is no home folder, so there is no settings file to add them to; --print shows them.")
+
+    def with_servers(content: bytes) -> bytes:
+        """The file with the servers in it. What somebody else added in the meantime stays."""
+        present = _names_by_alias(parse(content, own) if content.strip() else {})
+        entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
+        changed = with_entries(content, SECTION, entries)
+        problems = _problems(changed, own, environ)
+        if problems:
+            raise SettingsError(problems)
+        return changed
+
     try:
-        present = _names(read_user_file(own, Findings()) or {})
+        content = read_settings_file(own, is_optional=True)
+        present = _names_by_alias(parse(content, own) if content is not None else {})
         for alias, entry in servers.items():
             if alias in present and not force:
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
                 continue
             what = "would replace" if alias in present else "would add"
             # A client's own file is the person's, and so are the secrets in it; of another one they see everything.
-            reached = reached_by(entry, hides=client is not None)
-            sys.stdout.write(f"  {what}: {visible_line(alias)}, {reached}\n")
+            described = describe_entry(entry, hides=client is not None)
+            sys.stdout.write(f"  {what}: {visible_line(alias)}, {described}\n")
         sys.stdout.flush()
         added = {alias: entry for alias, entry in servers.items() if force or alias not in present}
         if not added:
@@ -113,7 +122,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         if not is_sure:
             ask(f"Add this to {visible_line(own)}?", "nothing was added")
         _make_private(own, added)
-        rewrite(own, lambda content: _with_servers(content, added, own, environ, force=force), AbortSignal())
+        rewrite(own, with_servers, AbortSignal())
     except SettingsError as error:
         raise Failure(f"nothing was added: {visible_line(str(error))}") from None
     except (ToolError, OSError):
@@ -122,10 +131,10 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     return 0
 
 
-def _found_servers(
-    wanted: str, environ: Mapping[str, str], findings: Findings
+def _usable_servers(
+    wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
-    """The file, the client that it is of if that is known, and by alias the servers with which ours would start.
+    """The file, the client whose it is if that is known, and by alias the servers with which ours would start.
 
     Raises:
         SettingsError: There are none, or the settings that are there cannot be used without them either.
@@ -136,43 +145,39 @@ def _found_servers(
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
         known = ", ".join(clients)
-        raise SettingsError([f"'{wanted}' is neither a file nor a client that is known. Known are {known}."])
+        raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known are {known}."])
     if path is None:
         looked = f"Looked at: {', '.join(files)}. Name a project's file."
         raise SettingsError([f"{clients[wanted].title} has no configuration of yours. {looked}"])
     servers: Tree = {}
-    for name, entry in read_servers(path, client, findings).items():
+    for name, entry in read_servers(path, client, diagnostics).items():
         alias = alias_of(name)
         if not alias or alias in servers:
             raise SettingsError([f"The name of the server {json.dumps(name)} is empty, or becomes one that is taken."])
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
-    if not _problems(servers, path, environ):
+    if not _problems(_as_settings(servers), path, environ):
         return path, client, servers
-    alone = _problems({}, path, environ)
-    if alone:
-        raise SettingsError(alone)
+    without_any = _problems(_as_settings({}), path, environ)
+    if without_any:
+        raise SettingsError(without_any)
     usable: Tree = {}
     for alias, entry in servers.items():
-        problems = _problems({alias: entry}, path, environ)
-        findings.warnings += [f"{problem} The server {alias} is left out." for problem in problems]
+        problems = _problems(_as_settings({alias: entry}), path, environ)
+        diagnostics.warnings += [f"{problem} The server {alias} is left out." for problem in problems]
         usable |= {} if problems else {alias: entry}
     if not usable:
         raise SettingsError(["Of these servers none can be used here, so nothing was added."])
     return path, client, usable
 
 
-def _problems(servers: Tree, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps the server from starting with these on top of the user's own settings."""
-    try:
-        content = json.dumps({SECTION: servers}, allow_nan=False).encode()
-    except ValueError:
-        return (f"{source}: there is a number that JSON does not have.",)
-    return _problems_of(content, source, environ)
+def _as_settings(servers: Tree) -> bytes:
+    return json.dumps({SECTION: servers}).encode()
 
 
-def _problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _problems(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What keeps the server from starting with these settings on top of the user's own."""
     inputs = SettingsInputs([source], {}, environ, cli=None, working_folder=None, streams={source: content})
     try:
         read_settings(inputs)
@@ -198,21 +203,6 @@ def _make_private(path: str, added: Tree) -> None:
         sys.stderr.write(f"coretools-mcp: {said}\n")
 
 
-def _with_servers(content: bytes, added: Tree, path: str, environ: Mapping[str, str], *, force: bool) -> bytes:
-    """The file with the servers in it. What somebody else added in the meantime stays.
-
-    Raises:
-        SettingsError: The server would not start with what comes out.
-    """
-    present = _names(parse(content, path, Findings()) if content.strip() else {})
-    entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
-    changed = with_entries(content, SECTION, entries)
-    problems = _problems_of(changed, path, environ)
-    if problems:
-        raise SettingsError(problems)
-    return changed
-
-
-def _names(settings: Tree) -> dict[str, str]:
-    """The aliases of the servers that are there, each with the name that stands in the file."""
+def _names_by_alias(settings: Tree) -> dict[str, str]:
+    """The aliases of the servers that are there, each with the name in the file."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

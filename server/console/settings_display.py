@@ -54,11 +54,15 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         items = cast("list[Any]", value)
         first = items[0] if items else ""
         program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
-        befores = ["", *(item if isinstance(item, str) else "" for item in items)]
-        return [
-            _shown_word(program, before, item) if isinstance(item, str) else shown_value((*path[:-1], ""), item)
-            for before, item in zip(befores, items, strict=False)
-        ]
+        shown: list[Any] = []
+        before = ""
+        for item in items:
+            if isinstance(item, str):
+                shown.append(_shown_word(program, before, item))
+            else:
+                shown.append(shown_value((*path[:-1], ""), item))
+            before = item if isinstance(item, str) else ""
+        return shown
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
     name = str(path[-1])
@@ -68,7 +72,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
 
 
 def _shown_word(program: str, before: str, word: str) -> str:
-    """A word of a command line."""
+    """A word of a command line, as the option before it explains it."""
     option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     shown = f"{option}={_shown_argument(program, option, value)}" if equals else _shown_text(word)
     if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(word):
@@ -77,14 +81,15 @@ def _shown_word(program: str, before: str, word: str) -> str:
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
-    """What an option takes, as the two together look."""
+    """What an option takes, judged by how the two look together."""
     if not value or _ONLY_A_VARIABLE.fullmatch(value):
         return value
-    if is_secret_name(option.lstrip("-")) or option.lstrip("-").lower() in {*_SIGNATURES, "key"}:
+    name = option.lstrip("-")
+    if is_secret_name(name) or name.lower() in {*_SIGNATURES, "key"}:
         return HIDDEN
     if option in _HEADER_OPTIONS:
-        name, colon, content = value.partition(":")
-        return value if not colon or _ONLY_A_VARIABLE.fullmatch(content.strip()) else f"{name}: {HIDDEN}"
+        header, colon, content = value.partition(":")
+        return value if not colon or _ONLY_A_VARIABLE.fullmatch(content.strip()) else f"{header}: {HIDDEN}"
     shown = _shown_text(value)
     start = f"{program} {option} '"
     plain = _ENDS_OF_WORDS.sub("_", shown)
@@ -104,18 +109,18 @@ def _shown_text(text: str) -> str:
 
 
 def _shown_url(url: re.Match[str]) -> str:
-    """A URL with what looks like a secret hidden in it: who asks, parameters, and parts of its path."""
+    """A URL with what looks like a secret hidden in it: user and password, parameters, and parts of its path."""
+
+    def shown_parameter(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        is_secret = is_secret_name(name) or name.lower() in _SIGNATURES or _RANDOM.search(value)
+        return f"{name}={HIDDEN}" if is_secret and value and not _ONLY_A_VARIABLE.fullmatch(value) else found[0]
+
     rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
-    path, mark, parameters = re.match(r"([^?#]*)([?#]?)(.*)", rest, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess] - fits anything
-    path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if _RANDOM.search(part[0]) else part[0], path)
-    return f"{url['scheme']}{path}{mark}{_PARAMETER.sub(_shown_parameter, parameters)}"
-
-
-def _shown_parameter(found: re.Match[str]) -> str:
-    is_secret = is_secret_name(found["name"]) or found["name"].lower() in _SIGNATURES or _RANDOM.search(found["value"])
-    if not is_secret or not found["value"] or _ONLY_A_VARIABLE.fullmatch(found["value"]):
-        return found[0]
-    return f"{found['name']}={HIDDEN}"
+    path_end = next((at for at, sign in enumerate(rest) if sign in "?#"), len(rest))
+    path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if _RANDOM.search(part[0]) else part[0], rest[:path_end])
+    parameters = rest[path_end : path_end + 1] + _PARAMETER.sub(shown_parameter, rest[path_end + 1 :])
+    return f"{url['scheme']}{path}{parameters}"
 
 
 def as_text(value: Any) -> str:
@@ -132,7 +137,7 @@ def command_text(words: Sequence[Any]) -> str:
 
 _TRANSPORT_KEYS = ("command", "url", "httpUrl", "type")
 _ENVIRONMENT_KEYS = ("env", "headers", "inheritEnv")
-_TOLD = (*_TRANSPORT_KEYS, *_ENVIRONMENT_KEYS, "args", "cwd", "trust", "enabled", "description")
+_DESCRIBED = (*_TRANSPORT_KEYS, *_ENVIRONMENT_KEYS, "args", "cwd", "trust", "enabled", "description")
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
@@ -140,7 +145,7 @@ def is_remote(entry: Mapping[str, Any]) -> bool:
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
-def reached_by(entry: Mapping[str, Any], *, hides: bool = True) -> str:
+def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """The address, or the whole command line, and all else that has a say in what runs.
 
     Nothing of a command line is hidden: what stands where a secret could stand may be a program.
@@ -152,26 +157,26 @@ def reached_by(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
-        said = [visible_line(str(shown_value(("url",), endpoint) if hides else endpoint))]
+        parts = [visible_line(str(shown_value(("url",), endpoint) if hides else endpoint))]
     else:
         args: Any = entry.get("args") or []
         words = cast("list[Any]", args) if isinstance(args, list) else [args]
-        said = [command_text([entry.get("command") or "", *words])]
+        parts = [command_text([entry.get("command") or "", *words])]
     given = {key: entry[key] for key in _ENVIRONMENT_KEYS if entry.get(key)}
     if given:
-        said.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
+        parts.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
     if entry.get("cwd"):
-        said.append(f"in the folder {visible_line(str(entry['cwd']))}")
+        parts.append(f"in the folder {visible_line(str(entry['cwd']))}")
     if entry.get("trust"):
-        said.append("its tools run without a question (trust)")
+        parts.append("its tools run without a question (trust)")
     if entry.get("enabled") is False:
-        said.append("not enabled")
+        parts.append("not enabled")
     if entry.get("description"):
-        said.append(f"described to models as {as_text(entry['description'])}")
-    others = {key: value for key, value in entry.items() if key not in _TOLD}
+        parts.append(f"described to models as {as_text(entry['description'])}")
+    others = {key: value for key, value in entry.items() if key not in _DESCRIBED}
     if others and not hides:
-        said.append(f"further {as_text(others)}")
-    return "; ".join(said)
+        parts.append(f"further {as_text(others)}")
+    return "; ".join(parts)
 
 
 def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from server.console.prompts import Failure, ask
-from server.console.settings_display import as_text, command_text, is_remote, reached_by
+from server.console.settings_display import as_text, command_text, describe_entry, is_remote
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise
 from server.settings.files import Layer, Tree, leaves, table_at
 from server.settings.load import load_settings
-from server.settings.section import Findings, SettingsError, dotted
+from server.settings.section import Diagnostics, SettingsError, dotted
 from server.settings.trust import (
     WorkspaceFile,
-    confine,
     digest,
     find_files,
     forget_folder,
     read_trust,
+    sanitize,
     trust_file,
     trust_folder,
 )
@@ -32,9 +31,9 @@ MAX_NOTES = 20
 """Notes on one file that are shown; the others are counted (ours)."""
 
 SCREEN_LINES = 20
-"""After more lines than these, what runs is shown once more, no more lines of it than these (ours)."""
+"""After more lines than these, what runs is shown once more, at most this many lines of it (ours)."""
 
-MAX_LAST_CHARS = 400
+MAX_REPEATED_CHARS = 400
 """Characters of a line that is shown once more (ours)."""
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -45,8 +44,6 @@ RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "deny"): "refuse",
     ("tools", "exclude"): "leave out",
 }
-
-ALLOWING = frozenset(key for key, what in RULES.items() if what.startswith("allow"))
 
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
@@ -59,13 +56,13 @@ COMMANDS: Mapping[tuple[str, ...], str] = {
 
 def list_trusted(environ: Mapping[str, str]) -> int:
     """Print the folders that are trusted."""
-    findings = Findings()
-    trust = read_trust(trust_file(environ), findings)
-    for warning in findings.warnings:
+    diagnostics = Diagnostics()
+    folders = read_trust(trust_file(environ), diagnostics)
+    for warning in diagnostics.warnings:
         sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
-    for folder, files in sorted(trust.folders.items()):
+    for folder, files in sorted(folders.items()):
         sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files))}\n")
-    if not trust.folders:
+    if not folders:
         sys.stdout.write("No folder is trusted.\n")
     return 0
 
@@ -78,10 +75,10 @@ def remove(folder: str, environ: Mapping[str, str]) -> int:
     """
     real, store = os.path.realpath(folder), _store(environ)
     try:
-        had = forget_folder(store, real)
+        was_trusted = forget_folder(store, real)
     except (ToolError, OSError):
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was changed.") from None
-    sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if had else 'was not trusted'}.\n")
+    sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if was_trusted else 'was not trusted'}.\n")
     return 0
 
 
@@ -97,44 +94,41 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         Failure: There is nothing to trust, or nobody agreed, or it cannot be remembered.
     """
     real, store = os.path.realpath(folder), _store(environ)
+    shown = visible_line(real)
     if not os.path.isdir(real):
         raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
-    places = find_files(real, AGENT_CLIS.values())
-    files = [place for place in places if place.content is not None]
+    found = find_files(real, AGENT_CLIS.values())
+    files = [file for file in found if file.content is not None]
     if not files:
-        looked = ", ".join(place.name for place in places)
-        raise Failure(
-            f"there are no settings in {visible_line(real)}, so there is nothing to trust. Looked for {looked}."
-        )
+        looked = ", ".join(file.name for file in found)
+        raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
+    lines: list[str] = []
+    runs: list[str] = []
     try:
-        shown = [_effects_of(file, environ) for file in files]
+        for file in files:
+            _describe(file, environ, lines, runs)
     except SettingsError as error:
         raise Failure(visible_line(str(error))) from None
-    lines = [line for effects in shown for line in effects.lines]
     sys.stdout.writelines(f"{line}\n" for line in lines)
-    runs = [line for effects in shown for line in effects.runs]
-    if len(lines) > SCREEN_LINES and runs:  # what runs stands once more at the end, where it is seen
+    if len(lines) > SCREEN_LINES and runs:
         sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
         for line in runs[:SCREEN_LINES]:
-            cut = f"{line[:MAX_LAST_CHARS]} [...]" if len(line) > MAX_LAST_CHARS else line
+            cut = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
             sys.stdout.write(f"  would {cut}\n")
         if len(runs) > SCREEN_LINES:
             sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
     if not is_sure:
-        ask(f"Trust {visible_line(real)}?", "nothing was trusted")
+        ask(f"Trust {shown}?", "nothing was trusted")
     try:
         trust_folder(store, real, {file.name: digest(file.content or b"") for file in files})
-        for cli in (
-            None,
-            *AGENT_CLIS,
-        ):  # each way of starting the server has to be able to read all settings with these
+        for cli in (None, *AGENT_CLIS):  # the server has to start with these settings in each of its modes
             load_settings([], {}, environ, cli=cli, folder=real)
     except SettingsError as error:
         forget_folder(store, real)
         raise Failure(f"nothing was trusted, because the server would not start: {visible_line(str(error))}") from None
     except (ToolError, OSError):
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was trusted.") from None
-    sys.stdout.write(f"{visible_line(real)} is trusted, with its settings as they are now.\n")
+    sys.stdout.write(f"{shown} is trusted, with its settings as they are now.\n")
     return 0
 
 
@@ -145,79 +139,55 @@ def _store(environ: Mapping[str, str]) -> str:
     return store
 
 
-@dataclass(frozen=True, slots=True)
-class FileEffects:
-    """What a person is told of one file, a line for each thing.
-
-    Args:
-        title: Which file, and when it counts.
-        runs: What it starts, reaches and allows.
-        sets: What else it does.
-        notes: What in it does not count, and why.
-    """
-
-    title: str
-    runs: Sequence[str]
-    sets: Sequence[str]
-    notes: Sequence[str]
-
-    @property
-    def lines(self) -> Iterator[str]:
-        """All of them; of very many notes only the first."""
-        yield self.title
-        yield from (f"  would {line}" for line in (*self.runs, *self.sets) or ["change nothing"])
-        yield from (f"  note: {note}" for note in self.notes[:MAX_NOTES])
-        if len(self.notes) > MAX_NOTES:
-            yield f"  note: {len(self.notes) - MAX_NOTES:,} more notes like these are not shown."
-
-
-def _effects_of(file: WorkspaceFile, environ: Mapping[str, str]) -> FileEffects:
-    """What a file would do.
+def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str], runs: list[str]) -> None:
+    """Add what a file would do to the lines, and what of it starts, reaches or allows something to the runs.
 
     Raises:
         SettingsError: It cannot be used.
     """
     if file.problem:
         raise SettingsError([f"{file.path}: {file.problem}."])
-    findings = Findings()
-    layer = file.layer(findings)
-    canonicalise(layer, environ, findings)
-    confine(layer, (), findings)
-    findings.stop_on_problems()
+    diagnostics = Diagnostics()
+    layer = file.layer(diagnostics)
+    canonicalise(layer, environ, diagnostics)
+    sanitize(layer, (), diagnostics)
+    diagnostics.raise_problems()
+    here = [without_gaps(line) for line in _what_runs(layer)]
+    others = [without_gaps(line) for line in _what_is_set(layer)]
     counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
-    return FileEffects(
-        f"{visible_line(file.path)}{counts}",
-        [without_gaps(line) for line in what_runs(layer)],
-        [without_gaps(line) for line in what_is_set(layer)],
-        [visible_line(warning) for warning in findings.warnings],
-    )
+    lines.append(f"{visible_line(file.path)}{counts}")
+    lines += [f"  would {line}" for line in (*here, *others) or ["change nothing"]]
+    lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
+    if len(diagnostics.warnings) > MAX_NOTES:
+        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes like these are not shown.")
+    runs += here
 
 
-def what_runs(layer: Layer) -> Iterator[str]:
-    """What a layer starts and reaches, and what it allows; whole, since all of it is the workspace's own text."""
+def _what_runs(layer: Layer) -> Iterator[str]:
+    """What a layer starts and reaches, and what it allows; complete, since all of it is the workspace's own text."""
     for table, what in ENTRIES.items():
         for name, given in table_at(layer.data, table).items():
             entry = cast("Tree", given) if isinstance(given, dict) else {}
             verb = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
-            yield f"{verb} {visible_line(name)}: {reached_by(entry, hides=False)}"
+            yield f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}"
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
         if key in COMMANDS and value:
             words = cast("list[Any]", value) if isinstance(value, list) else [value]
             yield f"{COMMANDS[key]}: {command_text(words)}"
-        elif key in ALLOWING and value and isinstance(value, list):
+        elif RULES.get(key, "").startswith("allow") and value and isinstance(value, list):
             yield _rules(key, cast("list[Any]", value))
 
 
-def what_is_set(layer: Layer) -> Iterator[str]:
-    """All else that a layer does, whole as well."""
+def _what_is_set(layer: Layer) -> Iterator[str]:
+    """All else that a layer does, complete as well."""
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
         if key[0] in ENTRIES or (key in COMMANDS and value):
             continue
         if key not in RULES or not isinstance(value, list):
             yield f"set {visible_line(dotted(path))} to {as_text(value)}"
-        elif key not in ALLOWING and value:
+        elif value and not RULES[key].startswith("allow"):
             yield _rules(key, cast("list[Any]", value))
 
 

@@ -21,10 +21,10 @@ from server.settings.canonical_form import (
     convert_keys,
     rename_transports,
 )
-from server.settings.files import Tree, home_folder, put, table_at, value_at
+from server.settings.files import Tree, home_folder, set_default, table_at, value_at
 from server.settings.models import UpstreamSettings
-from server.settings.resolution import Expansion
-from server.settings.section import Findings, KeyPath, dotted
+from server.settings.resolution import VariableExpander
+from server.settings.section import Diagnostics, KeyPath, dotted
 from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
@@ -181,34 +181,34 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
 """Keys that restrict, with what there is here in their place."""
 
 
-def translated(data: Tree, source: str, findings: Findings) -> Tree:
+def translated(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     """What in such a file means something here, under our keys or under aliases that we know.
 
     Args:
         data: The file. What is converted is taken out of it.
         source: Its path, for sentences.
-        findings: Takes a warning for what restricts there and not here.
+        diagnostics: Takes a warning for what restricts there and not here.
     """
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
         value = value_at(data, path)
         if value is not None and not (value == [] and path in _EMPTY_IS_ALL):
-            put(result, path, value)
+            set_default(result, path, value)
     rename_transports(result)
     for name, entry in list(table_at(result, "mcpServers").items()):
         # Theirs know transports and keys that ours does not, and one server must not keep the others from starting.
         why = _why_unusable(entry)
         if why:
-            findings.warn(source, f"{dotted(('mcpServers', name))} is left out, because {why}.")
+            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out, because {why}.")
             del result["mcpServers"][name]
     # Their modes come and go with their versions.
-    convert_keys(data, _MODES, result, source, findings, "this server does not know that mode")
+    convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:
-        put(result, ("approvalMode",), "yolo")
-    convert_keys(data, _SWITCHES, result, source, findings, "it is neither true nor false")
+        set_default(result, ("approvalMode",), "yolo")
+    convert_keys(data, _SWITCHES, result, source, diagnostics, "it is neither true nor false")
     for path, instead in _RESTRICTIONS.items():
         if value_at(data, path):
-            findings.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
+            diagnostics.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
     return result
 
 
@@ -220,7 +220,7 @@ def _why_unusable(entry: Any) -> str:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
         where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-        return f"this server can make nothing of its {dotted(where)}" if where else "it is not an object"
+        return f"this server cannot read its {dotted(where)}" if where else "it is not an object"
     if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
         return "it names no command and no address that this server knows"
     if settings.transport == "stdio" and not (settings.command or "").strip():
@@ -249,7 +249,7 @@ _RESTRICTING = (
 )
 
 
-def expand_variables(data: Tree, source: str, environ: Mapping[str, str], findings: Findings) -> None:
+def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Expand the variables in the texts of a layer that nothing expands later, in place: both CLIs expand every text.
 
     Rules are different: a dollar sign in them may also be that of a command. One that allows stays as it is written;
@@ -259,30 +259,25 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], findin
         data: The layer, in canonical form.
         source: What it is called in sentences.
         environ: Where variables are looked up.
-        findings: Takes a warning for each that is not set; its text stays as it is written.
+        diagnostics: Takes a warning for each that is not set; its text stays as it is written.
     """
-    expansion = Expansion(environ)
+    expander = VariableExpander(environ)
+
+    def expanded(value: Any, path: KeyPath) -> Any:
+        if path in _ALLOWING or path in _EXPANDED_LATER:
+            return value
+        if len(path) == 3 and path[0] == "mcpServers" and path[2] in _EXPANDED_LATER_IN_SERVERS:
+            return value
+        if isinstance(value, dict):
+            return {key: expanded(item, (*path, key)) for key, item in cast("Tree", value).items()}
+        if isinstance(value, list):
+            written = cast("list[Any]", value)
+            items = [expanded(item, (*path, index)) for index, item in enumerate(written)]
+            if path in _RESTRICTING:  # an empty text would be a rule about every tool
+                return [item for item in items if item != ""] + [item for item in written if item not in items]
+            return items
+        return expander.text(value, path) if isinstance(value, str) else value
+
     for key in list(data):
-        data[key] = _expanded(data[key], (key,), expansion)
-    expansion.warn_of_missing(findings, lambda _: source, ", so it stays as it is written.")
-
-
-def _expanded(value: Any, path: KeyPath, expansion: Expansion) -> Any:
-    match path:
-        case ("mcpServers", _, key) if key in _EXPANDED_LATER_IN_SERVERS:
-            return value
-        case _ if path in _ALLOWING or path in _EXPANDED_LATER:
-            return value
-        case _:
-            pass
-    if isinstance(value, str):
-        return expansion.of_text(value, path)
-    if isinstance(value, dict):
-        return {key: _expanded(item, (*path, key), expansion) for key, item in cast("Tree", value).items()}
-    if isinstance(value, list):
-        written = cast("list[Any]", value)
-        items = [_expanded(item, (*path, index), expansion) for index, item in enumerate(written)]
-        if path in _RESTRICTING:  # nothing at all would be a rule about every tool
-            return [item for item in items if item != ""] + [item for item in written if item not in items]
-        return items
-    return value
+        data[key] = expanded(data[key], (key,))
+    expander.warn_of_missing(diagnostics, lambda _: source, ", so it stays as it is written.")

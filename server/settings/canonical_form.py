@@ -11,10 +11,20 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from server.settings.files import Layer, Rank, Tree, holder_of, home_folder, put, table_at, take, value_at
+from server.settings.files import (
+    Layer,
+    SettingsScope,
+    Tree,
+    home_folder,
+    parent_at,
+    pop_value,
+    set_default,
+    table_at,
+    value_at,
+)
 from server.settings.models import Settings
 from server.settings.resolution import MAX_ALIAS, alias_of
-from server.settings.section import Findings, KeyPath, Section, dotted, keys_of
+from server.settings.section import Diagnostics, KeyPath, Section, dotted, keys_of
 from server.settings.tool_models import MAX_COUNT
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 
@@ -46,17 +56,19 @@ WRONG: Final = object()
 """What a converter gives for a value that its key cannot have."""
 
 
+def _number(value: Any) -> int | float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def _milliseconds(seconds: Any) -> Any:
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        return WRONG
-    return int(max(0, min(seconds, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
+    number = _number(seconds)
+    return WRONG if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
 
 
 def _limit(value: Any) -> Any:
     """A limit; there, zero or a negative number means no limit."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return WRONG
-    return int(min(value, MAX_COUNT)) if value > 0 else None
+    number = _number(value)
+    return WRONG if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
 
 
 _NUMBERS: Converters = {
@@ -92,64 +104,58 @@ MAX_SUGGESTIONS = 20
 """Warnings after which no known key is suggested for an unknown one any more: looking for it takes a while."""
 
 
-def canonicalise(layer: Layer, environ: Mapping[str, str], findings: Findings) -> None:
+def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Bring a layer to canonical form, in place, and fill its `names`.
 
     Args:
         layer: As it was read.
         environ: The environment variables, for the home folder.
-        findings: Takes the warnings and the problems.
+        diagnostics: Takes the warnings and the problems.
     """
     data, source = layer.data, layer.source
     for path in _MEANINGLESS:
-        take(data, path)
+        pop_value(data, path)
     for other, ours in KEY_ALIASES.items():
-        _move(data, other, ours, source, findings)
-    convert_keys(data, _NUMBERS, data, source, findings, "it is not a number")
+        parent = parent_at(data, other)
+        if parent is None or other[-1] not in parent:
+            continue
+        value = pop_value(data, other)
+        if other == ("webSearch",) and isinstance(value, dict):
+            value = _providers_by_type(cast("Tree", value), source, diagnostics)
+        set_default(data, ours, value)  # where both are given, ours counts
+        target = parent_at(data, ours)
+        if target is not None and target[ours[-1]] != value:  # Of a section that is not an object, validation tells.
+            warn_of_difference(other, ours, source, diagnostics)
+    convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
     mode = data.get("approvalMode")
     if isinstance(mode, str):
         data["approvalMode"] = MODE_ALIASES.get(mode, mode)
+    if data.get("approvalMode") == "yolo" and layer.scope is not SettingsScope.COMMAND_LINE:
+        del data["approvalMode"]
+        said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
+        diagnostics.warn(source, said)
     rename_transports(data)
     for path in _COMMAND_LINES:
-        _split_command_line(data, path, source, findings)
+        _split_command_line(data, path, source, diagnostics)
     memory_file = value_at(data, ("memory", "fileName"))
     if isinstance(memory_file, str):
         data["memory"]["fileName"] = [memory_file]
-    _give_aliases(layer, findings)
-    _drop_unknown_keys(data, Settings, (), source, findings)
-    if layer.rank is not Rank.COMMAND_LINE and data.get("approvalMode") == "yolo":
-        del data["approvalMode"]
-        said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
-        findings.warn(source, said)
+    if isinstance(data.get("mcpServers"), dict):
+        data["mcpServers"] = _by_alias(layer, diagnostics)
+    _drop_unknown_keys(data, Settings, (), source, diagnostics)
     for section, key in (("workspace", "roots"), ("shell", "readable")):
         paths: Any = value_at(data, (section, key))
         if isinstance(paths, list):
             named = f"{section}.{key}"
-            data[section][key] = [_absolute(path, named, layer, environ, findings) for path in cast("list[Any]", paths)]
+            absolute = [_absolute(path, named, layer, environ, diagnostics) for path in cast("list[Any]", paths)]
+            data[section][key] = absolute
     memory = table_at(data, "memory")
     if "globalFolder" in memory:
-        memory["globalFolder"] = _absolute(memory["globalFolder"], "memory.globalFolder", layer, environ, findings)
+        memory["globalFolder"] = _absolute(memory["globalFolder"], "memory.globalFolder", layer, environ, diagnostics)
 
 
-def _move(data: Tree, other: tuple[str, ...], ours: tuple[str, ...], source: str, findings: Findings) -> None:
-    """Put the value of an alias under our key. Where both are given, ours counts."""
-    holder = holder_of(data, other)
-    if holder is None or other[-1] not in holder:
-        return
-    value = take(data, other)
-    if other == ("webSearch",):
-        value = _providers_by_type(value, source, findings)
-    put(data, ours, value)
-    target = holder_of(data, ours)
-    if target is not None and target[ours[-1]] != value:  # Of a section that is not an object, validation tells.
-        warn_of_difference(other, ours, source, findings)
-
-
-def _providers_by_type(value: object, source: str, findings: Findings) -> object:
+def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     """Qwen Code's `webSearch`, a list of providers that name their type, as one object by type."""
-    if not isinstance(value, dict):
-        return value
-    given = cast("Tree", value)
     listed = given.get("provider")
     if not isinstance(listed, list):
         return given
@@ -162,47 +168,47 @@ def _providers_by_type(value: object, source: str, findings: Findings) -> object
         else:
             named = json.dumps(kind) if isinstance(kind, str) else "without a type"
             said = f"webSearch.provider {named} is not known and is ignored; known are tavily, brave, google, searxng."
-            findings.warn(source, said)
+            diagnostics.warn(source, said)
     default = given.get("default")
-    if isinstance(default, str) and default in found:
-        found["default"] = default
-    return found
+    return found | ({"default": default} if isinstance(default, str) and default in found else {})
 
 
 def convert_keys(
-    data: Tree, converters: Converters, target: Tree, source: str, findings: Findings, why_wrong: str
+    data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
     """Move the values of other keys to ours, converted. Of several that mean one key of ours, the first given counts.
 
     Args:
-        data: Where they stand; they are removed.
+        data: Where they are; they are removed.
         converters: The other keys.
         target: Where ours are put; a key that is there stays.
         source: The layer, for sentences.
-        findings: Takes the warnings.
+        diagnostics: Takes the warnings.
         why_wrong: Why a value of the wrong kind is ignored, as the end of a sentence.
     """
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
-        given = take(data, other)
+        given = pop_value(data, other)
         value = convert(given) if given is not None else None
         if value is WRONG:
-            findings.warn(source, f"{dotted(other)} is ignored, because {why_wrong}.")
+            diagnostics.warn(source, f"{dotted(other)} is ignored, because {why_wrong}.")
             continue
-        holder = holder_of(target, ours, create=True) if value is not None else None
-        if holder is None:
+        parent = parent_at(target, ours, create=True) if value is not None else None
+        if parent is None:
             continue
-        if ours[-1] not in holder:
-            holder[ours[-1]] = value
+        if ours[-1] not in parent:
+            parent[ours[-1]] = value
             counting[ours] = other
-        elif holder[ours[-1]] != value:
-            warn_of_difference(other, counting.get(ours, ours), source, findings)
+        elif parent[ours[-1]] != value:
+            warn_of_difference(other, counting.get(ours, ours), source, diagnostics)
 
 
-def warn_of_difference(other: tuple[str, ...], counting: tuple[str, ...], source: str, findings: Findings) -> None:
+def warn_of_difference(
+    other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
+) -> None:
     """Tell that two keys of one file say different things, and which of them counts."""
     said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
-    findings.warn(source, said)
+    diagnostics.warn(source, said)
 
 
 def rename_transports(data: Tree) -> None:
@@ -213,82 +219,82 @@ def rename_transports(data: Tree) -> None:
             entry["type"] = TRANSPORT_ALIASES.get(named, named)
 
 
-def _split_command_line(data: Tree, path: tuple[str, ...], source: str, findings: Findings) -> None:
-    holder, line = holder_of(data, path), value_at(data, path)
-    if holder is None or not (isinstance(line, str) or line == []):
+def _split_command_line(data: Tree, path: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
+    parent, line = parent_at(data, path), value_at(data, path)
+    if parent is None or not (isinstance(line, str) or line == []):
         return
     import shlex  # noqa: PLC0415 - needed only where a command line is configured
 
     lexer = shlex.shlex(line or "", posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     if sys.platform == "win32":
-        lexer.escape = ""  # a backslash stands in paths there
+        lexer.escape = ""  # paths have backslashes there
     try:
-        holder[path[-1]] = list(lexer) or None
+        parent[path[-1]] = list(lexer) or None
     except ValueError:
-        findings.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
-        holder[path[-1]] = None
+        diagnostics.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
+        parent[path[-1]] = None
 
 
-def _give_aliases(layer: Layer, findings: Findings) -> None:
-    """Put each server under its alias. Two that would have the same one are refused."""
-    if not isinstance(layer.data.get("mcpServers"), dict):
-        return
-    renamed: Tree = {}
+def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
+    """The servers of a layer under their aliases. Two that would have the same one are refused."""
+    source, renamed = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))
         if not alias:
-            findings.refuse(layer.source, "a server in mcpServers has an empty name; give it one.")
+            diagnostics.refuse(source, "a server in mcpServers has an empty name; give it one.")
             continue
         if alias in renamed:
             both = f"{dotted(('mcpServers', layer.names[alias]))} and {shown}"
             said = f"{both} would both be called {alias}; rename one, with letters, digits, - and single _ only."
-            findings.refuse(layer.source, said)
+            diagnostics.refuse(source, said)
             continue
         if alias != name:
             fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS}"
-            findings.warn(layer.source, f"{shown} is called {alias} here: {fits}.")
+            diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
         if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; a server so marked must not start here.
+            # Other clients write `disabled: true`; such a server must not start here.
             disabled: Any = cast("Tree", entry).pop("disabled")
             if not isinstance(disabled, bool):
                 path = dotted(("mcpServers", alias, "disabled"))
-                findings.refuse(layer.source, f"{path} has to be true or false.")
+                diagnostics.refuse(source, f"{path} has to be true or false.")
             elif disabled or "enabled" not in entry:
                 entry["enabled"] = not disabled
         renamed[alias], layer.names[alias] = entry, name
-    layer.data["mcpServers"] = renamed
+    return renamed
 
 
-def _drop_unknown_keys(data: Tree, section: type[Section], path: KeyPath, source: str, findings: Findings) -> None:
+def _drop_unknown_keys(
+    data: Tree, section: type[Section], path: KeyPath, source: str, diagnostics: Diagnostics
+) -> None:
     keys = keys_of(section)
     for name in list(data):
         here = (*path, name)
         if name not in keys:
             del data[name]
             suggestion = ""
-            if len(findings.warnings) < MAX_SUGGESTIONS:
+            if len(diagnostics.warnings) < MAX_SUGGESTIONS:
                 import difflib  # noqa: PLC0415 - needed only where something is misspelled
 
                 by_lower = {key.lower(): key for key in keys}
                 close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
                 suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
-            findings.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
+            diagnostics.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
             continue
         key, value = keys[name], data[name]
         if key.section is not None and isinstance(value, dict):
             below = cast("Tree", value)
-            entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.named else {here: below}
+            entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
             for where, entry in entries.items():
                 if isinstance(entry, dict):
-                    _drop_unknown_keys(cast("Tree", entry), key.section, where, source, findings)
+                    _drop_unknown_keys(cast("Tree", entry), key.section, where, source, diagnostics)
 
 
-def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], findings: Findings) -> Any:
+def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> Any:
     if not isinstance(path, str):
         return path
     if not path.strip() or "\0" in path:
-        findings.refuse(layer.source, f"{key} holds a path that no folder has; name a folder.")
+        diagnostics.refuse(layer.source, f"{key} holds a path that no folder has; name a folder.")
         return path
     if path == "~" or path.startswith(("~/", "~" + os.sep)):
         path = os.path.join(home_folder(environ), path[2:])
@@ -296,5 +302,5 @@ def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], fin
         return os.path.abspath(os.path.join(layer.folder, path))
     except OSError:
         said = f"{key} holds a relative path, and the working folder does not exist any more."
-        findings.refuse(layer.source, said)
+        diagnostics.refuse(layer.source, said)
         return path

@@ -47,10 +47,10 @@ def key_descriptions(section: type[Section] = Settings, path: KeyPath = ()) -> I
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
         here = (*path, name)
-        if key.section is None or key.named:
+        if key.section is None or key.is_table:
             yield KeyDescription(dotted(here), words(key), key.default, section, attribute)
         if key.section is not None:
-            yield from key_descriptions(key.section, (*here, "NAME") if key.named else here)
+            yield from key_descriptions(key.section, (*here, "NAME") if key.is_table else here)
 
 
 def words(key: Key) -> str:
@@ -125,7 +125,7 @@ def _key_at(path: KeyPath) -> tuple[Key | None, KeyPath]:
         if key.section is None:
             break
         section = key.section
-        if key.named and position < len(path):
+        if key.is_table and position < len(path):
             key = None
             position += 1
     return key, path[position:]

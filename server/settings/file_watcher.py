@@ -24,18 +24,18 @@ LOOK_SECONDS = 1.0
 """How often the files are looked at (ours). A change counts once it has been there for a second look, so that an
 editor has finished writing."""
 
-MOST_LOOKS = 4
-"""After so many looks a change counts although the file changes still (ours): what never rests must not keep a rule
-from counting."""
+MAX_LOOKS = 4
+"""After so many looks a change counts although the file changes still (ours): a file that never rests must not keep a
+rule from counting."""
 
-Mark = tuple[int, int, int, int] | None
+FileMark = tuple[int, int, int, int] | None
 """What tells one state of a file from another; `None` where there is none."""
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
     """The settings anew after each change of a file that they come from, or could come from.
 
-    Settings that cannot be used are told in the log, and the last good ones stay; whatever is wrong, this goes on.
+    Settings that cannot be used are logged, and the last good ones stay; whatever is wrong, this goes on.
 
     Args:
         report: The settings that count now.
@@ -45,24 +45,25 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     if inputs is None:
         return
     paths: list[str] | None = None
-    read: dict[str, Mark] = {}  # nothing counts as read: a file may have changed between the start and now
-    last: Mapping[str, Mark] = {}
+    read: dict[str, FileMark] = {}  # nothing counts as read: a file may have changed between the start and now
+    last: Mapping[str, FileMark] = {}
     looks: dict[str, int] = {}  # for each file that has changed since it was read, at how many looks it had
     while True:
         await anyio.sleep(look_seconds)
         try:
-            paths = await THREADS.run(partial(_watched, report, inputs)) if paths is None else paths
-            now = await THREADS.run(partial(_marks, paths))
-            looks = {
-                path: looks.get(path, 0) + 1 for path, mark in now.items() if path not in read or read[path] != mark
+            paths = await THREADS.run(partial(_watched_paths, report, inputs)) if paths is None else paths
+            now = await THREADS.run(partial(_file_marks, paths))
+            looks = {path: looks.get(path, 0) + 1 for path, mark in now.items() if read.get(path, ()) != mark}
+            due = {
+                path
+                for path, count in looks.items()
+                if count >= MAX_LOOKS or (path in last and last[path] == now[path])
             }
-            rests = [path for path in looks if path in last and last[path] == now[path]]
-            due = {*rests, *(path for path, count in looks.items() if count >= MOST_LOOKS)}
             last = now
-            read |= {path: now[path] for path in due}
-            looks = {path: count for path, count in looks.items() if path not in due}
             if not due:
                 continue
+            read |= {path: now[path] for path in due}
+            looks = {path: count for path, count in looks.items() if path not in due}
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
@@ -80,17 +81,17 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         yield report
 
 
-def _watched(report: SettingsReport, inputs: SettingsInputs) -> list[str]:
+def _watched_paths(report: SettingsReport, inputs: SettingsInputs) -> list[str]:
     """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone. Blocking."""
-    paths = [inputs.path_read_for(file.path) for file in report.candidates]
+    paths = [inputs.links.get(file.path, file.path) for file in report.candidates]
     store = trust_file(inputs.environ)
     paths += [store] if store is not None else []
     return [path for path in paths if os.path.isfile(path) or not os.path.exists(path)]
 
 
-def _marks(paths: Iterable[str]) -> dict[str, Mark]:
+def _file_marks(paths: Iterable[str]) -> dict[str, FileMark]:
     """How the files are. Blocking."""
-    marks: dict[str, Mark] = {}
+    marks: dict[str, FileMark] = {}
     for path in paths:
         try:
             info = os.stat(path)

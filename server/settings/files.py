@@ -1,4 +1,4 @@
-"""Layers of the settings: what each file and the command line say, in which order they count, and all as one."""
+"""Settings files: where the user's own are, how one is read and parsed, and how all layers become one tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, cast
 
-from server.settings.section import Findings, KeyPath, SettingsError, dotted
+from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted
 
 MAX_FILE_BYTES = 1_000_000
 """Bytes of one settings file; a larger one is something else (ours)."""
@@ -25,12 +25,13 @@ MAX_DEPTH = 50
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Strings are matched only to be left alone. Every alternative succeeds where it begins, so this is linear."""
 
-_WHY = {
+_REASONS = {
     errno.ENOENT: "it does not exist",
     errno.ENOTDIR: "a part of its path is not a folder",
     errno.EISDIR: "it is a folder",
     errno.EACCES: "permission is denied",
     errno.EPERM: "permission is denied",
+    errno.ENODEV: "it is not a regular file",
 }
 
 
@@ -56,102 +57,63 @@ def home_folder(environ: Mapping[str, str]) -> str:
     return environ.get("HOME") or os.path.expanduser("~")
 
 
-def read_user_file(path: str, findings: Findings) -> dict[str, Any] | None:
-    """The user's own settings, or `None` if there is no such file.
-
-    Raises:
-        SettingsError: The file is there but cannot be used.
-    """
-    try:
-        return parse(read_regular(path), path, findings)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def read_config_file(path: str) -> bytes:
-    """The content of a file named on the command line.
-
-    Raises:
-        SettingsError: The file is not there, or cannot be read.
-    """
-    try:
-        return read_regular(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
-        raise _unreadable(path, error) from None
-
-
-def read_streams(paths: Iterable[str]) -> dict[str, bytes]:
-    """The content of those that can be read only once, such as a shell's `<(...)`, by path.
-
-    Raises:
-        SettingsError: One of them cannot be read.
-    """
-    found: dict[str, bytes] = {}
-    for path in paths:
-        if os.path.exists(path) and not os.path.isfile(path):
-            try:
-                with open(path, "rb") as stream:
-                    found[path] = stream.read(MAX_FILE_BYTES + 1)
-            except OSError as error:
-                raise _unreadable(path, error) from None
-    return found
-
-
-def without_links(paths: Iterable[str]) -> dict[str, str]:
-    """For each file that is reached through links, its real path: where links lead may change while the server runs."""
-    real = {path: real_path(path) for path in paths if os.path.isfile(path)}
-    return {path: to for path, to in real.items() if to != os.path.abspath(path)}
-
-
 def real_path(path: str) -> str:
-    """A path without links. One that leads through a link that this process may not follow stays as it is spelled."""
+    """A path without links. One that leads through a link that this process may not follow stays as it is written."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
         return os.path.normpath(path)
 
 
-class IrregularFileError(OSError):
-    """What stands at the path of a settings file is a pipe, a device or the like, which may never end."""
-
-
-def read_regular(path: str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a regular file, and one byte more than the most at most. A pipe is not waited for.
+def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a regular file, up to one byte more than the most that is wanted. A pipe is not waited for.
 
     Raises:
-        OSError: It cannot be read, or is not a regular file (`IrregularFileError`).
+        OSError: It cannot be read; `ENODEV` if it is a pipe, a device or the like, which may never end.
         ValueError: No file has this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(mode):
-            raise IrregularFileError
+            raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENODEV, "not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
-            return stream.read(most_bytes + 1)
+            return stream.read(max_bytes + 1)
     finally:
         os.close(descriptor)
 
 
-def _unreadable(path: str, error: OSError | ValueError) -> SettingsError:
-    number = getattr(error, "errno", None) or 0
-    why = _WHY.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
-    if isinstance(error, IrregularFileError):
-        why = "it is not a regular file"
-    return SettingsError([f"{path}: this settings file cannot be read, because {why}."])
+def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
+    """The content of a settings file.
+
+    Args:
+        path: The file.
+        is_optional: Whether it may be absent; it has no content then, `None`.
+        is_stream: Whether it is a pipe or the like, which can be read only once.
+
+    Raises:
+        SettingsError: It cannot be read.
+    """
+    try:
+        if is_stream:
+            with open(path, "rb") as stream:
+                return stream.read(MAX_FILE_BYTES + 1)
+        return read_regular(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
+        if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return None
+        number = getattr(error, "errno", None) or 0
+        why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
+        raise SettingsError([f"{path}: this settings file cannot be read, because {why}."]) from None
 
 
-def parse(content: bytes, source: str, findings: Findings) -> dict[str, Any]:
+def parse(content: bytes, source: str, diagnostics: Diagnostics | None = None) -> dict[str, Any]:
     """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning.
 
     Args:
         content: The bytes as they are in the file.
         source: The file, for sentences.
-        findings: Takes the warnings.
+        diagnostics: Takes the warnings.
 
     Raises:
         SettingsError: It is too large, not UTF-8, not JSON, or not an object.
@@ -161,7 +123,7 @@ def parse(content: bytes, source: str, findings: Findings) -> dict[str, Any]:
     try:
         text = without_comments(content.decode().removeprefix("\ufeff"), source)
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
-        if "\\u" in text:  # An escape can spell half of a character, which nothing could be done with.
+        if "\\u" in text:  # An escape can be half of a character, which nothing could be done with.
             json.dumps(tree, ensure_ascii=False).encode()
         repeated = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
@@ -176,8 +138,9 @@ def parse(content: bytes, source: str, findings: Findings) -> dict[str, Any]:
         problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
     else:
         if isinstance(tree, dict):
-            for path in repeated:
-                findings.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
+            if diagnostics is not None:
+                for path in repeated:
+                    diagnostics.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
             return cast("dict[str, Any]", tree)
         problem = "settings are one JSON object, from { to }; this file holds something else."
     raise SettingsError([f"{source}: {problem}"])
@@ -210,9 +173,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
-    seen: set[str] = set()
     marked = _ObjectWithRepeatedKeys(plain)
-    marked.repeated = tuple(dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key)))
+    keys = [key for key, _ in pairs]
+    marked.repeated = tuple(key for key in plain if keys.count(key) > 1)
     return marked
 
 
@@ -242,22 +205,22 @@ Tree = dict[str, Any]
 """An object as it came from JSON."""
 
 
-def holder_of(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
+def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
     """The object that holds the last key of a path; `None` if there is none, and none can be made."""
-    holder: Any = tree
+    parent: Any = tree
     for step in path[:-1]:
         if create:
-            cast("Tree", holder).setdefault(str(step), {})
-        holder = cast("Tree", holder).get(str(step))
-        if not isinstance(holder, dict):
+            cast("Tree", parent).setdefault(str(step), {})
+        parent = cast("Tree", parent).get(str(step))
+        if not isinstance(parent, dict):
             return None
-    return cast("Tree", holder)
+    return cast("Tree", parent)
 
 
 def value_at(tree: Tree, path: KeyPath) -> Any:
     """The value of a key; `None` where it is not there."""
-    holder = holder_of(tree, path)
-    return holder.get(str(path[-1])) if holder is not None else None
+    parent = parent_at(tree, path)
+    return parent.get(str(path[-1])) if parent is not None else None
 
 
 def table_at(tree: Tree, key: str) -> Tree:
@@ -266,26 +229,35 @@ def table_at(tree: Tree, key: str) -> Tree:
     return cast("Tree", table) if isinstance(table, dict) else {}
 
 
-def put(tree: Tree, path: KeyPath, value: Any) -> None:
+def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
     """Give a key a value if it has none. Where something else than an object stands above it, nothing happens."""
-    holder = holder_of(tree, path, create=True)
-    if holder is not None:
-        holder.setdefault(str(path[-1]), value)
+    parent = parent_at(tree, path, create=True)
+    if parent is not None:
+        parent.setdefault(str(path[-1]), value)
 
 
-def take(tree: Tree, path: KeyPath) -> Any:
+def pop_value(tree: Tree, path: KeyPath) -> Any:
     """Remove a key, with the sections that are empty then; its value, or `None` where it was not there."""
-    holder = holder_of(tree, path)
-    if holder is None or path[-1] not in holder:
+    parent = parent_at(tree, path)
+    if parent is None or path[-1] not in parent:
         return None
-    value = holder.pop(str(path[-1]))
-    if not holder and len(path) > 1:
-        take(tree, path[:-1])
+    value = parent.pop(str(path[-1]))
+    if not parent and len(path) > 1:
+        pop_value(tree, path[:-1])
     return value
 
 
-class Rank(IntEnum):
-    """Where a layer comes from. A later one wins."""
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Each value in a tree that is not an object with keys, with its path."""
+    if isinstance(value, dict) and value:
+        for key, item in cast("Tree", value).items():
+            yield from leaves(item, (*path, key))
+    elif path:
+        yield path, value
+
+
+class SettingsScope(IntEnum):
+    """What a layer is valid for, and so how much it counts: a later one wins."""
 
     CLI_DEFAULTS = 0
     """What `--settings` itself stands for, before any file."""
@@ -316,7 +288,7 @@ class Rank(IntEnum):
     @property
     def adds_rules(self) -> bool:
         """Whether its lists of rules are added to those below, which they never take back."""
-        return Rank.CLI_USER <= self <= Rank.SYSTEM_OVERRIDES or self is Rank.COMMAND_LINE
+        return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
 
 
 @dataclass(slots=True)
@@ -324,14 +296,14 @@ class Layer:
     """What one source says.
 
     Args:
-        rank: Where it comes from.
+        scope: What it is valid for.
         source: What it is called in sentences: the path of a file.
         data: Its content.
         folder: What relative paths in it start from; empty is the working folder.
-        names: For each alias of its servers, the name that stands there.
+        names: For each alias of its servers, the name that is written there.
     """
 
-    rank: Rank
+    scope: SettingsScope
     source: str
     data: Tree
     folder: str = ""
@@ -339,7 +311,7 @@ class Layer:
 
 
 class FileState(StrEnum):
-    """What became of a place where settings may stand."""
+    """What became of a file in which settings may stand."""
 
     READ = "read"
     ABSENT = "not there"
@@ -350,20 +322,25 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A place where settings may stand.
+    """A file in which settings may stand.
 
     Args:
         path: The file.
-        rank: What it would be.
+        scope: What it would be valid for.
         state: What became of it.
     """
 
     path: str
-    rank: Rank
+    scope: SettingsScope
     state: FileState
 
+    @property
+    def is_in_workspace(self) -> bool:
+        """Whether it comes with a workspace, so that it has to be trusted."""
+        return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
-ADDED_RULES: tuple[tuple[str, str], ...] = (
+
+ADDED_RULES: tuple[KeyPath, ...] = (
     ("permissions", "allow"),
     ("permissions", "ask"),
     ("permissions", "deny"),
@@ -375,63 +352,59 @@ ADDED_RULES: tuple[tuple[str, str], ...] = (
 """Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
 
 
-@dataclass(slots=True)
 class MergedLayers:
-    """What all layers say together: objects merge key by key, everything else replaces, each value keeps its source.
+    """What all layers say together: objects merge key by key, everything else replaces.
 
     Args:
-        data: The values, under canonical keys; the entries of `mcpServers` under their aliases.
-        names: For each alias, the name it was configured with.
+        layers: In canonical form, the one that counts most last. They are left as they are.
     """
 
-    data: Tree = field(default_factory=dict[str, Any])
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    _sources: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
-    _sources_of_objects: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
-    """For each object with values, the layer that gave the last of them."""
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        self._layers: list[Layer] = []
+        self.data: Tree = {}
+        """The values, under canonical keys; the entries of `mcpServers` under their aliases."""
+        self.names: dict[str, str] = {}
+        """For each alias, the name it was configured with."""
+        for layer in layers:
+            self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Put a layer in canonical form over what is there. Its data is taken over, not copied."""
-        self.names.update(layer.names)
-        for path in ADDED_RULES if layer.rank.adds_rules else ():
-            added, rules = value_at(layer.data, path), value_at(self.data, path)
-            if not isinstance(added, list) or not isinstance(rules, list):
-                continue
-            before = self.source_of(path)
-            cast("list[Any]", rules).extend([rule for rule in take(layer.data, path) if rule not in rules])
-            if before != layer.source:
-                self._sources[path] = f"{before} and {layer.source}"
-        self._merge(self.data, layer.data, layer.source, ())
-
-    def _merge(self, below: Tree, above: Tree, source: str, path: KeyPath) -> None:
-        for key, value in above.items():
-            here = (*path, key)
-            is_entry = path == ("mcpServers",)
-            if isinstance(value, dict) and isinstance(below.get(key), dict) and not is_entry:
-                self._sources.pop(here, None)
-                self._merge(below[key], cast("Tree", value), source, here)
-                continue
-            if key in below:
-                for known in [known for known in self._sources if known[: len(here)] == here]:
-                    del self._sources[known]
-            below[key] = value
-            for leaf, _ in leaves(value, here):
-                self._sources[leaf] = source
-                self._sources_of_objects.update((leaf[:length], source) for length in range(1, len(leaf)))
+        """Put a layer over those that are there."""
+        self._layers.append(layer)
+        self.names |= layer.names
+        self.data = _merged(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
-        """The layer that a value, or the nearest thing around or below it, came from."""
+        """The layer that a value, or the nearest thing around it, came from."""
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
-            if names[:length] in self._sources:
-                return self._sources[names[:length]]
-        return self._sources_of_objects.get(names, "default")
+            giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
+            if len(names) > 2 and names[0] == "mcpServers":  # an entry is replaced as a whole
+                entry = names[:2]
+                last = [layer for layer in self._layers if _is_given(layer.data, entry)][-1:]
+                giving = [layer for layer in giving if layer in last]
+            if giving and names[:length] in ADDED_RULES:
+                first = max((at for at, layer in enumerate(giving) if not layer.scope.adds_rules), default=0)
+                return " and ".join(dict.fromkeys(layer.source for layer in giving[first:]))
+            if giving:
+                return giving[-1].source
+        return "default"
 
 
-def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Each value in a tree that is not an object with keys, with its path."""
-    if isinstance(value, dict) and value:
-        for key, item in cast("Tree", value).items():
-            yield from leaves(item, (*path, key))
-    elif path:
-        yield path, value
+def _merged(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
+    result = dict(below)
+    for key, value in above.items():
+        here, before = (*path, key), below.get(key)
+        if isinstance(value, dict) and isinstance(before, dict) and path != ("mcpServers",):
+            result[key] = _merged(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
+        elif adds_rules and here in ADDED_RULES and isinstance(value, list) and isinstance(before, list):
+            rules = cast("list[Any]", before)
+            result[key] = [*rules, *(rule for rule in cast("list[Any]", value) if rule not in rules)]
+        else:
+            result[key] = value
+    return result
+
+
+def _is_given(data: Tree, path: KeyPath) -> bool:
+    parent = parent_at(data, path)
+    return parent is not None and path[-1] in parent

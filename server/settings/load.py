@@ -10,40 +10,37 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from server.settings.agent_cli import AGENT_CLIS, FILE, AgentCli, CliName, expand_variables, translated
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translated
 from server.settings.canonical_form import canonicalise
 from server.settings.files import (
     FileState,
     Layer,
     MergedLayers,
-    Rank,
     SettingsFile,
+    SettingsScope,
     Tree,
     home_folder,
     own_folder,
     parse,
-    read_config_file,
-    read_streams,
-    read_user_file,
+    read_settings_file,
     real_path,
     table_at,
     user_file,
     value_at,
-    without_links,
 )
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.resolution import UpstreamEntry, resolve, resolve_entries
-from server.settings.section import Findings, KeyPath, Section, SettingsError, dotted, keys_of
+from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
 from server.settings.trust import (
     COMMAND_ALIAS,
     SERVER_COMMAND,
     Restrictions,
-    confine,
     find_files,
     read_trust,
     read_trusted,
     restrictions_of,
-    still_counting,
+    retained_restrictions,
+    sanitize,
     trust_file,
 )
 
@@ -72,15 +69,6 @@ class SettingsInputs:
     working_folder: str | None
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
-
-    @property
-    def clis(self) -> Sequence[AgentCli]:
-        """The other CLI, if there is one."""
-        return [AGENT_CLIS[self.cli]] if self.cli is not None else []
-
-    def path_read_for(self, path: str) -> str:
-        """The file that is read for a config file: where a link led at the start."""
-        return self.links.get(path, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +135,14 @@ def default_settings(environ: Mapping[str, str]) -> SettingsReport:
     return SettingsReport(Settings.model_construct(), home=home_folder(environ))
 
 
+def working_folder() -> str | None:
+    """The folder that we were started in, if it is still there."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def load_settings(
     config_files: Sequence[str],
     overrides: Mapping[str, Any],
@@ -169,16 +165,15 @@ def load_settings(
             that cannot be enforced at once, and else of all servers and agents that cannot work.
     """
     where = folder if folder is not None else working_folder()
-    streams, links = read_streams(config_files), without_links(config_files)
+    streams: dict[str, bytes] = {}
+    links: dict[str, str] = {}  # where a link leads may change while the server runs
+    for path in config_files:
+        if os.path.isfile(path):
+            real = real_path(path)
+            links |= {path: real} if real != os.path.abspath(path) else {}
+        elif os.path.exists(path):
+            streams[path] = read_settings_file(path, is_stream=True) or b""
     return read_settings(SettingsInputs(config_files, overrides, environ, cli, where, streams, links))
-
-
-def working_folder() -> str | None:
-    """The folder that we were started in, if it is still there."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
@@ -191,28 +186,27 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     Raises:
         SettingsError: As `load_settings`.
     """
-    findings = Findings()
-    operators, candidates = _operator_layers(inputs, findings)
-    own = {real_path(inputs.path_read_for(file.path)) for file in candidates}
-    trust = read_trust(trust_file(inputs.environ), findings)
+    diagnostics, environ = Diagnostics(), inputs.environ
+    operators, candidates = _operator_layers(inputs, diagnostics)
+    own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
+    trust = read_trust(trust_file(environ), diagnostics)
+    clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [file for file in find_files(folder, inputs.clis) if real_path(file.path) not in own]
-        trusted, seen = read_trusted(files, trust, findings)
+        files = [file for file in find_files(folder, clis) if real_path(file.path) not in own]
+        trusted, seen = read_trusted(files, trust, diagnostics)
         candidates += seen
         for layer in trusted:
-            _canonicalise(layer, inputs, findings)
-        trusted += still_counting(before.restrictions if before is not None else {}, seen, findings)
+            _canonicalise(layer, environ, diagnostics)
+        trusted += retained_restrictions(before.restrictions if before is not None else {}, seen, diagnostics)
         for layer in trusted:
-            confine(layer, operators, findings)
+            sanitize(layer, operators, diagnostics)
         restrictions |= restrictions_of(trusted)
         layers += trusted
-    layers.sort(key=lambda layer: layer.rank)
-    merged = MergedLayers()
-    for layer in layers:
-        merged.add(layer)
-    _add_server_command(merged, findings)
+    layers.sort(key=lambda layer: layer.scope)
+    merged = MergedLayers(layers)
+    _add_server_command(merged, diagnostics)
     given = tuple(_given_values(merged, merged.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
     if merged.data:
@@ -221,20 +215,23 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         except ValidationError as error:
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
-            raise SettingsError([*findings.problems, *explain(error, merged.source_of)]) from None
-    settings = resolve(settings, inputs.environ, merged.source_of, findings)
+            raise SettingsError([*diagnostics.problems, *explain(error, merged.source_of)]) from None
+    settings = resolve(settings, environ, merged.source_of, diagnostics)
     entries = resolve_entries(
-        settings, names=merged.names, environ=inputs.environ, source_of=merged.source_of, findings=findings
+        settings, names=merged.names, environ=environ, source_of=merged.source_of, diagnostics=diagnostics
     )
-    findings.stop_on_problems()
-    read = [file for file in candidates if file.state is FileState.READ]
+    diagnostics.raise_problems()
+    own_file = user_file(environ)
+    files_read = [
+        layer.source for layer in layers if SettingsScope.CLI_DEFAULTS < layer.scope < SettingsScope.COMMAND_LINE
+    ]
     return SettingsReport(
         settings=settings.model_copy(update={"mcp_servers": {entry.alias: entry.settings for entry in entries}}),
-        warnings=tuple(findings.warnings),
+        warnings=tuple(diagnostics.warnings),
         entries=entries,
-        files=tuple(layer.source for layer in layers if Rank.CLI_DEFAULTS < layer.rank < Rank.COMMAND_LINE),
-        user_file=next((file.path for file in read if file.rank is Rank.USER), None),
-        home=home_folder(inputs.environ),
+        files=tuple(files_read),
+        user_file=own_file if own_file in files_read else None,
+        home=home_folder(environ),
         given=given,
         candidates=tuple(candidates),
         inputs=inputs,
@@ -242,7 +239,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     )
 
 
-def _operator_layers(inputs: SettingsInputs, findings: Findings) -> tuple[list[Layer], list[SettingsFile]]:
+def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[list[Layer], list[SettingsFile]]:
     """The layers that are the operator's own, in canonical form, and every file that was looked for.
 
     Raises:
@@ -251,42 +248,48 @@ def _operator_layers(inputs: SettingsInputs, findings: Findings) -> tuple[list[L
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []
-    optional = [(user_file(environ), Rank.USER)]
-    for cli in inputs.clis:
+    optional = [(user_file(environ), SettingsScope.USER)]
+    if inputs.cli is not None:
+        cli = AGENT_CLIS[inputs.cli]
         defaults, overrides = cli.system_files(environ)
-        layers.append(Layer(Rank.CLI_DEFAULTS, f"--settings {inputs.cli}", cli.defaults(environ)))
-        optional.append((defaults, Rank.SYSTEM_DEFAULTS))
-        optional.append((os.path.join(cli.user_folder(environ), FILE), Rank.CLI_USER))
-        optional.append((overrides, Rank.SYSTEM_OVERRIDES))
-    for path, rank in optional:
+        layers.append(Layer(SettingsScope.CLI_DEFAULTS, f"--settings {inputs.cli}", cli.defaults(environ)))
+        optional.append((defaults, SettingsScope.SYSTEM_DEFAULTS))
+        optional.append((os.path.join(cli.user_folder(environ), FILE), SettingsScope.CLI_USER))
+        optional.append((overrides, SettingsScope.SYSTEM_OVERRIDES))
+    for path, scope in (*optional, *((path, SettingsScope.CONFIG) for path in inputs.config_files)):
         if path is None:
             continue
-        data = read_user_file(path, findings)
-        files.append(SettingsFile(path, rank, FileState.ABSENT if data is None else FileState.READ))
-        if data is not None:
-            data = data if rank is Rank.USER else translated(data, path, findings)
-            layers.append(Layer(rank, path, data, os.path.dirname(path)))
-    for path in inputs.config_files:
         content = inputs.streams.get(path)
-        content = read_config_file(inputs.path_read_for(path)) if content is None else content
-        layers.append(Layer(Rank.CONFIG, path, parse(content, path, findings), os.path.dirname(path)))
-        files.append(SettingsFile(path, Rank.CONFIG, FileState.READ))
-    overrides = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
-    layers.append(Layer(Rank.COMMAND_LINE, COMMAND_LINE, overrides))
+        if content is None:
+            is_optional = scope is not SettingsScope.CONFIG
+            content = read_settings_file(inputs.links.get(path, path), is_optional=is_optional)
+        files.append(SettingsFile(path, scope, FileState.ABSENT if content is None else FileState.READ))
+        if content is not None:
+            data = parse(content, path, diagnostics)
+            if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
+                data = translated(data, path, diagnostics)
+            layers.append(Layer(scope, path, data, os.path.dirname(path)))
+    given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
+    layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
     for layer in layers:
-        _canonicalise(layer, inputs, findings)
+        _canonicalise(layer, environ, diagnostics)
     return layers, files
 
 
-def _canonicalise(layer: Layer, inputs: SettingsInputs, findings: Findings) -> None:
-    canonicalise(layer, inputs.environ, findings)
-    if layer.rank in (Rank.SYSTEM_DEFAULTS, Rank.CLI_USER, Rank.CLI_PROJECT, Rank.SYSTEM_OVERRIDES):
-        expand_variables(layer.data, layer.source, inputs.environ, findings)
+def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
+    canonicalise(layer, environ, diagnostics)
+    if layer.scope in (
+        SettingsScope.SYSTEM_DEFAULTS,
+        SettingsScope.CLI_USER,
+        SettingsScope.CLI_PROJECT,
+        SettingsScope.SYSTEM_OVERRIDES,
+    ):
+        expand_variables(layer.data, layer.source, environ, diagnostics)
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
     """The folders that bring settings: the operator's, else the working folder; never what a client names."""
-    for layer in sorted(operators, key=lambda layer: layer.rank, reverse=True):
+    for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
             named = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
@@ -298,7 +301,7 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
-def _add_server_command(merged: MergedLayers, findings: Findings) -> None:
+def _add_server_command(merged: MergedLayers, diagnostics: Diagnostics) -> None:
     """Make an entry of `mcpServers` of the one command line that starts a server."""
     line: Any = value_at(merged.data, SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
@@ -307,10 +310,10 @@ def _add_server_command(merged: MergedLayers, findings: Findings) -> None:
     source = merged.source_of(SERVER_COMMAND)
     if COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
         own = dotted(("mcpServers", COMMAND_ALIAS))
-        findings.warn(source, f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias.")
+        diagnostics.warn(source, f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias.")
         return
     data = {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-    merged.add(Layer(Rank.CONFIG, source, data, names={COMMAND_ALIAS: COMMAND_ALIAS}))
+    merged.add(Layer(SettingsScope.CONFIG, source, data, names={COMMAND_ALIAS: COMMAND_ALIAS}))
 
 
 def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
@@ -320,7 +323,7 @@ def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path
             yield GivenValue(here, value, merged.source_of(here))
             continue
         below = cast("Tree", value)
-        entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.named else {here: below}
+        entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
         for where, entry in entries.items():
             if isinstance(entry, dict):
                 yield from _given_values(merged, cast("Tree", entry), key.section, where)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from server.settings.models import Settings, UpstreamSettings
-from server.settings.section import Findings, KeyPath, dotted, shown_name, wire_name
+from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.tool_models import AgentSettings, WebSearchSettings
 
 HINT = "Set it, or write $$ for a dollar sign."
@@ -26,7 +26,7 @@ SourceOf = Callable[[KeyPath], str]
 """The layer that a value came from."""
 
 
-class Expansion:
+class VariableExpander:
     """Puts environment variables into texts.
 
     `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text where the variable is not set or empty;
@@ -42,10 +42,10 @@ class Expansion:
         """Where a variable is named that is not set, and which."""
 
     @overload
-    def of_text(self, text: str, path: KeyPath) -> str: ...
+    def text(self, text: str, path: KeyPath) -> str: ...
     @overload
-    def of_text(self, text: str | None, path: KeyPath) -> str | None: ...
-    def of_text(self, text: str | None, path: KeyPath) -> str | None:
+    def text(self, text: str | None, path: KeyPath) -> str | None: ...
+    def text(self, text: str | None, path: KeyPath) -> str | None:
         """The text with its variables expanded; one that is not set stays as it is written, and is noted."""
 
         def value(match: re.Match[str]) -> str:
@@ -62,25 +62,25 @@ class Expansion:
 
         return _VARIABLE.sub(value, text) if text is not None and "$" in text else text
 
-    def of_texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
+    def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
         """The texts of an array, each expanded."""
-        return tuple(self.of_text(text, (*path, index)) for index, text in enumerate(texts))
+        return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
-    def of_table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
+    def table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
         """An object whose values are expanded."""
-        return {name: self.of_text(text, (*path, name)) for name, text in table.items()}
+        return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
-    def warn_of_missing(self, findings: Findings, source_of: SourceOf, consequence: str) -> bool:
+    def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
         """Warn of each variable that is not set; whether there are any.
 
         Args:
-            findings: Takes the warnings.
+            diagnostics: Takes the warnings.
             source_of: The layer a value came from.
             consequence: The end of each sentence, with the sign that begins it.
         """
         for where, variable in self.missing:
             said = f"{dotted(where)} names the environment variable {shown_name(variable)}, which is not set"
-            findings.warn(source_of(where), f"{said}{consequence}")
+            diagnostics.warn(source_of(where), f"{said}{consequence}")
         return bool(self.missing)
 
 
@@ -94,27 +94,27 @@ SEARCH_VARIABLES: Mapping[str, Mapping[str, str]] = {
 provider's usual name for it."""
 
 
-def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, findings: Findings) -> Settings:
+def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
     """The settings with variables expanded in everything but the servers of `mcpServers`.
 
     Args:
         settings: Validated, as they were written.
         environ: Where variables are looked up.
         source_of: The layer a value came from.
-        findings: Takes the warnings and the problems.
+        diagnostics: Takes the warnings and the problems.
     """
-    folders: list[tuple[KeyPath, str]] = [
-        *((("workspace", "roots", index), root) for index, root in enumerate(settings.workspace.roots)),
-        *((("shell", "readable", index), path) for index, path in enumerate(settings.shell.readable)),
-    ]
+    folders: dict[KeyPath, str] = {
+        **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
+        **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
+    }
     if settings.memory.global_folder is not None:
-        folders.append((("memory", "globalFolder"), settings.memory.global_folder))
-    for path, folder in folders:
+        folders["memory", "globalFolder"] = settings.memory.global_folder
+    for path, folder in folders.items():
         try:
             os.path.realpath(folder)
         except OSError:  # Nobody could tell what lies in it.
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
-            findings.refuse(source_of(path), said)
+            diagnostics.refuse(source_of(path), said)
         except ValueError:
             pass  # it holds NUL, which was refused with its layer
     changed: dict[str, Any] = {}
@@ -123,21 +123,37 @@ def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf,
     if any(commands.values()):
         used: dict[str, tuple[str, ...] | None] = {}
         for name, command in commands.items():
-            expansion = Expansion(environ)
-            expanded = expansion.of_texts(command or (), ("tools", wire_name(name)))
-            is_missing = expansion.warn_of_missing(findings, source_of, f"; the command is not used. {HINT}")
+            expander = VariableExpander(environ)
+            expanded = expander.texts(command or (), ("tools", wire_name(name)))
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
             used[name] = None if is_missing else expanded or None
         changed["tools"] = tools.model_copy(update=used)
-    search = _resolved_search(settings.web.search, environ, source_of, findings)
+    search = _with_search_keys(settings.web.search, environ, source_of, diagnostics)
     if search is not settings.web.search:
         changed["web"] = settings.web.model_copy(update={"search": search})
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in settings.agents.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command, (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
     if settings.agents:
-        changed["agents"] = _resolved_agents(settings.agents, environ, source_of, findings)
+        changed["agents"] = agents
     return settings.model_copy(update=changed) if changed else settings
 
 
-def _resolved_search(
-    search: WebSearchSettings, environ: Mapping[str, str], source_of: SourceOf, findings: Findings
+def _with_search_keys(
+    search: WebSearchSettings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
 ) -> WebSearchSettings:
     changed: dict[str, Any] = {}
     for name, variables in SEARCH_VARIABLES.items():
@@ -145,9 +161,9 @@ def _resolved_search(
         values: dict[str, str | None] = {}
         for key, variable in variables.items():
             given: str | None = getattr(provider, key)
-            expansion = Expansion(environ)
-            text = expansion.of_text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
-            is_missing = expansion.warn_of_missing(findings, source_of, f"; {name} is not asked. {HINT}")
+            expander = VariableExpander(environ)
+            text = expander.text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
             values[key] = None if is_missing or not (given or text) else text
         if any(getattr(provider, key) != value for key, value in values.items()):
             changed[name] = provider.model_copy(update=values)
@@ -155,28 +171,7 @@ def _resolved_search(
     if search.default is not None and search.default not in resolved.configured:
         path = ("web", "search", "default")
         said = f"{dotted(path)} is {search.default}, which cannot be asked: its key or its address is missing."
-        findings.warn(source_of(path), said)
-    return resolved
-
-
-def _resolved_agents(
-    agents: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, findings: Findings
-) -> dict[str, AgentSettings]:
-    resolved: dict[str, AgentSettings] = {}
-    for name, agent in agents.items():
-        path = ("agents", name)
-        if not (agent.command or "").strip():
-            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
-            findings.refuse(source_of(path), said)
-            continue
-        expansion = Expansion(environ)
-        changed = {
-            "command": expansion.of_text(agent.command, (*path, "command")),
-            "args": expansion.of_texts(agent.args, (*path, "args")),
-            "env": expansion.of_table(agent.env, (*path, "env")),
-        }
-        if not expansion.warn_of_missing(findings, source_of, f"; the agent {shown_name(name)} is left out. {HINT}"):
-            resolved[name] = agent.model_copy(update=changed)
+        diagnostics.warn(source_of(path), said)
     return resolved
 
 
@@ -232,7 +227,7 @@ def resolve_entries(
     names: Mapping[str, str],
     environ: Mapping[str, str],
     source_of: SourceOf,
-    findings: Findings,
+    diagnostics: Diagnostics,
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
@@ -241,7 +236,7 @@ def resolve_entries(
         names: Alias to configured name.
         environ: Where variables are looked up.
         source_of: The layer a value came from.
-        findings: Takes the warnings and the problems.
+        diagnostics: Takes the warnings and the problems.
     """
     # A name that is misspelled in a filter leaves nothing out, or everything.
     mcp, known = settings.mcp, {*names, *names.values()}
@@ -249,14 +244,14 @@ def resolve_entries(
         for name in listed or ():
             if name not in known:
                 said = f"mcp.{key} names {json.dumps(name)}, which is not a server of mcpServers."
-                findings.warn(source_of(("mcp", key)), said)
+                diagnostics.warn(source_of(("mcp", key)), said)
     if mcp.allowed == () and names:
-        findings.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
+        diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
     entries: list[UpstreamEntry] = []
     for alias, configured in settings.mcp_servers.items():
         path, name, entry = ("mcpServers", alias), names[alias], configured
         left_out: str | None = None
-        expansion = Expansion(environ)
+        expander = VariableExpander(environ)
         if not entry.enabled:
             left_out = f"It is not enabled (mcpServers.{alias}.enabled is false)."
         elif {alias, name} & set(mcp.excluded):
@@ -266,22 +261,29 @@ def resolve_entries(
         elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
             left_out = f"{MAX_ABOVE} servers like this one have started each other already, which looks like a loop."
         else:
-            entry = _expanded(entry, path, expansion)
-            if expansion.warn_of_missing(findings, source_of, f"; the server {alias} is left out. {HINT}"):
-                left_out = f"The environment variable {shown_name(expansion.missing[0][1])} is not set."
+            expanded: dict[str, Any] = {
+                "args": expander.texts(entry.args, (*path, "args")),
+                "env": expander.table(entry.env, (*path, "env")),
+                "headers": expander.table(entry.headers, (*path, "headers")),
+            }
+            for key in ("command", "cwd", "url", "http_url"):
+                expanded[key] = expander.text(getattr(entry, key), (*path, wire_name(key)))
+            entry = entry.model_copy(update=expanded)
+            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
+                left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
         if left_out is not None:
             entry = configured.model_copy(update={"enabled": False})
         else:
             if settings.proxy.prefix == "none":
                 entry = entry.model_copy(update={"prefix": "none"})
             for problem in _problems_of(entry, path, settings.proxy.name_budget):
-                findings.refuse(source_of(path), problem)
+                diagnostics.refuse(source_of(path), problem)
             given = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
             keys = [key for key, value in given.items() if value is not None]
             if len(keys) > 1:
                 said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
-                findings.warn(source_of(path), said)
-        entries.append(UpstreamEntry(alias, name, entry, source_of(path), left_out, bool(expansion.missing)))
+                diagnostics.warn(source_of(path), said)
+        entries.append(UpstreamEntry(alias, name, entry, source_of(path), left_out, bool(expander.missing)))
     return tuple(entries)
 
 
@@ -289,17 +291,6 @@ def servers_above(environ: Mapping[str, str]) -> int:
     """How many servers like this one have started each other until this one."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
-
-
-def _expanded(entry: UpstreamSettings, path: KeyPath, expansion: Expansion) -> UpstreamSettings:
-    changed: dict[str, Any] = {
-        "args": expansion.of_texts(entry.args, (*path, "args")),
-        "env": expansion.of_table(entry.env, (*path, "env")),
-        "headers": expansion.of_table(entry.headers, (*path, "headers")),
-    }
-    for name in ("command", "cwd", "url", "http_url"):
-        changed[name] = expansion.of_text(getattr(entry, name), (*path, wire_name(name)))
-    return entry.model_copy(update=changed)
 
 
 def _transport_key(entry: UpstreamSettings) -> str:
@@ -311,19 +302,21 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
     """Why an entry cannot work: new names, the transport, and texts that no process and no HTTP request can carry."""
-    room = name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0)
+    here = dotted(path)
+    budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
     for name, new in entry.rename.items():
-        here = f"{dotted((*path, 'rename'))}: the new name of {json.dumps(name)}"
+        which = f"{here}.rename: the new name of {json.dumps(name)}"
         if not _TOOL_NAME.fullmatch(new):
-            yield f"{here} has to consist of letters, digits and _ . - only, and not be empty."
-        elif len(new) > room:
-            long = f"has {len(new)} characters, and proxy.nameBudget leaves room for {max(room, 0)}"
-            yield f"{here} {long}; give a shorter one, or a larger budget."
+            yield f"{which} has to consist of letters, digits and _ . - only, and not be empty."
+        elif len(new) > budget:
+            yield (
+                f"{which} has {len(new)} characters, and proxy.nameBudget leaves room for {budget}; give a shorter "
+                "one, or a larger budget."
+            )
         elif new in owners:
-            yield f"{here} is that of {json.dumps(owners[new])} too; give each its own."
+            yield f"{which} is that of {json.dumps(owners[new])} too; give each its own."
         owners.setdefault(new, name)
-    here = dotted(path)
     if entry.transport is None:
         yield f"{here} has no command, no url and no httpUrl; give it one of them."
     elif entry.transport == "stdio":
@@ -331,9 +324,17 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             yield f"{here}.command is missing or empty; name the program that starts the server."
     elif entry.endpoint is None:
         yield f'{here} has the type "{entry.transport}" but no url; give the address of the server.'
-    elif not _is_address(entry.endpoint):
-        expected = "an address that begins with http:// or https:// and names a host"
-        yield f"{here}.{_transport_key(entry)} has to be {expected}."
+    else:
+        from urllib.parse import urlsplit  # noqa: PLC0415 - needed only with a remote server
+
+        try:
+            parts = urlsplit(entry.endpoint)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            expected = "an address that begins with http:// or https:// and names a host"
+            yield f"{here}.{_transport_key(entry)} has to be {expected}."
     texts: dict[KeyPath, str] = {("args", index): arg for index, arg in enumerate(entry.args)}
     texts |= {("env", name): text for name, text in entry.env.items()}
     texts |= {("command",): entry.command or "", ("cwd",): entry.cwd or ""}
@@ -348,13 +349,3 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             yield f"{dotted((*path, 'headers', name))} is not a name for an HTTP header."
         elif not _HEADER_VALUE.fullmatch(value):
             yield f"{dotted((*path, 'headers', name))} has to be printable ASCII on one line."
-
-
-def _is_address(text: str) -> bool:
-    from urllib.parse import urlsplit  # noqa: PLC0415 - needed only with a remote server
-
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""What is said about the settings: warnings that let the server start, problems that do not."""
+"""A section of the settings and its keys, and what is said about them: warnings, and problems that prevent a start."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Key:
     Args:
         field: Its declaration.
         section: The section below it, or `None` for a value.
-        named: Whether what is below are sections by names that the operator chose.
+        is_table: Whether sections are below it by names that the operator chose.
     """
 
     field: FieldInfo
     section: type[Section] | None
-    named: bool
+    is_table: bool
 
     @property
     def default(self) -> Any:
@@ -82,7 +82,9 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
         annotation = cast("Any", model_field.annotation)
         parts = (annotation, *get_args(annotation)[-1:])  # of a table, the last is what its values are
         below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
-        keys[model_field.alias or name] = Key(model_field, below, named=below is not None and below is not annotation)
+        keys[model_field.alias or name] = Key(
+            model_field, below, is_table=below is not None and below is not annotation
+        )
     return keys
 
 
@@ -111,7 +113,7 @@ class SettingsError(Exception):
 
 
 @dataclass(slots=True)
-class Findings:
+class Diagnostics:
     """Collects sentences while the settings are read, so that one start tells of everything that is wrong."""
 
     warnings: list[str] = field(default_factory=list[str])
@@ -125,8 +127,8 @@ class Findings:
         """Note something that the server cannot start with."""
         self.problems.append(f"{source}: {sentence}")
 
-    def stop_on_problems(self) -> None:
-        """End here if anything was refused.
+    def raise_problems(self) -> None:
+        """Raise if anything was refused.
 
         Raises:
             SettingsError: With every problem noted so far.

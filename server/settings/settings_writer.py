@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from server.settings.files import parse, without_comments
-from server.settings.section import Findings, SettingsError
+from server.settings.section import Diagnostics, SettingsError
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.contract.threads import run_blocking
@@ -146,7 +146,7 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     mark = content[: len(content) - len(body)]
     if not body.strip():
         return mark + _written({section: {key: list(texts)}}, "").encode() + b"\n"
-    inner: Any = parse(body, _SOURCE, Findings()).get(section, {})
+    inner: Any = parse(body, _SOURCE, Diagnostics()).get(section, {})
     present: Any = cast("dict[str, Any]", inner).get(key, []) if isinstance(inner, dict) else None
     if not isinstance(present, list):
         raise SettingsError([f"{_SOURCE}: {section}.{key} is not a list; make it one, such as []."])
@@ -182,7 +182,7 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
         return content
     if not body.strip():
         return mark + _written({section: dict(entries)}, "").encode() + b"\n"
-    if not isinstance(parse(body, _SOURCE, Findings()).get(section, {}), dict):
+    if not isinstance(parse(body, _SOURCE, Diagnostics()).get(section, {}), dict):
         raise SettingsError([f"{_SOURCE}: {section} is not an object; make it one, such as {{}}."])
     text = body.decode()
     for name, entry in entries.items():

@@ -12,7 +12,7 @@ import pytest
 from server.settings import SettingsReport, load_settings
 from server.settings.explanations import key_descriptions
 from server.settings.files import parse
-from server.settings.section import Findings
+from server.settings.section import Diagnostics
 from tests.settings_cases import sources
 
 EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"
@@ -33,7 +33,7 @@ def report(tmp_path: Path) -> SettingsReport:
 
 
 def example() -> dict[str, Any]:
-    return parse(EXAMPLE.read_bytes(), "mcp.json.example", Findings())
+    return parse(EXAMPLE.read_bytes(), "mcp.json.example", Diagnostics())
 
 
 def client_blocks() -> list[dict[str, Any]]:

@@ -15,14 +15,14 @@ from tools.contract.limits import ApprovalMode
 Content = dict[str, Any]
 
 ODD_SERVERS: list[tuple[Any, str]] = [
-    ({"type": "sdk", "name": "a"}, "can make nothing of its type"),
-    ({"type": "websocket", "url": "ws://localhost"}, "can make nothing of its type"),
+    ({"type": "sdk", "name": "a"}, "cannot read its type"),
+    ({"type": "websocket", "url": "ws://localhost"}, "cannot read its type"),
     ({"tcp": "localhost:1"}, "it names no command and no address that this server knows"),
     ({"type": "http"}, "it names no command and no address that this server knows"),
     ({"type": "stdio"}, "it names no command"),
     ({"command": " "}, "it names no command"),
-    ({"command": "a", "timeout": 30.5}, "can make nothing of its timeout"),
-    ({"command": "a", "env": {"A": 1}}, "can make nothing of its env.A"),
+    ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),
+    ({"command": "a", "env": {"A": 1}}, "cannot read its env.A"),
     ({}, "it names no command and no address"),
     ("a", "it is not an object"),
 ]

@@ -12,7 +12,7 @@ import pytest
 
 from server.settings import SettingsError
 from server.settings.files import parse
-from server.settings.section import Findings
+from server.settings.section import Diagnostics
 from server.settings.settings_writer import SavedRules, with_added, with_entries
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -22,7 +22,7 @@ NEW: dict[str, Any] = {"new": {"command": "x", "args": ["a", "ü"]}}
 
 
 def read(text: str) -> dict[str, Any]:
-    return parse(text.encode(), "test", Findings())
+    return parse(text.encode(), "test", Diagnostics())
 
 
 def edited(text: str) -> str:
@@ -83,7 +83,7 @@ def test_a_file_without_such_a_list_is_refused(text: str) -> None:
 
 
 def servers(content: bytes) -> dict[str, Any]:
-    return parse(content, "test", Findings())["mcpServers"]
+    return parse(content, "test", Diagnostics())["mcpServers"]
 
 
 @pytest.mark.requirement("settings.editing.entries")

@@ -14,6 +14,7 @@ import pytest
 
 from server.settings import SettingsReport, load_settings
 from server.settings.files import FileState
+from server.settings.section import Diagnostics
 from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
 from tests.settings_cases import sources, write
 
@@ -236,13 +237,7 @@ def test_a_link_to_a_trusted_folder_is_that_folder(environ: dict[str, str], proj
     trust(project, environ, OWN)
     (tmp_path / "link").symlink_to(project)
     assert load_project(tmp_path / "link", environ).settings.media == "notice"
-    assert read_trust(trust_file(environ), findings=_findings()).folders.keys() == {str(project)}
-
-
-def _findings() -> Any:
-    from server.settings.section import Findings
-
-    return Findings()
+    assert read_trust(trust_file(environ), Diagnostics()).keys() == {str(project)}
 
 
 @pytest.mark.requirement("settings.trust.store")
@@ -258,5 +253,5 @@ def test_what_several_processes_trust_at_once_is_all_kept(environ: dict[str, str
         subprocess.Popen([sys.executable, "-c", code, str(repository), program, store, name, "10"]) for name in "abcd"
     ]
     assert [process.wait(50) for process in started] == [0, 0, 0, 0]
-    folders = read_trust(store, _findings()).folders
+    folders = read_trust(store, Diagnostics())
     assert set(folders) == {f"/{name}/{number}" for name in "abcd" for number in range(10)}
