@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import Field
 
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
-from tools.contract.limits import SEARCH_SECONDS
+from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
@@ -19,8 +18,11 @@ from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.find.file_filtering import OPTIONS, gather_options
 
-if TYPE_CHECKING:
-    from tools.files.search.text_search import TextSearch
+MAX_LIMIT = 1_000_000
+"""Matches that can be asked for; the characters of a result are limited long before."""
+
+MAX_CONTEXT = 1_000
+"""Neighbours of a match that are shown at most."""
 
 
 class GrepParams(ToolParams):
@@ -91,8 +93,14 @@ class GrepTool(BuiltinTool[GrepParams]):
         return gathered
 
     def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
-        """Both patterns and the file filter must be understood."""
-        self._search.check(params, spelled)
+        """Both patterns must be something that ripgrep can be given, and the file filter must be understood."""
+        from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - first call
+
+        check_pattern(spelled["pattern"], params.pattern)
+        if params.exclude_pattern is not None:
+            check_pattern(spelled["exclude_pattern"], params.exclude_pattern)
+        if params.glob is not None:
+            compile_file_filter(params.glob)
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
         """The pattern, and where."""
@@ -106,10 +114,25 @@ class GrepTool(BuiltinTool[GrepParams]):
 
     async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
         """Search in one thread hop."""
-        return await run_blocking(context.signal, lambda: self._search.run(params, context, self.seconds))
+        from tools.files.search.content_search import search_contents  # noqa: PLC0415 - with the first call
+        from tools.files.search.match_report import ContentQuery  # noqa: PLC0415
 
-    @cached_property
-    def _search(self) -> TextSearch:
-        from tools.files.search.text_search import TextSearch  # noqa: PLC0415 - with the first call
-
-        return TextSearch(self.name)
+        around = params.context or 0
+        query = ContentQuery(
+            pattern=params.pattern,
+            path=params.path,
+            glob=params.glob,
+            ignore_case=not params.case_sensitive,
+            fixed_strings=params.fixed_strings,
+            exclude=params.exclude_pattern,
+            no_ignore=params.no_ignore,
+            before=min(params.before if params.before is not None else around, MAX_CONTEXT),
+            after=min(params.after if params.after is not None else around, MAX_CONTEXT),
+            names_only=params.names_only,
+            per_file=params.max_matches_per_file,
+            limit=min(params.limit or context.limits.grep_matches, MAX_LIMIT),
+        )
+        return await run_blocking(
+            context.signal,
+            lambda: search_contents(context.workspace, query, context.limits, Deadline(context.signal, self.seconds)),
+        )

@@ -1,4 +1,4 @@
-"""The matches of one search, file by file in the order of their paths.
+"""`grep_search`: a query becomes runs of ripgrep, what it finds is filtered and put in order, and read for the report.
 
 ripgrep searches with all processors, and so in no order. What it finds is sorted here, unless that is so much that only
 the first of it will be shown: then it is asked again for an order of its own, and ended as soon as there is enough.
@@ -7,21 +7,292 @@ the first of it will be shown: then it is asked again for an order of its own, a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import Deadline
-from tools.files.find.walk import Filters, Selection, Start
+from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.limits import Deadline, Limits
+from tools.contract.names_on_one_line import brief
+from tools.contract.results import ToolResult
+from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
+from tools.files.find.walk import Everything, Filters, Selection, Start, Without, excluded_folders, search_starts
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
-from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep
+from tools.files.search.match_report import ContentQuery, MatchReport
+from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep, ripgrep
 from tools.files.workspace import Location, Workspace
+
+MAX_PATTERN_CHARS = 10_000
+"""Far more than anybody means; a command line takes it on every system."""
+
+_PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
+"""A name in a glob that means the same to ripgrep: literal text and single stars."""
+
+
+def check_pattern(spelled: str, pattern: str) -> None:
+    """Refuse a pattern that cannot be given to ripgrep.
+
+    Args:
+        spelled: What the parameter was called in the call.
+        pattern: Its value.
+
+    Raises:
+        InvalidToolParamsError: It cannot be used.
+    """
+    problem = ""
+    if not pattern:
+        problem = "it is empty; give the text or expression to search for."
+    elif len(pattern) > MAX_PATTERN_CHARS:
+        problem = f"it is longer than {MAX_PATTERN_CHARS:,} characters; use a shorter one."
+    elif "\n" in pattern or "\r" in pattern:
+        problem = "it contains a line break, but files are searched line by line; search for one of its lines."
+    elif "\0" in pattern:
+        problem = "it contains a NUL character, which only binary files do."
+    else:
+        try:
+            pattern.encode()
+        except UnicodeEncodeError:
+            problem = "it contains half of a surrogate pair, which no text file does."
+    if problem:
+        raise _unusable(spelled, pattern, problem)
+
+
+def compile_file_filter(glob: str) -> PathPattern:
+    """What a file filter fits; a `!` at its beginning, which turns it round, is left to the caller.
+
+    Raises:
+        InvalidToolParamsError: It means nothing.
+    """
+    try:
+        return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
+    except PatternRefusedError as error:
+        raise _unusable("glob", glob, f"{error}.") from None
+
+
+def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
+    return InvalidToolParamsError("grep_search", f"'{spelled}' '{brief(value)}' cannot be used: {problem}")
+
+
+def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
+    """Search. Blocking.
+
+    Args:
+        workspace: Where; its rules say what may be shown.
+        query: What to find, checked.
+        limits: How much is shown.
+        deadline: When it returns what it has.
+
+    Raises:
+        InvalidToolParamsError: ripgrep does not take a pattern.
+        ToolError: The search cannot be carried out, or was cancelled.
+    """
+    starts = search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
+    program = ripgrep(workspace.roots)
+    wanted: Selection = Everything()
+    named: frozenset[str] = frozenset()
+    type_options: list[str] = []
+    if query.glob is not None:
+        pattern = compile_file_filter(query.glob)
+        position = pattern.start()
+        if position is not None and query.glob.startswith("!"):
+            wanted = Without(wanted, position)
+        elif position is not None:
+            wanted, named = position, pattern.literals
+            # The names that the filter can fit, as a file type of ripgrep: a type, unlike a glob of ripgrep, brings
+            # back nothing that ignore files hide. It knows names only; paths, and what ripgrep might read in another
+            # way, are left to our own reading of the glob.
+            names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
+            if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
+                type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
+    filters = Filters(
+        git=workspace.respect_git_ignore and not query.no_ignore,
+        agent=workspace.respect_agent_ignore,
+        folders=excluded_folders(starts, named, frozenset({".git"}) if query.no_ignore else None),
+    )
+    main = Query(query.pattern, query.fixed_strings, query.ignore_case)
+    exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
+    search = ContentSearch(workspace, program, deadline, starts, filters, wanted, type_options)
+    report = MatchReport(workspace, query, limits, deadline.signal, starts)
+    try:
+        with closing(search.matches(main, exclude, report.most_per_file)) as found:
+            for folder, match in found:
+                if not report.add(folder, match):
+                    break
+    except RefusedQueryError as error:
+        name = "pattern" if error.query is main else "exclude_pattern"
+        hint = "" if error.query.fixed else " To search for it as literal text set fixed_strings to true."
+        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}.{hint}") from None
+    searched = search.searched
+    if not report.matches and not search.timed_out and query.glob is not None:
+        searched = search.count_files()
+    return report.result(
+        searched=searched,
+        timed_out=search.timed_out,
+        seconds=deadline.seconds,
+        huge=search.huge,
+        left_out_some=search.left_out_some,
+    )
+
+
+MAX_SORTED = 1_000
+"""Matching lines that are sorted here."""
+
+MAX_LINES_OF_FILE = 1_000_000
+"""Matching lines of one file that are looked at, where an exclude pattern decides which of them are shown."""
+
+EXCLUDED_AT_ONCE = 20
+"""Files searched for the exclude pattern in one run."""
+
+
+class ContentSearch:
+    """Searches folders and files, one after the other.
+
+    Args:
+        workspace: What is searched; its rules say what may be shown.
+        program: Absolute path of ripgrep.
+        deadline: When what runs is ended.
+        starts: Where to search.
+        filters: Which ignore files count, and which folders are left out by their name.
+        wanted: Which files are searched.
+        type_options: As much of that as ripgrep can be told.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        program: str,
+        deadline: Deadline,
+        starts: Sequence[Start],
+        filters: Filters,
+        wanted: Selection,
+        type_options: Sequence[str],
+    ) -> None:
+        self._workspace = workspace
+        self._starts = starts
+        self._filters = filters
+        self._wanted = wanted
+        self._type_options = type_options
+        self._ripgrep = Ripgrep(program, deadline)
+        self._excluding = Ripgrep(program, deadline)
+        self.huge = 0
+        """Files named outright that are too large to be searched."""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time did not suffice."""
+        return self._ripgrep.timed_out or self._excluding.timed_out
+
+    @property
+    def left_out_some(self) -> bool:
+        """Whether some files or folders could not be read."""
+        return self._ripgrep.left_out_some
+
+    @property
+    def searched(self) -> int:
+        """Files searched, where the search has come to its end."""
+        return self._ripgrep.searched
+
+    def matches(self, query: Query, exclude: Query | None, most: int) -> Generator[tuple[Location, Match]]:
+        """The files with matches, each with the folder that its path starts from.
+
+        Args:
+            query: What to search for.
+            exclude: Lines that match this too are left out.
+            most: Lines wanted of each file.
+
+        Raises:
+            RefusedQueryError: A pattern cannot be used.
+            ToolError: `grep_execution_error`, `cancelled`, and why what was named cannot be searched.
+        """
+        if exclude is not None and (reason := self._excluding.refusal(exclude)):
+            raise RefusedQueryError(exclude, reason)
+        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
+        for start in self._starts:
+            if start.is_file:
+                # What was named outright has to be readable, and is never hidden by the rules of git.
+                with self._workspace.open_file(start.location) as opened:
+                    is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not look at that in a named file
+                if is_huge:
+                    self.huge += 1
+                    continue
+                above, name = os.path.split(start.location.path)
+                folder = self._workspace.locate(above)
+                found = self._ripgrep.matches(query, above, [name], count)
+            else:
+                folder = start.location
+                found = self._below(folder, query, count)
+            with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
+                for match in left:
+                    yield folder, Match(match.path, match.lines[:most])
+
+    def count_files(self) -> int:
+        """The files that a search looks into and may show.
+
+        Raises:
+            ToolError: As for `matches`.
+        """
+        number = 0
+        for start in self._starts:
+            if start.is_file:
+                number += 1
+                continue
+            visible = self._visible_below(start.location)
+            options = [*visible.options, *self._type_options]
+            with closing(self._ripgrep.files(start.location.path, *options)) as paths:
+                number += sum(map(visible.holds, paths))
+        return number
+
+    def _visible_below(self, folder: Location) -> VisibleFiles:
+        others = frozenset(start.location.path for start in self._starts) - {folder.path}
+        return VisibleFiles(self._workspace, folder, self._filters, self._wanted, others)
+
+    def _below(self, folder: Location, query: Query, count: str) -> Generator[Match]:
+        """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
+        visible = self._visible_below(folder)
+        options = [count, *visible.options, *self._type_options]
+        unsorted: list[Match] = []
+        lines = 0
+        with closing(self._ripgrep.matches(query, folder.path, (), *options)) as found:
+            for match in found:
+                unsorted.append(match)
+                lines += len(match.lines)
+                if lines > MAX_SORTED:
+                    break
+        if lines <= MAX_SORTED or self._ripgrep.timed_out:
+            unsorted.sort(key=lambda match: os.fsencode(match.path).split(b"/"))
+            yield from (match for match in unsorted if visible.holds(match.path))
+            return
+        del unsorted
+        with closing(self._ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
+            yield from (match for match in found if visible.holds(match.path))
+
+    def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
+        """What is found without the lines that another query finds."""
+        while some := list(islice(found, EXCLUDED_AT_ONCE)):
+            left = {match.path: match.lines for match in some}
+            count = f"--max-count={MAX_LINES_OF_FILE}"
+            with closing(self._excluding.matches(exclude, folder.path, list(left), count)) as others:
+                for other in (match for match in others if match.path in left):
+                    excluded = frozenset(other.lines)
+                    left[other.path] = [line for line in left[other.path] if line not in excluded]
+            if self._excluding.timed_out:
+                return  # what would have to be left out of them is not known
+            yield from (Match(path, lines) for path, lines in left.items() if lines)
+
 
 MAX_FOLDERS = 10_000
 """Folders whose rules are held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderRules:
+    """The rules in a folder, and what is wanted there."""
+
+    scope: Scope
+    wanted: Selection
 
 
 class VisibleFiles:
@@ -45,9 +316,9 @@ class VisibleFiles:
         self._path = os.path.join(folder.path, "")
         self._filters = filters
         self._others = others
-        self._top = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
-        self._folders: dict[str, tuple[Scope, Selection] | None] = {"": self._top}
-        """The rules in each folder and what is wanted there, `None` where it is hidden or nothing is wanted."""
+        self._top = _FolderRules(scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        self._folders: dict[str, _FolderRules | None] = {"": self._top}
+        """By the path below the folder; `None` where it is hidden or nothing is wanted."""
 
     @property
     def options(self) -> list[str]:
@@ -56,215 +327,42 @@ class VisibleFiles:
         return [*folders, f"--glob=!{GIT_FOLDER}" if self._filters.git else "--no-ignore"]
 
     def holds(self, path: str) -> bool:
-        """Whether a file may be shown.
+        """Whether a file may be shown: all folders above it are gone through, since what is in a hidden one is hidden.
 
         Args:
             path: Below the folder, with forward slashes.
         """
-        prefix, _, name = path.rpartition("/")
-        entered = self._folders[prefix] if prefix in self._folders else self._entered(prefix)
-        if entered is None or is_temporary(name):
+        above, _, name = path.rpartition("/")
+        rules = self._folders.get(above, self._top)
+        if above not in self._folders:
+            rules, folder = self._top, ""
+            for part in above.split("/"):
+                outer, folder = rules, f"{folder}/{part}" if folder else part
+                if folder not in self._folders:
+                    if len(self._folders) >= MAX_FOLDERS:
+                        self._folders = {"": self._top}
+                    self._folders[folder] = outer and self._rules_below(outer, part, self._path + folder)
+                rules = self._folders[folder]
+        if rules is None or is_temporary(name):
             return False
-        scope, wanted = entered
-        return bool(wanted.chosen([name])) and scope.hides(name, is_folder=False) is None
+        return bool(rules.wanted.chosen([name])) and rules.scope.hides(name, is_folder=False) is None
 
-    def _entered(self, path: str) -> tuple[Scope, Selection] | None:
-        """What counts in a folder below: all above it are gone through, since what is in a hidden one is hidden."""
-        entered: tuple[Scope, Selection] | None = self._top
-        folder = ""
-        for name in path.split("/"):
-            above, folder = entered, f"{folder}/{name}" if folder else name
-            if folder in self._folders:
-                entered = self._folders[folder]
-            else:
-                if len(self._folders) >= MAX_FOLDERS:
-                    self._folders = {"": self._top}
-                entered = self._folders[folder] = above and self._below(*above, name, self._path + folder)
-        return entered
-
-    def _below(self, scope: Scope, wanted: Selection, name: str, folder: str) -> tuple[Scope, Selection] | None:
+    def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
         folder = folder.replace("/", os.sep)
-        inside = wanted.enter(name)
+        inside = outer.wanted.enter(name)
         if inside is None or folder in self._others or name in self._filters.folders:
             return None
-        if scope.hides(name, is_folder=True) is not None:
+        if outer.scope.hides(name, is_folder=True) is not None:
             return None
         try:
             if folder in self._workspace.roots:
                 # A root below a root has agent-ignore files of its own, as it has for a read.
                 location = self._workspace.locate(folder)
-                return scope_of(self._workspace, location, git=self._filters.git, agent=self._filters.agent), inside
-            return scope.enter(folder, PresentNames(folder)), inside
+                scope = scope_of(self._workspace, location, git=self._filters.git, agent=self._filters.agent)
+            else:
+                scope = outer.scope.enter(folder, PresentNames(folder))
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
             return None  # it is not known what of it is hidden; whoever names it is told why
-
-
-MAX_SORTED = 1_000
-"""Matching lines that are sorted here."""
-
-MAX_LINES_OF_FILE = 1_000_000
-"""Matching lines of one file that are looked at, where an exclude pattern decides which of them are shown."""
-
-EXCLUDED_AT_ONCE = 20
-"""Files searched for the exclude pattern in one run."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileMatch:
-    """The matching lines of one file.
-
-    Args:
-        folder: The folder searched.
-        path: The file below it, with forward slashes.
-        lines: Line numbers from 1, rising.
-    """
-
-    folder: Location
-    path: str
-    lines: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class FileFilter:
-    """Which files are searched.
-
-    Args:
-        filters: Which ignore files count, and which folders are left out by their name.
-        wanted: What the call wants.
-        options: As much of that as ripgrep can be told.
-    """
-
-    filters: Filters
-    wanted: Selection
-    options: Sequence[str] = ()
-
-
-class ContentSearch:
-    """Searches folders and files, one after the other.
-
-    Args:
-        workspace: What is searched; its rules say what may be shown.
-        program: Absolute path of ripgrep.
-        deadline: When what runs is ended.
-        files: Which files are searched.
-    """
-
-    def __init__(self, workspace: Workspace, program: str, deadline: Deadline, files: FileFilter) -> None:
-        self._workspace = workspace
-        self._files = files
-        self._ripgrep = Ripgrep(program, deadline)
-        self._excluding = Ripgrep(program, deadline)
-        self.huge = 0
-        """Files named outright that are too large to be searched."""
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether the time did not suffice."""
-        return self._ripgrep.timed_out or self._excluding.timed_out
-
-    @property
-    def left_out_some(self) -> bool:
-        """Whether some files or folders could not be read."""
-        return self._ripgrep.left_out_some
-
-    @property
-    def searched(self) -> int:
-        """Files searched, where the search has come to its end."""
-        return self._ripgrep.searched
-
-    def matches(self, starts: Sequence[Start], query: Query, exclude: Query | None, most: int) -> Generator[FileMatch]:
-        """The files with matches.
-
-        Args:
-            starts: Where to search.
-            query: What to search for.
-            exclude: Lines that match this too are left out.
-            most: Lines wanted of each file.
-
-        Raises:
-            RefusedQueryError: A pattern cannot be used.
-            ToolError: `grep_execution_error`, `cancelled`, and why what was named cannot be searched.
-        """
-        if exclude is not None and (reason := self._excluding.refusal(exclude)):
-            raise RefusedQueryError(exclude, reason)
-        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
-        for start in starts:
-            if start.is_file:
-                folder = self._workspace.locate(os.path.dirname(start.location.path))
-                found = self._in_file(start.location, query, count)
-            else:
-                folder = start.location
-                found = self._below(starts, folder, query, count)
-            with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
-                for match in left:
-                    yield FileMatch(folder, match.path, match.lines[:most])
-
-    def count_files(self, starts: Sequence[Start]) -> int:
-        """The files that a search of folders looks into and may show.
-
-        Raises:
-            ToolError: As for `matches`.
-        """
-        number = 0
-        for start in starts:
-            if start.is_file:
-                number += 1
-                continue
-            visible = self._visible(starts, start.location)
-            options = [*visible.options, *self._files.options]
-            with closing(self._ripgrep.files(start.location.path, *options)) as paths:
-                number += sum(map(visible.holds, paths))
-        return number
-
-    def _visible(self, starts: Sequence[Start], folder: Location) -> VisibleFiles:
-        others = frozenset(start.location.path for start in starts) - {folder.path}
-        return VisibleFiles(self._workspace, folder, self._files.filters, self._files.wanted, others)
-
-    def _in_file(self, file: Location, query: Query, count: str) -> Generator[Match]:
-        """The match in a file that was named outright, which has to be readable and is never hidden by git's rules."""
-        with self._workspace.open_file(file) as opened:
-            is_huge = opened.info.st_size > MAX_FILE_BYTES  # which ripgrep does not look at in a file that is named
-        if is_huge:
-            self.huge += 1
-        else:
-            folder, name = os.path.split(file.path)
-            yield from self._ripgrep.matches(query, folder, [name], count)
-
-    def _below(self, starts: Sequence[Start], folder: Location, query: Query, count: str) -> Generator[Match]:
-        """What may be shown below a folder, in order."""
-        visible = self._visible(starts, folder)
-        options = [count, *visible.options, *self._files.options]
-        held: list[Match] = []
-        lines = 0
-        with closing(self._ripgrep.matches(query, folder.path, (), *options)) as found:
-            for match in found:
-                held.append(match)
-                lines += len(match.lines)
-                if lines > MAX_SORTED:
-                    break
-        if lines <= MAX_SORTED or self._ripgrep.timed_out:
-            yield from (match for match in sorted(held, key=_by_names) if visible.holds(match.path))
-            return
-        del held
-        with closing(self._ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
-            yield from (match for match in found if visible.holds(match.path))
-
-    def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
-        """What is found without the lines that another query finds."""
-        while some := list(islice(found, EXCLUDED_AT_ONCE)):
-            left = {match.path: match.lines for match in some}
-            count = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self._excluding.matches(exclude, folder.path, list(left), count)) as others:
-                for other in (match for match in others if match.path in left):
-                    excluded = frozenset(other.lines)
-                    left[other.path] = [line for line in left[other.path] if line not in excluded]
-            if self._excluding.timed_out:
-                return  # what would have to be left out of them is not known
-            yield from (Match(path, lines) for path, lines in left.items() if lines)
-
-
-def _by_names(match: Match) -> list[bytes]:
-    """What ripgrep sorts by: the names from the top down."""
-    return os.fsencode(match.path).split(b"/")
+        return _FolderRules(scope, inside)

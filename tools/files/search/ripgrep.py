@@ -11,13 +11,11 @@ import os
 import re
 import sys
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
@@ -195,19 +193,33 @@ class Ripgrep:
         """
         # "./" because a path may begin with a dash.
         named = [f"./{path}" for path in paths or ("",)]
+        # For each matching line `path NUL number : rest LF`, where a path may hold a line feed; at the end statistics.
+        # ripgrep finishes one file before it writes of another.
+        rest = path = b""
+        lines = array("I")
         with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named]) as child:
-            output = _Output(child)
-            # ripgrep finishes one file before it writes of another.
-            for path, records in groupby(output.records(), itemgetter(0)):
-                lines = array("I", (line for _, line in records))
-                is_over = self._is_over()
-                yield Match(path, lines)
-                if is_over:
-                    return
+            while chunk := child.read():
+                buffer, at = rest + chunk, 0
+                while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
+                    if lines and buffer[at:nul] != path:
+                        yield Match(_shown(path), lines)
+                        if self._is_over():
+                            return
+                        lines = array("I")
+                    path, number = buffer[at:nul], _LINE_NUMBER.match(buffer, nul + 1, end)
+                    if number is None:
+                        raise _failed("writes what cannot be understood")
+                    lines.append(int(number[1]))
+                    at = end + 1
+                rest = buffer[at:]
+                if len(rest) > MAX_RECORD_BYTES:
+                    raise _failed("writes what cannot be understood")
+            if lines:
+                yield Match(_shown(path), lines)
             if self._is_over():
                 return
             code, _ = child.finish()
-            searched = _SEARCHED.search(output.rest)
+            searched = _SEARCHED.search(rest)
         if searched is None and code == _ERROR and (reason := self.refusal(query)):
             raise RefusedQueryError(query, reason)
         if searched is None or code not in {0, _NOTHING_FOUND, _ERROR}:
@@ -260,41 +272,6 @@ class Ripgrep:
     def _is_over(self) -> bool:
         self.timed_out = self._deadline.check()
         return self.timed_out
-
-
-class _Output:
-    """What a search writes: `path NUL number : rest LF` for each matching line, and at the end its statistics.
-
-    Args:
-        child: Writes it.
-    """
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        self.rest = b""
-        """What follows the last match, once all were taken."""
-
-    def records(self) -> Iterator[tuple[str, int]]:
-        """Path and line number of each match; a path may hold a line feed.
-
-        Raises:
-            ToolError: `grep_execution_error`: that is not what is written.
-        """
-        path, shown = b"", ""
-        while chunk := self._child.read():
-            buffer, at = self.rest + chunk, 0
-            while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
-                if buffer[at:nul] != path:
-                    path = buffer[at:nul]
-                    shown = _shown(path)
-                number = _LINE_NUMBER.match(buffer, nul + 1, end)
-                if number is None:
-                    raise _failed("writes what cannot be understood")
-                yield shown, int(number[1])
-                at = end + 1
-            self.rest = buffer[at:]
-            if len(self.rest) > MAX_RECORD_BYTES:
-                raise _failed("writes what cannot be understood")
 
 
 def _shown(path: bytes) -> str:
