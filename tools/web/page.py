@@ -12,7 +12,7 @@ from http import HTTPStatus
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import FileDataPart, InlineDataPart, Part
-from tools.files.child_process import ChildFailedError, document_worker_for, unnamed_file
+from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_file
 from tools.files.opener import OpenedFile
 from tools.files.read.media import MAX_INLINE_BYTES, FileKind, FileType, detect
 from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
@@ -98,7 +98,7 @@ def page_text(
         document.write(page.encode("utf-8", "replace"))
         document.seek(0)
         try:
-            with document_worker_for(
+            with DocumentWorker(
                 "html", url, document=document, memory=memory, seconds=seconds, signal=signal
             ) as worker:
                 said = next(worker.messages(MAX_TEXT_BYTES), None)

@@ -20,7 +20,7 @@ from tools.builtin.grep_search import GrepTool
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.child_process import Child, Watch
+from tools.files.child_process import Child
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.search.ripgrep import Query, Ripgrep
 
@@ -85,7 +85,7 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
     for limit in (deadline(0.2), deadline()):
         timer = threading.Timer(0.2, limit.signal.abort)
         timer.start()
-        with Child(ENDLESS, str(root)) as child, Watch(child, limit):
+        with Child(ENDLESS, str(root), limit) as child:
             assert child.read() == b"", "it ends only because it is killed"
             assert child.was_killed
         timer.cancel()
@@ -96,7 +96,8 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
 @pytest.mark.requirement("grep.child_ended")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: bool) -> None:
-    with Child(["/bin/sh", "-c", f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"], str(root)) as child:
+    command = f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"
+    with Child(["/bin/sh", "-c", command], str(root), deadline()) as child:
         started = int(child.read())
         if ends_by_itself:
             assert child.read() == b""

