@@ -1,7 +1,7 @@
 """Takes the text out of a document that somebody may have made to cost any time and memory: a PDF file, a web page.
 
 Run as a script by its path, in a process that can be killed at any time and has nothing of the server's environment.
-`documents.py` starts it. Arguments: the kind of document, bytes of memory, seconds, then what the kind takes.
+`child_process.py` starts it. Arguments: the kind of document, bytes of memory, seconds, then what the kind takes.
 Standard input is the document itself, so no path is opened here. Each line on standard output is one JSON object.
 
 `pdf FIRST LAST` (pages from 1; 0 is the end) writes
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionResult
-    from pypdf import PdfReader
 
 
 MAX_PAGE_CHARS = 500_000
@@ -56,7 +55,18 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
     """Write what is in the document, and why no more of it comes."""
-    _limit_this_process(memory, seconds)
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not everywhere
+        import signal  # noqa: PLC0415 - only here
+
+        # So it stays small and short though nobody is left to kill it.
+        os.nice(NICENESS)
+        signal.alarm(seconds + 1)
+        limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
+        for what, most in limits:
+            # macOS knows the limit of memory but does not take it.
+            with suppress(OSError, ValueError):
+                resource.setrlimit(what, (most, most))
     try:
         for message in _READERS[kind](*arguments):
             _say(message)
@@ -66,23 +76,8 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
         _say({"end": "broken"})
 
 
-def _limit_this_process(memory: int, seconds: int) -> None:
-    """So it stays small and short though nobody is left to kill it. Only POSIX systems can."""
-    if sys.platform == "win32":
-        return
-    import resource  # noqa: PLC0415 - not everywhere
-    import signal  # noqa: PLC0415 - only here
-
-    os.nice(NICENESS)
-    signal.alarm(seconds + 1)
-    limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
-    for what, most in limits:
-        # macOS knows the limit of memory but does not take it.
-        with suppress(OSError, ValueError):
-            resource.setrlimit(what, (most, most))
-
-
-def _pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
+def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
+    """The text of pages, as the head of this module says."""
     try:
         import pypdf  # noqa: PLC0415 - the limits come first
     except ImportError:
@@ -93,35 +88,31 @@ def _pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     logging.disable()
     _forbid_writing()
     reader = pypdf.PdfReader(sys.stdin.buffer)
-    # Many documents are encrypted with an empty password, to say what a viewer should forbid.
-    if reader.is_encrypted and not _opens_without_password(reader):
+    is_open = True
+    if reader.is_encrypted:
+        # Many documents are encrypted with an empty password, to say what a viewer should forbid.
+        try:
+            is_open = bool(reader.decrypt(""))
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - an unknown method, a missing cipher: it stays closed
+            is_open = False
+    if not is_open:
         yield {"end": "encrypted"}
         return
     count = len(reader.pages)
     yield {"pages": count}
     for number in range(int(first), min(int(last) or count, count) + 1):
-        yield {"page": number, **_page(reader, number)}
+        try:
+            text = reader.pages[number - 1].extract_text()
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - one damaged page does not keep the others back
+            yield {"page": number, "failed": "broken"}
+            continue
+        shown = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
+        yield {"page": number, "text": shown, "cut": len(text) > MAX_PAGE_CHARS}
     yield {"end": "done"}
-
-
-def _opens_without_password(reader: PdfReader) -> bool:
-    try:
-        return bool(reader.decrypt(""))
-    except MemoryError:
-        raise
-    except Exception:  # noqa: BLE001 - an unknown method, a missing cipher: it stays closed
-        return False
-
-
-def _page(reader: PdfReader, number: int) -> dict[str, Any]:
-    try:
-        text = reader.pages[number - 1].extract_text()
-    except MemoryError:
-        raise
-    except Exception:  # noqa: BLE001 - one damaged page does not keep the others back
-        return {"failed": "broken"}
-    shown = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
-    return {"text": shown, "cut": len(text) > MAX_PAGE_CHARS}
 
 
 def _forbid_writing() -> None:
@@ -134,8 +125,9 @@ def _forbid_writing() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def _html(url: str) -> Iterator[dict[str, Any]]:
-    import html  # noqa: PLC0415 - the limits come first
+def html(url: str) -> Iterator[dict[str, Any]]:
+    """The text of a page, as the head of this module says."""
+    from html import unescape  # noqa: PLC0415 - the limits come first
 
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415
 
@@ -165,7 +157,7 @@ def _html(url: str) -> Iterator[dict[str, Any]]:
         found = converted(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)
     yield {
-        "title": " ".join(html.unescape(title[1]).split()) if title else "",
+        "title": " ".join(unescape(title[1]).split()) if title else "",
         "text": (found.content or "").strip("\n"),
         "is_partial": bool(found.warnings),
         "end": "done",
@@ -181,7 +173,7 @@ def _say(message: dict[str, Any]) -> None:
         os._exit(1)  # nobody listens any more
 
 
-_READERS = {"pdf": _pdf, "html": _html}
+_READERS = {"pdf": pdf, "html": html}
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

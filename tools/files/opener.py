@@ -1,6 +1,7 @@
 """What is opened: regular files, never blocking, and folders, by descriptors that stay what they are.
 
-Nothing here knows of roots. `tools.files.workspace` opens in their name; only ignore files are opened without
+A real path is opened without following a link in it, by one call of the kernel where it has that, else folder by
+folder. Nothing here knows of roots. `tools.files.workspace` opens in their name; only ignore files are opened without
 it, since git's may stand above the root, and what is in them is never shown.
 """
 
@@ -31,8 +32,28 @@ MAX_NAMES = 4_096
 Each costs a look at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
 """
 
+BLOCK_BYTES = 1 << 20
+"""Read at a time where a whole file is read."""
+
+WHOLE_BLOCK_BYTES = 16 << 20
+"""Read at a time where the content is kept anyway."""
+
 CAN_STEP = os.open in os.supports_dir_fd
 """Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened."""
+
+JUST_LOOK: int = getattr(os, "O_PATH", 0)
+"""The flag of a descriptor that reads nothing; 0 where there is none."""
+
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER: int = getattr(os, "O_DIRECTORY", 0)
+_STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
+_OPEN_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
 
 _OPENAT2 = 437
 """Number of the system call, the same on every processor that Linux supports but Alpha."""
@@ -42,14 +63,17 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _ATTEMPTS = 100
 """The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row."""
 
-JUST_LOOK: int = getattr(os, "O_PATH", 0)
-"""The flag of a descriptor that reads nothing; 0 where there is none."""
-_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-_FOLDER: int = getattr(os, "O_DIRECTORY", 0)
-_STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
+_TEMPORARY = re.compile(r"\.coretools-[0-9a-f]{16}\.tmp")
 
-Opener = Callable[[str, int, int], int]
-"""Path, flags, mode of a file that is made; returns a descriptor."""
+
+def temporary_name() -> str:
+    """A new name for a file in which new content waits: hidden from everybody, as its target may be."""
+    return f".coretools-{secrets.token_hex(8)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether this is such a name."""
+    return name.startswith(".coretools-") and _TEMPORARY.fullmatch(name) is not None
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
@@ -63,90 +87,19 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
     Raises:
         OSError: `ELOOP` if a part of the path is a link by now, else why it cannot be opened.
     """
-    return _opener()(path, flags, mode)
-
-
-def look(path: str) -> os.stat_result:
-    """The stat of what is at a real path, a link at its end not followed.
-
-    Raises:
-        OSError: Nothing is there, or it cannot be looked at, or a folder above is a link by now.
-    """
-    if not JUST_LOOK:
-        return _look_by_steps(path)
-    descriptor = open_link_free(path, JUST_LOOK | _NO_LINK)
-    try:
-        return os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def real_path(path: str) -> str:
-    """A path with every link resolved. What does not exist is kept as it is spelled.
-
-    Args:
-        path: Absolute.
-
-    Raises:
-        OSError: `ELOOP`: it takes more than `MAX_LINKS` links or `MAX_NAMES` names.
-    """
     if not CAN_STEP:
-        return os.path.realpath(path)
-    normal = os.path.normpath(path)
-    if ".." not in path and JUST_LOOK:
-        try:
-            os.close(open_link_free(normal, JUST_LOOK))
-        except OSError:
-            pass  # it holds a link, or does not exist
-        else:
-            return normal
-    return _resolved(path)
-
-
-def _resolved(path: str) -> str:
-    waiting = path.split(os.sep)[::-1]
-    real = os.sep
-    links = names = 0
-    while waiting:
-        names += 1
-        if names > MAX_NAMES:
+        if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        name = waiting.pop()
-        if name in ("", os.curdir):
-            continue
-        if name == os.pardir:
-            real = os.path.dirname(real)
-            continue
-        below = os.path.join(real, name)
-        try:
-            target = os.readlink(below)
-        except OSError:
-            real = below  # no link; whether it exists is seen when it is opened
-            continue
-        links += 1
-        if links > MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        real = os.sep if target.startswith(os.sep) else real
-        waiting.extend(target.split(os.sep)[::-1])
-    return real
+        return os.open(path, flags, mode)
+    by_kernel = _kernel_opener()
+    return by_kernel(path, flags, mode) if by_kernel is not None else _open_by_steps(path, flags, mode)
 
 
 @cache
-def _opener() -> Opener:
-    """The way that works here, found once."""
-    if not CAN_STEP:
-        return _open_checked
-    if sys.platform == "linux":
-        by_kernel = _kernel_opener()
-        try:
-            os.close(by_kernel(os.sep, os.O_RDONLY | _FOLDER, 0))
-        except OSError:
-            return open_by_steps  # an old kernel, or a sandbox that forbids the call
-        return by_kernel
-    return open_by_steps
-
-
-def _kernel_opener() -> Opener:
+def _kernel_opener() -> Callable[[str, int, int], int] | None:
+    """Opens a real path by one call; `None` on another system, an old kernel, or in a sandbox that forbids the call."""
+    if sys.platform != "linux":
+        return None
     import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
 
     class OpenHow(ctypes.Structure):
@@ -159,7 +112,7 @@ def _kernel_opener() -> Opener:
 
     @cache
     def how(flags: int, mode: int) -> OpenHow:
-        return OpenHow(flags | getattr(os, "O_CLOEXEC", 0), mode, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+        return OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
 
     def open_(path: str, flags: int, mode: int) -> int:
         wanted = ctypes.byref(how(flags, mode))
@@ -176,19 +129,32 @@ def _kernel_opener() -> Opener:
                 break
         raise OSError(number, os.strerror(number))
 
+    try:
+        os.close(open_(os.sep, os.O_RDONLY | _FOLDER, 0))
+    except OSError:
+        return None
     return open_
 
 
-def open_by_steps(path: str, flags: int, mode: int) -> int:
+def _open_by_steps(path: str, flags: int, mode: int) -> int:
     """Open a real path folder by folder, as `open_link_free` does where the kernel cannot."""
-    *folders, name = path.strip(os.sep).split(os.sep)
+    *folders, last = path.strip(os.sep).split(os.sep)
     current = os.open(os.sep, _STEP_FLAGS)
+
+    def open_below(name: str, flags: int) -> int:
+        try:
+            return os.open(name, flags, mode, dir_fd=current)
+        except NotADirectoryError:
+            if stat.S_ISLNK(os.stat(name, dir_fd=current, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+            raise
+
     try:
         for folder in folders:
-            below = _step(folder, current)
+            below = open_below(folder, _STEP_FLAGS)
             os.close(current)
             current = below
-        descriptor = _opened_below(name or os.curdir, flags | _NO_LINK, mode, current)
+        descriptor = open_below(last or os.curdir, flags | _NO_LINK)
     finally:
         os.close(current)
     if flags & JUST_LOOK and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
@@ -197,68 +163,119 @@ def open_by_steps(path: str, flags: int, mode: int) -> int:
     return descriptor
 
 
-def _step(folder: str, current: int) -> int:
-    return _opened_below(folder, _STEP_FLAGS, 0, current)
+def look(path: str) -> os.stat_result:
+    """The stat of what is at a real path, a link at its end not followed.
 
-
-def _opened_below(name: str, flags: int, mode: int, folder: int) -> int:
-    try:
-        return os.open(name, flags, mode, dir_fd=folder)
-    except NotADirectoryError:
-        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
-        raise
-
-
-def _look_by_steps(path: str) -> os.stat_result:
+    Raises:
+        OSError: Nothing is there, or it cannot be looked at, or a folder above is a link by now.
+    """
     if not CAN_STEP:
         return os.lstat(path)
-    above, name = os.path.split(path)
-    folder = open_by_steps(above, _STEP_FLAGS, 0)
+    if JUST_LOOK:
+        descriptor, name = open_link_free(path, JUST_LOOK | _NO_LINK), ""
+    else:
+        above, name = os.path.split(path)
+        descriptor = _open_by_steps(above, _STEP_FLAGS, 0)
     try:
-        return os.stat(name or os.curdir, dir_fd=folder, follow_symlinks=False)
+        if JUST_LOOK:
+            return os.fstat(descriptor)
+        return os.stat(name or os.curdir, dir_fd=descriptor, follow_symlinks=False)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
-def _open_checked(path: str, flags: int, mode: int) -> int:
-    """For systems whose folders have no descriptors: the check comes before the use."""
-    if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    return os.open(path, flags, mode)
+def real_path(path: str) -> str:
+    """A path with every link resolved. What does not exist is kept as it is spelled.
+
+    Args:
+        path: Absolute.
+
+    Raises:
+        OSError: `ELOOP`: it takes more than `MAX_LINKS` links or `MAX_NAMES` names.
+    """
+    if not CAN_STEP:
+        return os.path.realpath(path)
+    if ".." not in path and JUST_LOOK:
+        normal = os.path.normpath(path)
+        with suppress(OSError):  # it holds a link, or does not exist
+            os.close(open_link_free(normal, JUST_LOOK))
+            return normal
+    waiting = path.split(os.sep)[::-1]
+    real = os.sep
+    links = names = 0
+    while waiting:
+        name = waiting.pop()
+        names += 1
+        if name == os.pardir:
+            real = os.path.dirname(real)
+        elif name not in ("", os.curdir):
+            below = os.path.join(real, name)
+            try:
+                target = os.readlink(below)
+            except OSError:
+                real = below  # not a link; whether it exists is seen when it is opened
+            else:
+                links += 1
+                real = os.sep if target.startswith(os.sep) else real
+                waiting.extend(target.split(os.sep)[::-1])
+        if links > MAX_LINKS or names > MAX_NAMES:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return real
 
 
-_PREFIX = ".coretools-"
-_SUFFIX = ".tmp"
-_TEMPORARY = re.compile(rf"{re.escape(_PREFIX)}[0-9a-f]{{16}}{re.escape(_SUFFIX)}")
+class PathKind(Enum):
+    """What is at a path, links not followed."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    LINK = "link"
+    OTHER = "other"
+    """A device, a pipe or a socket."""
+
+    @classmethod
+    def of_mode(cls, mode: int) -> PathKind:
+        """What has this mode."""
+        if stat.S_ISREG(mode):
+            return cls.FILE
+        if stat.S_ISDIR(mode):
+            return cls.FOLDER
+        return cls.LINK if stat.S_ISLNK(mode) else cls.OTHER
+
+    @classmethod
+    def of_entry(cls, entry: os.DirEntry[str]) -> PathKind:
+        """What an entry of a folder is."""
+        if entry.is_file(follow_symlinks=False):
+            return cls.FILE
+        if entry.is_dir(follow_symlinks=False):
+            return cls.FOLDER
+        return cls.LINK if entry.is_symlink() else cls.OTHER
 
 
-def temporary_name() -> str:
-    """A name that nothing has yet."""
-    return f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+def identity_of(info: os.stat_result) -> FileIdentity:
+    """The fingerprint of a file from its stat."""
+    return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def is_temporary(name: str) -> bool:
-    """Whether this is such a name."""
-    return name.startswith(_PREFIX) and _TEMPORARY.fullmatch(name) is not None
+class NotRegularError(OSError):
+    """Something that is not a regular file, and therefore not opened for reading."""
+
+    def __init__(self, kind: PathKind) -> None:
+        super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
+        self.kind = kind
 
 
-BLOCK_BYTES = 1 << 20
-"""Read at a time where a whole file is read."""
+def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
+    """Open a regular file for reading, never blocking. The caller closes it.
 
-WHOLE_BLOCK_BYTES = 16 << 20
-"""Read at a time where the content is kept anyway."""
+    Args:
+        path: A real path, not held against any root; or any path, if links may be followed.
+        through_links: Whether links are followed.
 
-_OPEN_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-)
-_FILE_FLAGS = _OPEN_FLAGS | getattr(os, "O_NOFOLLOW", 0)
-_PLACE_FLAGS = JUST_LOOK | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
-_FOLDER_FLAGS = _OPEN_FLAGS | _PLACE_FLAGS & ~JUST_LOOK
+    Raises:
+        NotRegularError: It is a folder, a device, a pipe or a socket.
+        OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
+    """
+    return OpenedFile(os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS))
 
 
 class OpenedFile:
@@ -266,13 +283,19 @@ class OpenedFile:
 
     Args:
         descriptor: Closed here, and by nobody else.
-        info: Its `fstat`.
+
+    Raises:
+        NotRegularError: It is something else.
     """
 
     __slots__ = ("_descriptor", "_stream", "info")
 
-    def __init__(self, descriptor: int, info: os.stat_result) -> None:
-        self.info = info
+    def __init__(self, descriptor: int) -> None:
+        self.info = os.fstat(descriptor)
+        """Its stat when it was opened."""
+        if not stat.S_ISREG(self.info.st_mode):
+            os.close(descriptor)
+            raise NotRegularError(PathKind.of_mode(self.info.st_mode))
         self._descriptor = descriptor
         self._stream: FileIO | None = None
 
@@ -342,16 +365,6 @@ class OpenedFile:
             wanted = max(wanted - len(piece), BLOCK_BYTES)
 
 
-class PathKind(Enum):
-    """What is at a path, links not followed."""
-
-    FOLDER = "folder"
-    FILE = "file"
-    LINK = "link"
-    OTHER = "other"
-    """A device, a pipe or a socket."""
-
-
 Entry = tuple[str, PathKind]
 """One entry of a folder: its name and what it is. A plain pair, since a walk makes one for each file."""
 
@@ -392,7 +405,7 @@ class Folder:
         """
         if self.descriptor is None:
             return open_regular(self.named(name))
-        return _regular(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor))
+        return OpenedFile(os.open(name, _OPEN_FLAGS | _NO_LINK, dir_fd=self.descriptor))
 
     def entries(self) -> list[Entry]:
         """Everything in it but files that are being written, in no order.
@@ -403,7 +416,7 @@ class Folder:
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
             # Most entries are files, and a call for each would be felt.
             return [
-                (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else _kind_of_other(entry))
+                (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else PathKind.of_entry(entry))
                 for entry in found
                 if entry.name[0] != "." or not is_temporary(entry.name)
             ]
@@ -439,16 +452,16 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
         to_list: Whether its entries will be listed; else a folder that may not be listed is opened all the same.
 
     Raises:
-        OSError: It is no folder, or cannot be opened; `ELOOP` if a part of its path is a link by now.
+        OSError: It is not a folder, or cannot be opened; `ELOOP` if a part of its path is a link by now.
     """
     if not CAN_STEP:
         return Folder(path, None)
     try:
-        return Folder(path, open_link_free(path, _FOLDER_FLAGS))
+        return Folder(path, open_link_free(path, _OPEN_FLAGS | _NO_LINK | _FOLDER))
     except PermissionError:
         if to_list or not JUST_LOOK:
             raise
-        return Folder(path, open_link_free(path, _PLACE_FLAGS))
+        return Folder(path, open_link_free(path, JUST_LOOK | _NO_LINK | _FOLDER))
 
 
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
@@ -497,55 +510,3 @@ def remove_folders(paths: Sequence[str]) -> None:
         above, name = os.path.split(path)
         with suppress(OSError), open_folder(above, to_list=False) as folder:
             os.rmdir(folder.named(name), dir_fd=folder.descriptor)
-
-
-def _kind_of_other(entry: os.DirEntry[str]) -> PathKind:
-    """What an entry is that is no regular file."""
-    if entry.is_dir(follow_symlinks=False):
-        return PathKind.FOLDER
-    return PathKind.LINK if entry.is_symlink() else PathKind.OTHER
-
-
-def kind_of_mode(mode: int) -> PathKind:
-    """What has this mode."""
-    if stat.S_ISREG(mode):
-        return PathKind.FILE
-    if stat.S_ISDIR(mode):
-        return PathKind.FOLDER
-    return PathKind.LINK if stat.S_ISLNK(mode) else PathKind.OTHER
-
-
-class NotRegularError(OSError):
-    """Something that is no regular file, and therefore not opened for reading."""
-
-    def __init__(self, kind: PathKind) -> None:
-        super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
-        self.kind = kind
-
-
-def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
-    """Open a regular file for reading, never blocking. The caller closes it.
-
-    Args:
-        path: A real path, not held against any root; or any path, if links may be followed.
-        through_links: Whether links are followed.
-
-    Raises:
-        NotRegularError: It is a folder, a device, a pipe or a socket.
-        OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
-    """
-    return _regular(os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS))
-
-
-def _regular(descriptor: int) -> OpenedFile:
-    """What was opened, if it is a regular file; else it is closed again."""
-    info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode):
-        os.close(descriptor)
-        raise NotRegularError(kind_of_mode(info.st_mode))
-    return OpenedFile(descriptor, info)
-
-
-def identity_of(info: os.stat_result) -> FileIdentity:
-    """The fingerprint of a file from its stat."""
-    return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)

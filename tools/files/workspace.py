@@ -1,4 +1,4 @@
-"""The one way to a file: a path as somebody spelled it becomes a location inside a root, or an error.
+"""The one way to a file: a path as somebody wrote it becomes a location inside a root, or an error.
 
 Containment is decided on the real path, every link resolved, by components; and what is at a real path is opened
 without following any link, so it cannot lead elsewhere by then. Only regular files are opened, never blocking. Every
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,6 @@ from tools.files.opener import (
     OpenedFile,
     PathKind,
     is_temporary,
-    kind_of_mode,
     look,
     make_folders,
     open_folder,
@@ -36,101 +35,11 @@ from tools.files.opener import (
     remove_folders,
 )
 
-_USUALLY_IGNORED = sys.platform in ("win32", "darwin")
-
-
-def ignores_case(folder: str) -> bool:
-    """Whether a folder is found by its name in the other case as well."""
-    above, name = os.path.split(folder)
-    while name and name.swapcase() == name:
-        above, name = os.path.split(above)
-    if not name:
-        return _USUALLY_IGNORED
-    try:
-        return os.path.samestat(os.stat(os.path.join(above, name)), os.stat(os.path.join(above, name.swapcase())))
-    except OSError:
-        return False
-
-
-def truly_named(path: str, root: str) -> str:
-    """A real path with each name below the root as it is written in its folder; what does not exist stays as it is.
-
-    Args:
-        path: The root or below it.
-        root: A real path.
-    """
-    real = root
-    waiting = os.path.relpath(path, root).split(os.sep)[::-1] if path != root else []
-    while waiting:
-        name = waiting.pop()
-        written = _written(real, name)
-        if written is None:
-            return os.path.join(real, name, *waiting[::-1])
-        real = os.path.join(real, written)
-    return real
-
-
-def _written(folder: str, name: str) -> str | None:
-    try:
-        with open_folder(folder) as opened:
-            names = opened.names()
-    except OSError:
-        return None
-    if name in names:
-        return name
-    return next((other for other in names if _folded(other) == _folded(name)), None)
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
+MAX_PATH_CHARS = 4096
+"""Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
 
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 """A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
-
-
-def other_readings(base: str, spelled: str) -> Iterator[str]:
-    """What a path may mean beside what it says, the likeliest first.
-
-    Args:
-        base: Where a relative path starts.
-        spelled: As the caller wrote it.
-    """
-    stripped = spelled.strip()
-    unquoted = meant_path(stripped)
-    if unquoted is not None and "\0" not in unquoted:
-        yield os.path.join(base, unquoted)
-    yield os.path.join(base, stripped)
-    if "\\" in stripped and os.sep != "\\":
-        yield os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped))
-
-
-def first_name(spelled: str) -> str:
-    """What a path begins with, up to its first separator."""
-    return spelled.strip().partition(os.sep)[0]
-
-
-def refuse_what_is_no_path(spelled: str) -> None:
-    """Do not take for a name what means something else; called where nothing is there that begins so.
-
-    Raises:
-        ToolError: `invalid_tool_params`: it is a URI, or begins with a `~` that would have to be expanded.
-    """
-    stripped = spelled.strip()
-    first = first_name(spelled)
-    if first.startswith("~") and (first == "~" or os.sep in stripped):
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
-        )
-    if stripped.lower().startswith("file://"):
-        raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
-        )
-
-
-MAX_PATH_CHARS = 4096
-"""Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +66,6 @@ class Location:
         """The path below the root with forward slashes, `.` for the root itself."""
         below = self.path[len(self.root) :].lstrip(os.sep)
         return below.replace(os.sep, "/") or "."
-
-
-def contains(root: str, path: str) -> bool:
-    """Whether a real path is the root or lies beneath it, by components."""
-    if path == root:
-        return True
-    return path.startswith(root if root.endswith(os.sep) else root + os.sep)
-
-
-def is_inside(path: str, folders: Iterable[str]) -> bool:
-    """Whether an absolute path is one of some folders or lies in one, by its text."""
-    return any(contains(folder, path) for folder in folders)
 
 
 class Forbidden(Protocol):
@@ -251,12 +148,15 @@ class Workspace:
         if "\0" in spelled:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         try:
-            real = self._read_as(base, spelled)
+            literal = os.path.join(base, spelled)
+            real = real_path(literal)
+            if self.holds(real) and not os.path.lexists(literal):
+                real = self._other_reading(base, spelled)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
         root = self._root_of(real, spelled)
         if root in self._roots_without_case:
-            real = truly_named(real, root)
+            real = _as_written(real, root)
             root = self._root_of(real, spelled)
         if any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
@@ -266,6 +166,34 @@ class Workspace:
                 "name.",
             )
         return Location(root, real, spelled)
+
+    def _other_reading(self, base: str, spelled: str) -> str:
+        """The real path of what is meant by a path that does not exist as it is written, the likeliest first."""
+        stripped = spelled.strip()
+        readings = [os.path.join(base, stripped)]
+        unquoted = meant_path(stripped)
+        if unquoted is not None and "\0" not in unquoted:
+            readings.insert(0, os.path.join(base, unquoted))
+        if "\\" in stripped and os.sep != "\\":
+            readings.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped)))
+        for path in readings:
+            real = real_path(path)
+            if self.holds(real) and os.path.lexists(real):
+                return real
+        first = stripped.partition(os.sep)[0]
+        if not os.path.lexists(os.path.join(base, first)):
+            if first.startswith("~") and (first == "~" or os.sep in stripped):
+                raise ToolError(
+                    ToolErrorType.INVALID_TOOL_PARAMS,
+                    f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
+                )
+            if stripped.lower().startswith("file://"):
+                raise ToolError(
+                    ToolErrorType.INVALID_TOOL_PARAMS,
+                    f"'{shown_path(spelled)}' is a URI. Give the path that it means.",
+                )
+        # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
+        return real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
         """Resolve an absolute path that means one thing, as in a URI: it has no other readings.
@@ -285,25 +213,9 @@ class Workspace:
             return frozenset(root for root in self.roots if ignores_case(root))
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
-    def _read_as(self, base: str, spelled: str) -> str:
-        """The real path of what is meant."""
-        literal = os.path.join(base, spelled)
-        real = real_path(literal)
-        if not self.holds(real) or os.path.lexists(literal):
-            return real
-        readings = list(other_readings(base, spelled))
-        for path in readings:
-            other = real_path(path)
-            if self.holds(other) and os.path.lexists(other):
-                return other
-        if not os.path.lexists(os.path.join(base, first_name(spelled))):
-            refuse_what_is_no_path(spelled)
-        # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
-        return real_path(readings[0])
-
     def holds(self, real: str) -> bool:
         """Whether a real path lies in a root, or in a folder that may be read."""
-        return any(contains(root, real) for root in (*self.roots, *self._readable))
+        return is_inside(real, self.roots) or is_inside(real, self._readable)
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in.
@@ -331,10 +243,13 @@ class Workspace:
         return Location(self._root_of(path, path), path, path)
 
     def _root_of(self, real: str, spelled: str) -> str:
-        inside = [root for root in (*self.roots, *self._readable) if contains(root, real)]
-        if not inside:
+        found = ""
+        for root in (*self.roots, *self._readable):
+            if len(root) > len(found) and contains(root, real):
+                found = root
+        if not found:
             raise PathNotInWorkspaceError(spelled, self.roots)
-        return inside[0] if len(inside) == 1 else max(inside, key=len)
+        return found
 
     def stat(self, location: Location) -> os.stat_result | None:
         """The stat of what is there, or `None` if nothing is.
@@ -351,13 +266,17 @@ class Workspace:
 
     def kind_of(self, location: Location) -> PathKind | None:
         """What is there, or `None` where nothing can be seen."""
-        info = self._looked_at(location)
-        return kind_of_mode(info.st_mode) if info is not None else None
+        try:
+            return PathKind.of_mode(look(location.path).st_mode)
+        except (OSError, ValueError):
+            return None
 
     def size_of(self, location: Location) -> int | None:
         """The size in bytes of what is there, or `None` where nothing can be seen."""
-        info = self._looked_at(location)
-        return info.st_size if info is not None else None
+        try:
+            return look(location.path).st_size
+        except (OSError, ValueError):
+            return None
 
     def has(self, folder: Location, relative: str) -> bool:
         """Whether something is below a folder under exactly this name, a link that leads out not followed."""
@@ -371,12 +290,6 @@ class Workspace:
             return False
         return True
 
-    def _looked_at(self, location: Location) -> os.stat_result | None:
-        try:
-            return look(location.path)
-        except (OSError, ValueError):
-            return None
-
     def open_file(self, location: Location) -> OpenedFile:
         """Open a regular file for reading; closed at the end of its `with`.
 
@@ -387,7 +300,15 @@ class Workspace:
         try:
             return open_regular(location.path)
         except NotRegularError as error:
-            raise _not_a_file(error, location) from None
+            if error.kind is PathKind.FOLDER:
+                raise ToolError(
+                    ToolErrorType.TARGET_IS_DIRECTORY,
+                    f"'{location.shown}' is a directory, not a file. Use list_directory to see what is in it.",
+                ) from None
+            raise ToolError(
+                ToolErrorType.READ_CONTENT_FAILURE,
+                f"'{location.shown}' is not a regular file (a device, pipe or socket); it is never opened.",
+            ) from None
         except (OSError, ValueError) as error:
             raise self.explain(error, location) from None
 
@@ -453,16 +374,48 @@ class Workspace:
         return explain(error, location.shown, otherwise)
 
 
-def _not_a_file(error: NotRegularError, location: Location) -> ToolError:
-    if error.kind is PathKind.FOLDER:
-        return ToolError(
-            ToolErrorType.TARGET_IS_DIRECTORY,
-            f"'{location.shown}' is a directory, not a file. Use list_directory to see what is in it.",
-        )
-    return ToolError(
-        ToolErrorType.READ_CONTENT_FAILURE,
-        f"'{location.shown}' is not a regular file (a device, pipe or socket); it is never opened.",
-    )
+def contains(root: str, path: str) -> bool:
+    """Whether a real path is the root or lies beneath it, by components."""
+    return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
+
+
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Whether an absolute path is one of some folders or lies in one, by its text."""
+    return any(contains(folder, path) for folder in folders)
+
+
+def ignores_case(folder: str) -> bool:
+    """Whether a folder is found by its name in the other case as well."""
+    above, name = os.path.split(folder)
+    while name and name.swapcase() == name:
+        above, name = os.path.split(above)
+    if not name:
+        return sys.platform in ("win32", "darwin")
+    try:
+        return os.path.samestat(os.stat(os.path.join(above, name)), os.stat(os.path.join(above, name.swapcase())))
+    except OSError:
+        return False
+
+
+def _as_written(path: str, root: str) -> str:
+    """A real path with each name below the root as it is written in its folder; what does not exist stays as it is."""
+
+    def folded(name: str) -> str:
+        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+    names = os.path.relpath(path, root).split(os.sep) if path != root else []
+    real = root
+    for number, name in enumerate(names):
+        try:
+            with open_folder(real) as opened:
+                present = opened.names()
+        except OSError:
+            return os.path.join(real, *names[number:])
+        written = name if name in present else next((other for other in present if folded(other) == folded(name)), None)
+        if written is None:
+            return os.path.join(real, *names[number:])
+        real = os.path.join(real, written)
+    return real
 
 
 def missing(shown: str) -> ToolError:

@@ -107,7 +107,6 @@ _BEGINNINGS = (
     _ID3,
     _MATROSKA,
 )
-"""What begins otherwise is no media, unless it has the mark of an ISO file; most files are told apart by this."""
 
 _NAMED = {
     ".mp3": "audio/mpeg",
@@ -154,22 +153,22 @@ def detect(head: bytes, path: str) -> FileType:
     """
     suffix = os.path.splitext(path)[1].lower()
     if marked_encoding(head) is None:
+        # What begins otherwise is not media; most files are told apart by this.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
-        mime = _by_signature(head, suffix) if is_signed else None
-        if mime is not None:
-            return _of_mime(mime)
-        if looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES])):
-            return _of_mime(_NAMED[suffix]) if suffix in _NAMED else BINARY
+        mime_type = _by_signature(head, suffix) if is_signed else None
+        if mime_type is None and (
+            looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
+        ):
+            mime_type = _NAMED.get(suffix)
+            if mime_type is None:
+                return BINARY
+        if mime_type is not None:
+            return PDF if mime_type == PDF.mime_type else FileType(FileKind(mime_type.partition("/")[0]), mime_type)
     return _NAMED_TEXT.get(suffix, TEXT)
 
 
-def _of_mime(mime: str) -> FileType:
-    if mime == PDF.mime_type:
-        return PDF
-    return FileType(FileKind(mime.partition("/")[0]), mime)
-
-
 def _by_signature(head: bytes, suffix: str) -> str | None:
+    """The MIME type that the first bytes tell."""
     known = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
     if known is not None:
         return known
@@ -177,10 +176,6 @@ def _by_signature(head: bytes, suffix: str) -> str | None:
         return "video/ogg" if suffix == ".ogv" else "audio/ogg"
     if head.startswith(_ID3) and looks_binary(head):
         return "audio/mpeg"
-    return _by_container(head)
-
-
-def _by_container(head: bytes) -> str | None:
     if head[4:8] == _ISO_MARK:
         return _ISO_BRANDS.get(head[8:12], "video/mp4")
     if head.startswith(_MATROSKA):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tools.contract.display import fenced
@@ -38,7 +38,7 @@ def render(data: bytes) -> str | None:
 
     Returns:
         A header with the language and the number of cells, then each cell; what was cut says so. `None` if the
-        content is no notebook, or one of too many values.
+        content is not a notebook, or one of too many values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None
@@ -47,25 +47,64 @@ def render(data: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     notebook = _mapping(parsed)
-    cells = notebook.get("cells")
-    if not isinstance(cells, list):
+    cells = _list(notebook.get("cells"))
+    if cells is None:
         return None
-    found = cast("list[Any]", cells)
-    noun = "cell" if len(found) == 1 else "cells"
-    pieces = [f"Jupyter notebook: {_language(notebook)}, {len(found)} {noun}\n"]
-    room = MAX_NOTEBOOK_CHARS - len(pieces[0])
-    for number, cell in enumerate(found, start=1):
-        piece = _cell(number, _mapping(cell), _language(notebook))
-        if len(piece) > room:
-            pieces.append(f"\n[cut here: {len(found) - number + 1} of {len(found)} cells are left out]\n")
+    metadata = _mapping(notebook.get("metadata"))
+    named = _mapping(metadata.get("language_info")).get("name") or _mapping(metadata.get("kernelspec")).get("language")
+    language = _NOT_MIME.sub("", named)[:40] if isinstance(named, str) and named else "language unknown"
+    header = f"Jupyter notebook: {language}, {len(cells)} {'cell' if len(cells) == 1 else 'cells'}\n"
+    texts, room = [header], MAX_NOTEBOOK_CHARS - len(header)
+    for number, value in enumerate(cells, start=1):
+        cell = _mapping(value)
+        kind = _NOT_MIME.sub("", _text(cell.get("cell_type")))[:40] or "unknown"
+        about = [kind]
+        if isinstance(cell.get("id"), str):
+            about.append(f"id {_NOT_MIME.sub('', cell['id'])[:64]}")
+        if isinstance(cell.get("execution_count"), int):
+            about.append(f"execution {cell['execution_count']}")
+        info = {"code": language if language.isalnum() else "", "markdown": "markdown"}.get(kind, "")
+        text = f"\n--- Cell {number}: {', '.join(about)} ---\n{_block(_text(cell.get('source')), info)}"
+        if outputs := _outputs(_list(cell.get("outputs")) or []):
+            text += f"Output:\n{_block(outputs, '')}"
+        if len(text) > room:
+            texts.append(f"\n[cut here: {len(cells) - number + 1} of {len(cells)} cells are left out]\n")
             break
-        pieces.append(piece)
-        room -= len(piece)
-    return "".join(pieces)
+        texts.append(text)
+        room -= len(text)
+    return "".join(texts)
+
+
+def _outputs(outputs: Sequence[Any]) -> str:
+    """What a cell has put out, cut to a length that can be shown."""
+    shown, left_out = "", 0
+    for value in outputs:
+        output = _mapping(value)
+        text = _text(output.get("text"))
+        if output.get("output_type") == "error":
+            frames = _list(output.get("traceback")) or []
+            text = "\n".join(frame for frame in frames if isinstance(frame, str))
+            text = text or f"{_text(output.get('ename'))}: {_text(output.get('evalue'))}"
+        data = _mapping(output.get("data"))
+        text += _text(data.get("text/plain"))
+        text += "".join(f"\n[{_NOT_MIME.sub('', mime)[:80]} not shown]" for mime in data if mime[:5] != "text/")
+        left_out += max(0, len(text) - CLEANED_CHARS)
+        text = _ANSI.sub("", text[:CLEANED_CHARS])
+        shown += text if not text or text.endswith("\n") else f"{text}\n"
+    left_out += max(0, len(shown) - MAX_OUTPUT_CHARS)
+    return f"{shown[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else shown
+
+
+def _block(text: str, language: str) -> str:
+    return f"{fenced(text.removesuffix(chr(10)), language)}\n"
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any] | None:
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def _text(value: Any) -> str:
@@ -73,53 +112,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "".join(item for item in cast("list[Any]", value) if isinstance(item, str))
     return value if isinstance(value, str) else ""
-
-
-def _language(notebook: Mapping[str, Any]) -> str:
-    metadata = _mapping(notebook.get("metadata"))
-    named = _mapping(metadata.get("language_info")).get("name") or _mapping(metadata.get("kernelspec")).get("language")
-    return _NOT_MIME.sub("", named)[:40] if isinstance(named, str) and named else "language unknown"
-
-
-def _cell(number: int, cell: Mapping[str, Any], language: str) -> str:
-    kind = _NOT_MIME.sub("", _text(cell.get("cell_type")))[:40] or "unknown"
-    about = [kind]
-    if isinstance(cell.get("id"), str):
-        about.append(f"id {_NOT_MIME.sub('', cell['id'])[:64]}")
-    if isinstance(cell.get("execution_count"), int):
-        about.append(f"execution {cell['execution_count']}")
-    info = {"code": language if language.isalnum() else "", "markdown": "markdown"}.get(kind, "")
-    piece = f"\n--- Cell {number}: {', '.join(about)} ---\n{_block(_text(cell.get('source')), info)}"
-    outputs = _outputs(cell.get("outputs"))
-    return f"{piece}Output:\n{_block(outputs, '')}" if outputs else piece
-
-
-def _block(text: str, language: str) -> str:
-    return f"{fenced(text.removesuffix(chr(10)), language)}\n"
-
-
-def _outputs(outputs: Any) -> str:
-    if not isinstance(outputs, list):
-        return ""
-    found = [_output(_mapping(item)) for item in cast("list[Any]", outputs)]
-    text = "".join(piece for piece, _ in found)
-    left_out = sum(more for _, more in found) + max(0, len(text) - MAX_OUTPUT_CHARS)
-    return f"{text[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else text
-
-
-def _output(output: Mapping[str, Any]) -> tuple[str, int]:
-    """One output, and how many characters of it were not even looked at."""
-    text = _text(output.get("text"))
-    if output.get("output_type") == "error":
-        trace = output.get("traceback")
-        frames = cast("list[Any]", trace) if isinstance(trace, list) else []
-        text = "\n".join(frame for frame in frames if isinstance(frame, str))
-        text = text or f"{_text(output.get('ename'))}: {_text(output.get('evalue'))}"
-    data = _mapping(output.get("data"))
-    if data:
-        shown = _text(data.get("text/plain"))
-        others = [_NOT_MIME.sub("", mime)[:80] for mime in data if not mime.startswith("text/")]
-        text += shown + "".join(f"\n[{mime} not shown]" for mime in others)
-    left_out = max(0, len(text) - CLEANED_CHARS)
-    text = _ANSI.sub("", text[:CLEANED_CHARS])
-    return (text if not text or text.endswith("\n") else f"{text}\n"), left_out
