@@ -1,8 +1,9 @@
-"""What the bytes of a text file mean: byte order mark, encoding, line endings.
+"""What the bytes of a text file mean, and by which bytes a text is written.
 
 Three cases are told apart. A byte order mark names the encoding. Without one, bytes that are strictly valid UTF-8
 are UTF-8. Everything else is text in an encoding that it does not say: it may be changed byte for byte where only
-ASCII is concerned, but it is never encoded anew. What it may be is guessed by `tools.files.encoding_guess`.
+ASCII is concerned, but it is never encoded anew. What it may be is guessed; that is good enough to show a text, with
+the remark that it is a guess, and nothing is encoded by it before somebody has named the encoding.
 """
 
 from __future__ import annotations
@@ -220,21 +221,35 @@ class Guess:
 
 
 def guess(data: bytes) -> Guess | None:
-    """Propose an encoding for a text that is no UTF-8.
+    """Propose an encoding for a text that is not UTF-8.
 
     Returns:
         The text in it, or `None` for UTF-8 in which a few bytes are damaged.
     """
-    if _is_damaged_utf_8(data):
+    valid = invalid = 0
+    for word in _words(data):
+        text = word.decode("utf-8", "replace")
+        replaced = text.count(REPLACEMENT)
+        invalid += replaced
+        valid += sum(not character.isascii() for character in text) - replaced
+    if valid >= VALID_SHARE * invalid:
         return None
     sample = b"\n".join(_words(data))
-    scores = _compared(sample)
+    scores = _scores(sample)
     ranking = sorted(scores, key=lambda name: (scores[name], list(_NAMES).index(name)))
     for place, name in enumerate(ranking):
         decoded = decode_as(data, Encoding(name, name))
-        if decoded is not None:
-            near = [other for other in ranking[place + 1 :] if scores[other] - scores[name] < CLEAR_LEAD]
-            return Guess(decoded, _how_sure(sample, name, near))
+        if decoded is None:
+            continue
+        others = dict[str, str]()  # by what they make of the text: two that agree are one
+        for other in ranking[place + 1 :]:
+            if scores[other] - scores[name] < CLEAR_LEAD:
+                others.setdefault(sample.decode(other, "replace"), other)
+        others.pop(sample.decode(name, "replace"), None)
+        if not others:
+            return Guess(decoded, "a guess by its content, likely right")
+        also = " or ".join(list(others.values())[:MAX_OTHERS])
+        return Guess(decoded, f"an uncertain guess, it may as well be {also}")
     name, every_byte = _ASSUMED
     decoded = decode_as(data, Encoding(name, name)) or Decoded(
         data.decode(every_byte), Encoding(every_byte, every_byte)
@@ -242,17 +257,45 @@ def guess(data: bytes) -> Guess | None:
     return Guess(decoded, "assumed, since it makes sense in no encoding that is known here")
 
 
-def _how_sure(sample: bytes, best: str, near: list[str]) -> str:
-    seen = {sample.decode(best, "replace")}
-    others: list[str] = []
-    for name in near:
-        text = sample.decode(name, "replace")
-        if text not in seen:
-            seen.add(text)
-            others.append(name)
-    if not others:
-        return "a guess by its content, likely right"
-    return f"an uncertain guess, it may as well be {' or '.join(others[:MAX_OTHERS])}"
+def _scores(sample: bytes) -> dict[str, float]:
+    """How little sense a text makes in each encoding that it is valid in; 0 is good."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
+
+    codec_names = {codecs.lookup(name).name: name for name in _NAMES}
+    runs = len(_HIGH_RUN.findall(sample))
+    bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
+    scores: dict[str, float] = {}
+    # Where the last character may be cut, all its possible lengths are tried.
+    trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
+    matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
+    for match in chain.from_iterable(matches):
+        for codec in match.could_be_from_charset:
+            name = codec_names.get(codecs.lookup(codec).name)
+            if name is not None:
+                score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
+                score -= bonus if name in _MULTI_BYTE else 0
+                scores[name] = min(score, scores.get(name, score))
+    return scores
+
+
+def _words(data: bytes) -> Iterator[bytes]:
+    """What is not ASCII, with what is around it, about `SAMPLE_BYTES` of it.
+
+    No character is cut, except at the end of a word that is itself as long as that.
+    """
+    room = SAMPLE_BYTES
+    found = _HIGH.search(data)
+    while found is not None and room > 0:
+        start = found.start()
+        before = data[max(0, start - CONTEXT_BYTES) : start]
+        # In front of the first such byte there is only ASCII, up to where the last word ended.
+        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
+        after = _LOW.search(data, start)
+        end = after.start() if after is not None else len(data)
+        word = data[start : min(end, start + SAMPLE_BYTES)]
+        room -= len(before) + len(word)
+        yield before + word
+        found = _HIGH.search(data, end)
 
 
 def named(name: str) -> Encoding | None:
@@ -310,7 +353,11 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
             f"'{spelled}' is not {encoding.name}: some of its bytes mean nothing in it. Nothing was done. Read the "
             "file to see which encoding it may be in.",
         )
-    if not comes_back(decoded, data):
+    try:
+        comes_back = encode(decoded.text, encoding) == data
+    except UnicodeEncodeError:
+        comes_back = False
+    if not comes_back:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
             f"'{spelled}' holds characters that {encoding.name} has several codes for, so writing it would change more "
@@ -362,85 +409,24 @@ def _same(name: str, encoding: Encoding) -> bool:
         return False
 
 
-def comes_back(decoded: Decoded, data: bytes) -> bool:
-    """Whether encoding the text gives these very bytes; some encodings have two codes for one character."""
-    try:
-        return decoded.text.encode(decoded.encoding.codec) == data
-    except UnicodeEncodeError:
-        return False
-
-
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
     """Refuse a text that the file's encoding cannot hold.
 
     Raises:
         ToolError: `invalid_tool_params`.
     """
-    character = next((character for character in text if not _has(encoding, character)), None)
-    if character is None:
-        return
-    shown = f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
-    raise ToolError(
-        ToolErrorType.INVALID_TOOL_PARAMS,
-        f"'{parameter}' holds {shown}, which {encoding.name} cannot hold; nothing was written. Use characters that it "
-        "has, or convert the file to UTF-8 first, for example with iconv.",
-    )
-
-
-def _has(encoding: Encoding, character: str) -> bool:
-    """Whether a character survives; Python's Japanese codecs write the yen sign as a backslash."""
-    try:
-        return character.isascii() or character.encode(encoding.codec).decode(encoding.codec) == character
-    except UnicodeError:
-        return False
-
-
-def _is_damaged_utf_8(data: bytes) -> bool:
-    """Whether most of what is not ASCII is valid UTF-8."""
-    valid = invalid = 0
-    for word in _words(data):
-        text = word.decode("utf-8", "replace")
-        invalid += text.count("\ufffd")
-        valid += sum(not character.isascii() for character in text) - text.count("\ufffd")
-    return valid >= VALID_SHARE * invalid
-
-
-def _words(data: bytes) -> Iterator[bytes]:
-    """What is not ASCII, with what is around it, about `SAMPLE_BYTES` of it.
-
-    No character is cut, except at the end of a word that is itself as long as that.
-    """
-    room = SAMPLE_BYTES
-    found = _HIGH.search(data)
-    while found is not None and room > 0:
-        start = found.start()
-        before = data[max(0, start - CONTEXT_BYTES) : start]
-        # In front of the first such byte there is only ASCII, up to where the last word ended.
-        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
-        after = _LOW.search(data, start)
-        end = after.start() if after is not None else len(data)
-        word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(before) + len(word)
-        yield before + word
-        found = _HIGH.search(data, end)
-
-
-def _compared(sample: bytes) -> dict[str, float]:
-    """How little sense a text makes in each encoding that it is valid in; 0 is good."""
-    from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
-
-    codec_names = {codecs.lookup(name).name: name for name in _NAMES}
-    runs = len(_HIGH_RUN.findall(sample))
-    bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
-    scores: dict[str, float] = {}
-    # Where the last character may be cut, all its possible lengths are tried.
-    trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
-    matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
-    for match in chain.from_iterable(matches):
-        for codec in match.could_be_from_charset:
-            name = codec_names.get(codecs.lookup(codec).name)
-            if name is not None:
-                score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
-                score -= bonus if name in _MULTI_BYTE else 0
-                scores[name] = min(score, scores.get(name, score))
-    return scores
+    for character in text:
+        if character.isascii():
+            continue
+        try:
+            # Python's Japanese codecs write the yen sign as a backslash.
+            fits = character.encode(encoding.codec).decode(encoding.codec) == character
+        except UnicodeError:
+            fits = False
+        if not fits:
+            shown = f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
+            raise ToolError(
+                ToolErrorType.INVALID_TOOL_PARAMS,
+                f"'{parameter}' holds {shown}, which {encoding.name} cannot hold; nothing was written. Use characters "
+                "that it has, or convert the file to UTF-8 first, for example with iconv.",
+            )

@@ -222,7 +222,7 @@ def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:
             file.write(page.response.body)
             file.flush()
             descriptor = os.dup(file.fileno())
-        with OpenedFile(descriptor, os.fstat(descriptor)) as opened:
+        with OpenedFile(descriptor) as opened:
             name = parse_url(page.response.url).authority
             found = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
     except ToolError as error:
