@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from tools.builtin.file_filtering import OPTIONS, FileFilteringOptions, gather_options, respects
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
@@ -17,7 +18,6 @@ from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import OPTIONS, FileFilteringOptions, gather_options, respects
 
 RECENT_SECONDS = 24 * 60 * 60
 """Files changed within this time come first, as in Qwen Code and Gemini CLI."""

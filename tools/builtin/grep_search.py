@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pydantic import Field
 
+from tools.builtin.file_filtering import OPTIONS, gather_options
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
@@ -16,7 +17,6 @@ from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import OPTIONS, gather_options
 
 MAX_LIMIT = 1_000_000
 """Matches that can be asked for; the characters of a result are limited long before."""

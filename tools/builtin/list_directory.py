@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from tools.builtin.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.builtin.path_parameters import FOLDER_ALIASES, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
@@ -15,7 +16,6 @@ from tools.contract.parameters import ToolParams
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 
 
 class LSParams(ToolParams):

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pydantic import Field
 
+from tools.builtin.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 from tools.builtin.path_parameters import path_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
@@ -17,7 +18,6 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
-from tools.files.find.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
 
 MAX_PATHS = 1_000
 """Paths and globs of one call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
@@ -41,22 +41,19 @@ _EXCLUDED_SUFFIXES = frozenset(
 """Binary formats that are no media."""
 
 
-class DefaultExcludes:
-    """Files left out by name; folders are left out by the walk."""
+class _DefaultExcludes:
+    """Files left out by name, everywhere; folders are left out by the walk."""
 
     def chosen(self, names: list[str]) -> list[str]:
-        """The files that are left out."""
         return [
             name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
         ]
 
     def covers(self, name: str) -> bool:
-        """No folder is."""
         del name
         return False
 
     def enter(self, name: str) -> Exclusion | None:
-        """The same everywhere."""
         del name
         return self
 
@@ -82,23 +79,6 @@ class Candidate(NamedTuple):
         return self.named or workspace.at(self.path)
 
 
-@dataclass(slots=True)
-class Chosen:
-    """The outcome of a selection.
-
-    Args:
-        files: By real path.
-        skipped: What was asked for and is not read: path or pattern, and the reason; each pair once.
-    """
-
-    files: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
-    skipped: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
-
-    def skip(self, entry: str, reason: str) -> None:
-        """Note why an entry is not read."""
-        self.skipped[entry, reason] = None
-
-
 class _NamesInAnyCase:
     """Paths of which nothing exists as it was written, as seen from one folder: a name is looked up, not matched."""
 
@@ -110,17 +90,15 @@ class _NamesInAnyCase:
 
     def add(self, parts: Sequence[str]) -> None:
         """A path by its names, in lower case."""
-        place = self
-        for folder in parts[:-1]:
-            place = place.folders.setdefault(folder, _NamesInAnyCase())
-        place.files.add(parts[-1])
+        folder = self
+        for name in parts[:-1]:
+            folder = folder.folders.setdefault(name, _NamesInAnyCase())
+        folder.files.add(parts[-1])
 
     def chosen(self, names: list[str]) -> list[str]:
-        """The files of this folder that are among them."""
         return [name for name in names if name.lower() in self.files]
 
     def enter(self, name: str) -> Selection | None:
-        """Those in a folder below."""
         return self.folders.get(name.lower())
 
 
@@ -128,7 +106,7 @@ class FileSelection:
     """Chooses files in every root.
 
     Args:
-        workspace: Its roots.
+        walk: Finds them. Its filters for folders are set here, by what the entries name.
         exclude: Patterns of what is left out, in any folder where they hold no slash.
         use_defaults: Whether the default excludes apply to what was not named outright.
 
@@ -136,16 +114,19 @@ class FileSelection:
         PatternRefusedError: A pattern cannot be used; the text names it.
     """
 
-    def __init__(self, workspace: Workspace, exclude: Sequence[str], *, use_defaults: bool) -> None:
-        self._workspace = workspace
+    def __init__(self, walk: Walk, exclude: Sequence[str], *, use_defaults: bool) -> None:
+        self._walk = walk
         self._exclude = _compiled(exclude, None, at_any_depth=True) if exclude else None
         self._use_defaults = use_defaults
+        self.files: dict[str, Candidate] = {}
+        """What was found, by real path."""
+        self.skipped: dict[tuple[str, str], None] = {}
+        """What was asked for and is not read: path or pattern, and the reason; each pair once."""
 
-    def choose(self, walk: Walk, entries: Sequence[str]) -> Chosen:
+    def choose(self, entries: Sequence[str]) -> None:
         """Find the files.
 
         Args:
-            walk: Its filters for folders are set here, by what the entries name.
             entries: Paths of files, paths of folders (with all that is below), or globs.
 
         Raises:
@@ -153,15 +134,15 @@ class FileSelection:
             PatternRefusedError: A glob cannot be used; the text names it.
             ToolError: `cancelled`.
         """
-        chosen = Chosen()
+        walk = self._walk
         missing: dict[str, list[Location]] = {}
         settled: set[str] = set()
-        for root in self._workspace.root_locations():
+        for root in walk.workspace.root_locations():
             globs: list[str] = []
             for entry in entries:
                 if walk.is_out_of_time():
                     break
-                location = self._sort_in(root.path, entry, walk, chosen)
+                location = self._take_named(root.path, entry)
                 if location is None:
                     settled.add(entry)
                 elif not _GLOB.search(entry):
@@ -171,95 +152,83 @@ class FileSelection:
                 elif location.root == root.path:
                     globs.append(location.relative)
             if globs:
-                pattern = _compiled(globs, names_below(self._workspace, root, walk.deadline))
-                self._search(root, pattern.start(), pattern.literals, walk, chosen)
-        for entry in settled:
-            missing.pop(entry, None)
-        self._look_in_any_case(missing, walk, chosen)
-        return chosen
+                pattern = _compiled(globs, names_below(walk.workspace, root, walk.deadline))
+                self._search(root, pattern.start(), pattern.literals)
+        self._look_in_any_case({entry: found for entry, found in missing.items() if entry not in settled})
 
-    def _sort_in(self, root: str, entry: str, walk: Walk, chosen: Chosen) -> Location | None:
+    def _take_named(self, root: str, entry: str) -> Location | None:
         """Take an entry for the file or folder that it is in one root; where it would lie, if nothing is there."""
+        workspace = self._walk.workspace
+        hidden_by, reason = None, ""
         try:
-            location = self._workspace.locate(entry, within=root)
+            location = workspace.locate(entry, within=root)
+            kind = workspace.kind_of(location)
+            if kind is None:
+                return location
+            hidden_by = agent_ignore_file(workspace, location) if kind is PathKind.FOLDER else None
         except PathNotInWorkspaceError:
-            chosen.skip(entry, "outside the workspace")
-            return None
+            reason = "outside the workspace"
         except ToolError as error:
-            chosen.skip(entry, error.message)
-            return None
-        kind = self._workspace.kind_of(location)
-        if kind is None:
-            return location
-        try:
-            hidden_by = agent_ignore_file(self._workspace, location) if kind is PathKind.FOLDER else None
-        except ToolError as error:
-            chosen.skip(entry, error.message)
-            return None
-        if hidden_by is not None:
-            chosen.skip(entry, f"hidden from agents by {hidden_by}")
-        elif kind is PathKind.FOLDER:
-            self._search(location, Everything(), frozenset(), walk, chosen)
-        elif kind is not PathKind.FILE:
-            chosen.skip(entry, "not a regular file")
-        elif self._exclude is not None and self._exclude.matches(location.relative):
-            chosen.skip(entry, "left out by exclude")
+            reason = error.message
         else:
-            chosen.files[location.path] = Candidate(location.path, location)
+            if hidden_by is not None:
+                reason = f"hidden from agents by {hidden_by}"
+            elif kind is PathKind.FOLDER:
+                self._search(location, Everything())
+            elif kind is not PathKind.FILE:
+                reason = "not a regular file"
+            elif self._exclude is not None and self._exclude.matches(location.relative):
+                reason = "left out by exclude"
+            else:
+                self.files[location.path] = Candidate(location.path, location)
+        if reason:
+            self.skipped[entry, reason] = None
         return None
 
-    def _look_in_any_case(self, missing: dict[str, list[Location]], walk: Walk, chosen: Chosen) -> None:
+    def _look_in_any_case(self, missing: dict[str, list[Location]]) -> None:
         """Find what does not exist as it was written but for upper and lower case."""
-        for root in self._workspace.root_locations() if missing else ():
+        for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
-            for location in (place for places in missing.values() for place in places if place.root == root.path):
+            for location in (each for locations in missing.values() for each in locations if each.root == root.path):
                 path = location.relative.lower().split("/")
                 names.add(path)
                 parts.update(path)
             if parts:
-                self._search(root, names, frozenset(parts), walk, chosen)
-        if walk.is_out_of_time():
+                self._search(root, names, parts)
+        if self._walk.is_out_of_time():
             return  # there may be more of them
-        known = {path.lower() for path in chosen.files} if missing else set[str]()
-        for entry, places in missing.items():
-            if not any(place.path.lower() in known for place in places):
-                chosen.skip(entry, "does not exist")
+        known = {path.lower() for path in self.files} if missing else set[str]()
+        for entry, locations in missing.items():
+            if not any(location.path.lower() in known for location in locations):
+                self.skipped[entry, "does not exist"] = None
 
-    def _search(
-        self, start: Location, wanted: Selection | None, named: Iterable[str], walk: Walk, chosen: Chosen
-    ) -> None:
+    def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
         """Add what is found below a folder.
 
         Args:
             start: The folder.
             wanted: What is looked for in it.
             named: Names of folders that are entered though they are left out by default.
-            walk: Finds it.
-            chosen: Where it is added.
         """
         if wanted is None:
             return
+        walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
-        walk.filters = replace(walk.filters, folders=folders.difference(start.relative.split("/"), named))
+        walk.filters = replace(walk.filters, folders=folders.difference(above, named))
         # What lies below a root of its own is found from there; a folder that was named is taken with all of it.
-        others = () if isinstance(wanted, Everything) else self._workspace.roots
-        selection = Without(wanted, DefaultExcludes()) if self._use_defaults else wanted
-        excluded = self._exclusion_at(start)
+        others = () if isinstance(wanted, Everything) else walk.workspace.roots
+        selection = Without(wanted, _DefaultExcludes()) if self._use_defaults else wanted
+        excluded = self._exclude.start() if self._exclude else None
+        for name in above:
+            excluded = excluded and excluded.enter(name)
         if excluded is not None:
             selection = Without(selection, excluded)
         base = os.path.join(start.path, "")
         for found in walk.files(start, selection, others):
             path = base + found.path.replace("/", os.sep)
-            if path not in chosen.files:
-                chosen.files[path] = Candidate(path, None)
-
-    def _exclusion_at(self, start: Location) -> Exclusion | None:
-        """The excludes as seen from a folder below its root."""
-        position = self._exclude.start() if self._exclude else None
-        for name in () if start.path == start.root else start.relative.split("/"):
-            position = position and position.enter(name)
-        return position
+            if path not in self.files:
+                self.files[path] = Candidate(path, None)
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:

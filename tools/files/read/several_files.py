@@ -214,12 +214,13 @@ def read_several(
     first = workspace.first_root
     walk = Walk(workspace, filters, Deadline(signal, seconds))
     try:
-        chosen = FileSelection(workspace, exclude, use_defaults=use_default_excludes).choose(walk, paths)
+        selection = FileSelection(walk, exclude, use_defaults=use_default_excludes)
+        selection.choose(paths)
     except OSError as error:
         raise explain(error, shown_path(first), ToolErrorType.READ_MANY_FILES_SEARCH_ERROR) from None
     deadline = Deadline(signal, seconds)
-    batch = Batch(workspace, limits, media, deadline, reads, paths, filters.agent, list(chosen.skipped))
-    batch.read([chosen.files[path] for path in sorted(chosen.files)])
+    batch = Batch(workspace, limits, media, deadline, reads, paths, filters.agent, list(selection.skipped))
+    batch.read([selection.files[path] for path in sorted(selection.files)])
     parts: list[Part | str] = list(batch.parts)
     if not batch.read_paths:
         parts.append("No files matching the criteria were found, or all of them were skipped.")

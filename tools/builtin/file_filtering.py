@@ -11,7 +11,7 @@ from tools.files.workspace import Workspace
 
 OPTIONS = "file_filtering_options"
 
-_OPTION_SPELLINGS = {
+_OPTION_ALIASES = {
     "respect_git_ignore": "respect_git_ignore",
     "respect_agent_ignore": "respect_agent_ignore",
     "respect_gemini_ignore": "respect_agent_ignore",
@@ -40,9 +40,9 @@ class FileFilteringOptions(ToolParams):
 
 
 def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Put the options, wherever and however they were spelled, under `file_filtering_options`.
+    """Put the options, wherever and however they were named, under `file_filtering_options`.
 
-    What is spelled outright beside the object counts more than what is in it.
+    What is given outright beside the object counts more than what is in it.
     """
     given = coerce(arguments.get(OPTIONS), {"type": "object"})
     if given is not None and not isinstance(given, dict):
@@ -51,9 +51,9 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
     if len(inside) > MAX_UNKNOWN:
         # They are refused where all arguments are looked at.
         return arguments
-    beside = {name: arguments[name] for name in _OPTION_SPELLINGS if arguments.get(name) is not None}
-    gathered = {_OPTION_SPELLINGS.get(name, name): value for name, value in (*inside.items(), *beside.items())}
-    rest = {name: value for name, value in arguments.items() if name not in _OPTION_SPELLINGS and name != OPTIONS}
+    beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
+    gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
+    rest = {name: value for name, value in arguments.items() if name not in _OPTION_ALIASES and name != OPTIONS}
     return rest | ({OPTIONS: gathered} if gathered else {})
 
 
