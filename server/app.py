@@ -35,7 +35,7 @@ from server.roots import WorkspacePolicy, ask_roots, see_to_changes
 from server.services import Commands, UrlAccess, audit_file, permission_policy, rule_keeper
 from server.settings import SettingsReport
 from server.upstreams.features import Own
-from server.upstreams.proxy import Proxy, Surroundings
+from server.upstreams.proxy import Dependencies, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services
@@ -123,7 +123,7 @@ class App:
             flow=self._flow,
             contexts=self._contexts,
             confirmers=self._confirmers,
-            delivery=self.proxy.delivery,
+            relay=self.proxy.relay,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
@@ -137,7 +137,7 @@ class App:
     def _build_proxy(self, served_over: ServedOver) -> Proxy:
         return Proxy(
             self._report,
-            Surroundings(
+            Dependencies(
                 registry=self.registry,
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
@@ -219,7 +219,7 @@ class App:
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)
-        self.proxy.delivery.forget(state.key)
+        self.proxy.relay.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 

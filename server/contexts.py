@@ -9,7 +9,7 @@ from typing import Any
 from server.clients import Client, ClientRoots, ClientTable, RequestContext
 from server.exchange import Exchange
 from server.roots import WorkspacePolicy
-from server.upstreams.delivery import CallContext
+from server.upstreams.relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.limits import Limits, MediaHandling
 

@@ -2,7 +2,7 @@
 
 A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
 either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `one_client.py` alone know; and
-`server/upstreams/wire/sse.py` takes what the SDK has of HTTP.
+`server/upstreams/wire/http.py` takes what the SDK has of HTTP.
 """
 
 from __future__ import annotations

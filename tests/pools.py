@@ -11,7 +11,7 @@ from server.upstreams.pool import UpstreamPool
 from tools.call.registry import ToolRegistry
 from tools.contract.results import ToolResult
 
-ONE_CLIENT = Audience(announced={}, standing=None, is_one=True, is_modern=False, question_seconds=1)
+ONE_CLIENT = Audience(announced={}, client=None, is_one=True, is_modern=False, question_seconds=1)
 
 
 def quiet_pool(

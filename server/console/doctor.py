@@ -25,10 +25,9 @@ from server.settings import SettingsReport
 from server.settings.files import FileState, real_path
 from server.settings.resolution import HINT
 from server.upstreams.catalog.tools import UpstreamCall
-from server.upstreams.connection import Audience, Upstream
+from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Audience, Upstream, UpstreamState
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import EVERYTHING
-from server.upstreams.session.status import WAYS_TO_AUTHENTICATE, UpstreamState
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.call.registry import ToolRegistry
@@ -373,13 +372,13 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
                 found.append(Finding(subject, Health.OK, text))
                 continue
             key = f"mcpServers.{upstream.alias}"
-            if upstream.standing.state is UpstreamState.NEEDS_AUTHENTICATION:
+            if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
                 remedy = f"look at {key}. {WAYS_TO_AUTHENTICATE}"
             elif upstream.entry.transport == "stdio":
                 remedy = f"look at {key}; what it wrote is on standard error"
             else:
                 remedy = f"look at the address in {key}, and whether its server is running there"
-            text = f"{upstream.standing.state} after {took}: {upstream.standing.problem or 'it did not answer'}"
+            text = f"{upstream.status.state} after {took}: {upstream.status.problem or 'it did not answer'}"
             found.append(Finding(subject, Health.BROKEN, text, remedy))
         group.cancel_scope.cancel()
     found += [Finding(f"server {entry.origin.alias}", Health.ABSENT, str(entry)) for entry in pool.catalog.names.hidden]

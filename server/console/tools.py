@@ -46,7 +46,7 @@ async def _show_tools(report: SettingsReport, as_json: bool) -> int:
         sys.stdout.write((listing_as_json(tools, names) if as_json else listing_as_text(tools, names)) + "\n")
         missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
         for upstream in missing:
-            how = f"{upstream.standing.state}, {visible_line(upstream.standing.problem)}"
+            how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
             sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
         custom = app.custom_tools.state
         problem = custom.problem if custom is not None else ""

@@ -20,10 +20,10 @@ from server.exchange import exchange_of
 from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
 from server.json_rpc import ReadyList, as_mapping
 from server.upstreams.connection import Upstream
-from server.upstreams.delivery import Delivery
 from server.upstreams.pool import LIKE_SECONDS
-from server.upstreams.session.relay import LISTS, as_protocol_error, finished
-from server.upstreams.wire.chain import is_asked_by_its_like, list_meta, listed_for
+from server.upstreams.relay import Relay
+from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
+from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
@@ -58,7 +58,7 @@ class ToolRequests:
         flow: Where calls run.
         contexts: What they act in.
         confirmers: Ask for consent.
-        delivery: Brings calls to upstreams.
+        relay: Brings calls to upstreams.
         custom_tools: Those found by a command, which may still be looked for.
         is_built_in: Whether the built-in tools are there, else their names are for others.
         display: Where what people see of a result goes.
@@ -70,7 +70,7 @@ class ToolRequests:
     flow: Flow
     contexts: Contexts
     confirmers: Confirmers
-    delivery: Delivery
+    relay: Relay
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
@@ -85,18 +85,18 @@ class ToolRequests:
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
         client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
-        await self.delivery.pool.wait_for_first_list(LIKE_SECONDS if is_asked_by_its_like(meta) else None)
+        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if chain_of(meta) else None)
         await self.custom_tools.wait_for_first_list()
         self.listed()
         plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
-        if is_asked_by_its_like(meta):
+        if chain_of(meta):
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
-            return {"tools": listed_for(meta, tools), **LISTS, **list_meta(meta)}
+            return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         listing = self._listings.get((plans, shows_forms))
         if listing is None:
             tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
             # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **LISTS}
+            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
@@ -120,14 +120,14 @@ class ToolRequests:
         """
         params = ctx.params or {}
         if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
-            return finished(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)
+            return result_for_client(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)
         name, arguments = params.get("name"), params.get("arguments")
         if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
-            owner = self.delivery.pool.owner_of(name)
+            owner = self.relay.pool.owner_of(name)
             if owner is not None:
                 call = FunctionCall(name, as_mapping(arguments))
                 result = await self._call_upstream(ctx, call, owner)
-                return finished(ctx.method, dict(result), ctx.protocol_version)
+                return result_for_client(ctx.method, dict(result), ctx.protocol_version)
         return await call_next(ctx)
 
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
@@ -137,8 +137,8 @@ class ToolRequests:
             MCPError: The upstream answered with an error, or nobody has this tool.
         """
         client = self.contexts.client(ctx)
-        exchange = self.delivery.resumed(ctx.method, exchange_of(ctx, client.state.key))
-        owner = await self.delivery.pool.when_known(call.name, owner)
+        exchange = self.relay.resumed(ctx.method, exchange_of(ctx, client.state.key))
+        owner = await self.relay.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
         confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
         if exchange.is_resumed:
@@ -147,7 +147,7 @@ class ToolRequests:
             with client.at_work():
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
-            unused = self.delivery.pool.why_not_used(call.name)
+            unused = self.relay.pool.why_not_used(call.name)
             if owner.is_connected and unused is None:
                 raise _unknown(error, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
@@ -157,7 +157,7 @@ class ToolRequests:
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if (said := context.protocol_error.error) is not None:
-            raise as_protocol_error(said)
+            raise protocol_error(said)
         return self._wire(ctx, call.name, outcome, client)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ class ToolRequests:
         try:
             outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
-            if (unused := self.delivery.pool.why_not_used(params.name)) is not None:
+            if (unused := self.relay.pool.why_not_used(params.name)) is not None:
                 raise unused from None
             is_of_agents = params.name == DELEGATING and self.is_built_in
             raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None

@@ -18,12 +18,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.exchange import Exchange
-from server.json_rpc import Json
 from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
-from server.upstreams.session.deferred_roots import until_settled
 from server.upstreams.session.era import Wanted
-from server.upstreams.session.session import SessionOptions, UpstreamSession, open_session
-from server.upstreams.wire.transports import Way, ways_to
+from server.upstreams.session.questions import SessionOptions
+from server.upstreams.session.session import UpstreamSession, open_session
+from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class ClientSessions:
         audience: Who is behind us.
         tasks: Runs the owner tasks.
         starter: Starts the upstream's program, where it has one.
-        is_parked: Whether a call of a session is parked.
+        is_suspended: Whether a call of a session is suspended.
     """
 
     idle_seconds: ClassVar[float] = IDLE_SECONDS
@@ -79,13 +78,13 @@ class ClientSessions:
         audience: Audience,
         tasks: TaskGroup,
         starter: ProcessStarter,
-        is_parked: Callable[[UpstreamSession], bool],
+        is_suspended: Callable[[UpstreamSession], bool],
     ) -> None:
         self._upstream = upstream
         self._audience = audience
         self._tasks = tasks
         self._starter = starter
-        self._is_parked = is_parked
+        self._is_suspended = is_suspended
         self._held: dict[SessionKey, _Held] = {}
         self._may_shake_hands = True
 
@@ -131,11 +130,11 @@ class ClientSessions:
 
     def _shares(self, exchange: Exchange, catalog: UpstreamSession) -> bool:
         """Whether a client that may have a session of its own needs none."""
-        entry, way = self._upstream.entry, self._upstream.way
+        entry, transport = self._upstream.entry, self._upstream.transport
         if entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             return False
         # Without a handshake a remote server keeps nothing by connection.
-        return catalog.era.is_modern and way is not None and way.name != "stdio"
+        return catalog.era.is_modern and transport is not None and transport.name != "stdio"
 
     def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions
@@ -145,19 +144,22 @@ class ClientSessions:
                 f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
                 f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or go on without it.",
             )
-        known = self._upstream.way
-        ways = ways_to(self._upstream.alias, self._upstream.entry, self._starter)
-        way = next((way for way in ways if known is None or way.name == known.name), ways[0])
+        known = self._upstream.transport
+        transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter)
+        transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _Held(last_used=anyio.current_time())
-        standing = exchange.standing()
+        # The client's revision where the upstream may know it, else that of the session that lists.
+        wanted = Wanted(catalog.era.is_modern, is_only=True)
+        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
+            wanted = Wanted(is_modern=False)
         options = SessionOptions(
             self._upstream.alias,
-            self._wanted(exchange, catalog),
+            wanted,
             exchange.capabilities,
             self._audience.question_seconds,
-            standing=standing,
+            client=exchange.standing(),
         )
-        self._tasks.start_soon(self._own, key, held, way, options, name=f"session with {self._upstream.alias}")
+        self._tasks.start_soon(self._own, key, held, transport, options, name=f"session with {self._upstream.alias}")
         exchange.at_end(held.closing.set)
         return held
 
@@ -175,7 +177,7 @@ class ClientSessions:
         idle = [
             (key[0] != client_key and counts[key[0]] <= share, self._held[key].last_used, key)
             for key in may_take
-            if self._is_idle(key)
+            if (session := self._held[key].session) is not None and self._is_unused(session)
         ]
         if idle:
             self._close(min(idle)[2])
@@ -188,29 +190,20 @@ class ClientSessions:
         self._close(taken[-1])
         return True
 
-    def _is_idle(self, key: SessionKey) -> bool:
-        session = self._held[key].session
-        return session is not None and self._is_unused(session)
-
     def _is_unused(self, session: UpstreamSession) -> bool:
-        return not (session.legs or session.watched or self._is_parked(session))
+        return not (session.questions.calls or session.subscriptions or self._is_suspended(session))
 
-    def _wanted(self, exchange: Exchange, catalog: UpstreamSession) -> Wanted:
-        """What to speak: the client's revision where the upstream may know it, else that of the session that lists."""
-        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
-            return Wanted(is_modern=False)
-        return Wanted(catalog.era.is_modern, is_only=True)
-
-    async def _own(self, key: SessionKey, held: _Held, way: Way, options: SessionOptions) -> None:
+    async def _own(self, key: SessionKey, held: _Held, transport: Transport, options: SessionOptions) -> None:
         """Hold one session until it is lost, idle, or not wanted any more."""
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
                 listener = _OfOneClient(self._upstream, key)
-                async with open_session(way.reach, options, listener) as session:
+                async with open_session(transport, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
-                    await until_settled(session)
+                    if not session.era.is_modern and options.is_asked_in_calls_alone:
+                        await session.flush()  # so that it asks for the roots before the first call
                     held.session = session
                     held.ready.set()
                     await self._until_unused(held, session)
@@ -265,8 +258,4 @@ class ClientSessions:
 
 def key_of(exchange: Exchange) -> SessionKey:
     """A client with one connection and one set of capabilities: both were told to the upstream."""
-    return exchange.client_key, id(exchange.connection), _canonical(exchange.capabilities)
-
-
-def _canonical(capabilities: Json) -> str:
-    return json.dumps(capabilities, sort_keys=True)
+    return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

@@ -11,8 +11,9 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -20,7 +21,6 @@ from server.exchange import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import IncompatibleError, wanted_for
-from server.upstreams.session.flow_control import Places
 from server.upstreams.session.listing import (
     KINDS,
     PROMPTS,
@@ -32,16 +32,82 @@ from server.upstreams.session.listing import (
     Offer,
     read_lists,
 )
-from server.upstreams.session.session import SessionOptions, UpstreamSession, open_session
-from server.upstreams.session.status import WAYS_TO_AUTHENTICATE, Standing, UpstreamState
-from server.upstreams.session.subscriptions import Subscriptions
+from server.upstreams.session.questions import SessionOptions
+from server.upstreams.session.session import UpstreamSession, open_session
+from server.upstreams.session.subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
 from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
-from server.upstreams.wire.transports import Way, ways_to
+from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter
+
+
+class UpstreamState(StrEnum):
+    """Where an upstream stands, as people are told."""
+
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    FAILED = "failed"
+    CRASHING = "crashing again and again"
+    NEEDS_AUTHENTICATION = "needs authentication"
+    LEFT_OUT = "left out"
+
+
+WAYS_TO_AUTHENTICATE = (
+    'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}"), or use a bridge that logs in, '
+    "such as npx mcp-remote, as its command."
+)
+
+
+@dataclass(slots=True)
+class UpstreamStatus:
+    """What is known of an upstream's connection.
+
+    Args:
+        state: Where it stands.
+        problem: Why it is not connected, in our own words.
+        last_error: The latest of these, also after it has come back.
+        connect_ms: How long the latest connection took, until it had initialized.
+        list_ms: How long its lists took then.
+        since: Seconds since the epoch of the latest change of its state.
+        attempts: Attempts to connect since it was connected last.
+        losses: How often a connection was lost soon after it was there, in a row.
+    """
+
+    state: UpstreamState = UpstreamState.WAITING
+    problem: str = ""
+    last_error: str = ""
+    connect_ms: float | None = None
+    list_ms: float | None = None
+    since: float = field(default_factory=time.time)
+    attempts: int = 0
+    losses: int = 0
+
+    def change(self, state: UpstreamState, problem: str = "") -> None:
+        """Note another state."""
+        if (state, problem) != (self.state, self.problem):
+            self.since = time.time()
+        self.state, self.problem = state, problem
+        if problem:
+            self.last_error = problem
+
+    def as_facts(self) -> dict[str, Any]:
+        """The same in the shape of JSON."""
+        facts: dict[str, Any] = {"state": self.state.value, "since": round(self.since, 3)}
+        if self.problem:
+            facts["problem"] = self.problem
+        elif self.last_error:
+            facts["lastError"] = self.last_error
+        if self.connect_ms is not None:
+            facts["connectMs"] = round(self.connect_ms, 1)
+        if self.list_ms is not None:
+            facts["listMs"] = round(self.list_ms, 1)
+        if self.attempts:
+            facts["attempts"] = self.attempts
+        return facts
 
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
@@ -104,14 +170,14 @@ class Audience:
 
     Args:
         announced: The capabilities that are announced to upstreams for them.
-        standing: The one client, where there is just one and it can be reached at any time.
+        client: The one client, where there is just one and it can be reached at any time.
         is_one: Whether there is just one client.
         is_modern: Whether the 2026-07-28 revision is what it, or most of them, speak.
         question_seconds: How long a question may stay open.
     """
 
     announced: Json
-    standing: Exchange | None
+    client: Exchange | None
     is_one: bool
     is_modern: bool
     question_seconds: float
@@ -125,6 +191,7 @@ class Upstream:
         entry: How to reach it and what of it to publish.
         changed: Told which of its lists may be other ones now, and whether clients should hear of it.
         resource_updated: Told of a changed resource by its URI, and in whose own session it was said, if in one.
+        prepare: Does what is heavy before a list is taken.
     """
 
     def __init__(
@@ -133,12 +200,13 @@ class Upstream:
         entry: UpstreamSettings,
         changed: Callable[[Upstream, Kind, bool], None],
         resource_updated: Callable[[Upstream, str, SessionKey | None], None],
+        prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
     ) -> None:
         self.alias = alias
         self.entry = entry
         self.serial = next(_SERIALS)
         """Tells it from what was reached under the same alias before the entry was changed."""
-        self.standing = Standing()
+        self.status = UpstreamStatus()
         self.offer = Offer()
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached, and what it has is known."""
@@ -146,12 +214,13 @@ class Upstream:
         """Set once its tools are known, or it is clear that it cannot be reached."""
         self.connected = anyio.Event()
         """Set as long as it is connected, and when it is not used any more."""
-        self.way: Way | None = None
+        self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
-        self.subscriptions: Subscriptions | None = None
-        self.places = None if entry.max_concurrent is None else Places(entry.max_concurrent)
-        self.prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] = _nothing_to_prepare
-        """Does what is heavy before a list is taken."""
+        self.change_stream: ChangeStream | None = None
+        most = entry.max_concurrent
+        self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
+        """Of the calls that are in flight at once."""
+        self._prepare = prepare
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
@@ -168,19 +237,22 @@ class Upstream:
             audience: Who is behind us.
         """
         pause = FIRST_RETRY_SECONDS
-        ways = ways_to(self.alias, self.entry, starter)
+        transports = transports_to(self.alias, self.entry, starter)
         while True:
-            self.standing.attempts += 1
+            self.status.attempts += 1
             began = anyio.current_time()
-            for way in ways:
-                if await self._connect(way, self.entry.connect_timeout / 1000 / len(ways), audience):
-                    ways, pause = [way], FIRST_RETRY_SECONDS
-                    self._note_loss(anyio.current_time() - began)
+            for transport in transports:
+                if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
+                    transports, pause = [transport], FIRST_RETRY_SECONDS
+                    is_soon = anyio.current_time() - began < SOON_SECONDS
+                    losses = self.status.losses = self.status.losses + 1 if is_soon else 0
+                    if losses >= CRASHES:
+                        self.status.change(UpstreamState.CRASHING, f"it ended {losses} times soon after its start")
                     break
             self.settle()
-            if self.standing.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
+            if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            await self._rest(pause if self.standing.state is not UpstreamState.LEFT_OUT else None)
+            await self._rest(pause if self.status.state is not UpstreamState.LEFT_OUT else None)
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     async def _rest(self, pause: float | None) -> None:
@@ -189,24 +261,19 @@ class Upstream:
         One that failed again and again is left alone for a while also then: it is not started for each call.
         """
         self._hurry = anyio.Event()
-        respite = FIRST_RETRY_SECONDS if self.standing.attempts > 1 else 0.0
-        if self.standing.losses >= CRASHES:
-            respite = FIRST_RETRY_SECONDS * 2 ** min(self.standing.losses - CRASHES, 10)
+        respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
+        if self.status.losses >= CRASHES:
+            respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
         respite = min(respite, LAST_RETRY_SECONDS)
         self._spared_until = time.monotonic() + respite
         with anyio.move_on_after(pause):
             await anyio.sleep(respite)
             await self._hurry.wait()
 
-    def _note_loss(self, lasted: float) -> None:
-        self.standing.losses = self.standing.losses + 1 if lasted < SOON_SECONDS else 0
-        if self.standing.losses >= CRASHES:
-            self.standing.change(UpstreamState.CRASHING, f"it ended {self.standing.losses} times soon after its start")
-
-    async def _connect(self, way: Way, patience: float, audience: Audience) -> bool:
+    async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
         """Hold one connection for as long as it lasts. True if it had been established."""
-        standing = self.standing
-        standing.change(UpstreamState.CONNECTING, standing.problem)
+        status = self.status
+        status.change(UpstreamState.CONNECTING, status.problem)
         established = False
         options = SessionOptions(
             self.alias,
@@ -214,22 +281,28 @@ class Upstream:
             audience.announced,
             audience.question_seconds,
             is_shared=not audience.is_one,
-            standing=audience.standing,
+            client=audience.client,
         )
         began = time.perf_counter()
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
-                async with open_session(way.reach, options, self) as session:
+                async with open_session(transport, options, self) as session:
                     scope.deadline = float("inf")
-                    standing.connect_ms = (time.perf_counter() - began) * 1000
-                    self.way = way
+                    status.connect_ms = (time.perf_counter() - began) * 1000
+                    self.transport = transport
                     self.session = session
-                    self.subscriptions = Subscriptions(session) if session.era.is_modern else None
+                    is_modern = session.era.is_modern
+                    self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
                     await self._serve(session)
                     established = True
                     self.connected.set()
                     try:
-                        await self._watch(session)
+                        async with anyio.create_task_group() as group:
+                            group.start_soon(self._list_again, session)
+                            if self.change_stream is not None:
+                                group.start_soon(self.change_stream.run)
+                            await session.lost.wait()
+                            group.cancel_scope.cancel()
                     finally:
                         self.connected = anyio.Event()
                     if time.perf_counter() > began + SOON_SECONDS:
@@ -238,7 +311,7 @@ class Upstream:
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             self._set_failed(*failure_of(error))
         finally:
-            self.session = self.subscriptions = None
+            self.session = self.change_stream = None
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
@@ -248,28 +321,28 @@ class Upstream:
 
         async def take(kind: Kind, items: list[Json]) -> None:
             read.add(kind)
-            await self.prepare(self, kind, items)
-            self._take(kind, items)
+            if self._prepare is not None:
+                await self._prepare(self, kind, items)
+            self._take(kind, items, is_said=self.offer.of(kind) != items)
             if kind is TOOLS:
                 self._set_connected()
 
         await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
         for kind in KINDS:
             if kind not in read:
-                self._take(kind, [])
-        self.standing.list_ms = (time.perf_counter() - began) * 1000
+                self._take(kind, [], is_said=bool(self.offer.of(kind)))
+        self.status.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
         self.settle()
-        logger.info("upstream %s is connected over %s", self.alias, self.way.name if self.way else "")
+        logger.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
-    def _take(self, kind: Kind, items: list[Json]) -> None:
-        is_other = self.offer.of(kind) != items
+    def _take(self, kind: Kind, items: list[Json], *, is_said: bool) -> None:
         self.offer.lists[kind.field] = items
-        self._changed(self, kind, is_other)
+        self._changed(self, kind, is_said)
 
     def _set_connected(self) -> None:
-        self.standing.change(UpstreamState.CONNECTED)
-        self.standing.attempts = 0
+        self.status.change(UpstreamState.CONNECTED)
+        self.status.attempts = 0
         self.tried.set()
 
     def settle(self) -> None:
@@ -277,16 +350,15 @@ class Upstream:
         self.known.set()
         self.tried.set()
 
-    async def _watch(self, session: UpstreamSession) -> None:
-        """Wait for the end of the connection; list anew whenever the upstream says that its lists changed."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._list_again, session)
-            if self.subscriptions is not None:
-                group.start_soon(self.subscriptions.run)
-            await session.lost.wait()
-            group.cancel_scope.cancel()
-
     async def _list_again(self, session: UpstreamSession) -> None:
+        """List anew whenever the upstream says that its lists have changed."""
+
+        async def take(kind: Kind, items: list[Json]) -> None:
+            if self._prepare is not None:
+                await self._prepare(self, kind, items)
+            # Passed on also where the list is the same: what is listed may have changed in what is not listed.
+            self._take(kind, items, is_said=True)
+
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             await self._news.wait()
@@ -299,19 +371,13 @@ class Upstream:
             kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
             began = anyio.current_time()
             try:
-                await read_lists(session, kinds, self.entry.list_timeout / 1000, self._take_again, self.offer)
+                await read_lists(session, kinds, self.entry.list_timeout / 1000, take, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
                 logger.warning("upstream %s did not tell its changed lists", self.alias)
             except ConnectionLostError:
                 return
             read = anyio.current_time()
             took = read - began
-
-    async def _take_again(self, kind: Kind, items: list[Json]) -> None:
-        await self.prepare(self, kind, items)
-        # Passed on also where the list is the same: what is listed may have changed in what is not listed.
-        self.offer.lists[kind.field] = items
-        self._changed(self, kind, True)
 
     def list_changed(self, kind: str) -> None:
         """One of its lists is another one now."""
@@ -334,9 +400,9 @@ class Upstream:
 
     def report(self) -> Json:
         """How it stands, in the shape of JSON."""
-        facts: Json = {"alias": self.alias, **self.standing.as_facts()}
-        if self.way is not None:
-            facts["transport"] = self.way.name
+        facts: Json = {"alias": self.alias, **self.status.as_facts()}
+        if self.transport is not None:
+            facts["transport"] = self.transport.name
         if self.session is not None:
             era = self.session.era
             facts |= {"protocolVersion": era.version, "serverInfo": era.server_info}
@@ -348,7 +414,7 @@ class Upstream:
         return facts
 
     def _set_failed(self, state: UpstreamState, reason: str) -> None:
-        self.standing.change(state, reason)
+        self.status.change(state, reason)
         self.warn_once("is not available", reason)
 
     def warn_once(self, what: str, reason: str) -> None:
@@ -363,11 +429,11 @@ class Upstream:
     def is_connected(self) -> bool:
         """Whether requests can be sent now."""
         session = self.session
-        return session is not None and not session.lost.is_set() and self.standing.state is UpstreamState.CONNECTED
+        return session is not None and not session.lost.is_set() and self.status.state is UpstreamState.CONNECTED
 
     def retry_now(self) -> None:
         """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""
-        if self.standing.state is not UpstreamState.LEFT_OUT:
+        if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
     def connected_session(self) -> UpstreamSession:
@@ -383,20 +449,16 @@ class Upstream:
 
     def unavailable(self) -> ToolError:
         """What a call is told while there is no connection."""
-        standing = self.standing
-        why = f": {standing.problem}" if standing.problem else ""
+        status = self.status
+        why = f": {status.problem}" if status.problem else ""
         left = math.ceil(self._spared_until - time.monotonic())
         when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
         what_next = f"The connection is tried again {when}, or go on without it."
-        if standing.state is UpstreamState.NEEDS_AUTHENTICATION:
+        if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator has to let us in. {WAYS_TO_AUTHENTICATE}"
-        elif standing.state is UpstreamState.LEFT_OUT:
+        elif status.state is UpstreamState.LEFT_OUT:
             what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is not available now (state {standing.state}{why}). {what_next}",
+            f"The server {self.alias} is not available now (state {status.state}{why}). {what_next}",
         )
-
-
-async def _nothing_to_prepare(_upstream: Upstream, _kind: Kind, _items: list[Json]) -> None:
-    """Where nobody publishes what is listed."""

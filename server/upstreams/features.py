@@ -25,12 +25,12 @@ from server.json_rpc import Json, as_mapping
 from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, resource_routes, scheme_of
 from server.upstreams.connection import Upstream
-from server.upstreams.delivery import Delivery
-from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer, item_with_visible_texts
-from server.upstreams.session.origin import with_origin
-from server.upstreams.session.relay import LISTS, finished, to_protocol_error
+from server.upstreams.relay import Relay
+from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
+from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
+from server.upstreams.session.visible_texts import prompt_with_visible_texts
 from server.upstreams.watching import TooManyWatchedError, Watching
-from server.upstreams.wire.chain import list_meta, listed_for
+from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from server.upstreams.wire.peer import RelayError
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
@@ -93,7 +93,7 @@ class UpstreamFeatures:
     """Answers what belongs to upstreams.
 
     Args:
-        delivery: Brings requests to upstreams.
+        relay: Brings requests to upstreams.
         key_of: Whose request it is, as `ClientState.key`.
         own: What is ours.
         budget: The most characters of a published name.
@@ -104,7 +104,7 @@ class UpstreamFeatures:
 
     def __init__(
         self,
-        delivery: Delivery,
+        relay: Relay,
         key_of: Callable[[RequestContext], str],
         own: Own,
         budget: int,
@@ -113,7 +113,7 @@ class UpstreamFeatures:
         why_denied: Callable[[str], str],
         bus: ListenBus,
     ) -> None:
-        self._delivery = delivery
+        self._relay = relay
         self._key_of = key_of
         self._own = own
         self._why_denied = why_denied
@@ -121,9 +121,8 @@ class UpstreamFeatures:
         self._tasks: TaskGroup | None = None
         self._budget = budget
         self._before = before
-        self.watching = Watching(delivery.session_of, delivery.pool.by_alias)
+        self.watching = Watching(relay.session_of, relay.pool.by_alias)
         self._denied: Mapping[str, str] | None = None
-        delivery.published = self._published
         self._routes: ResourceRoutes | None = None
         self._prompts: NameMap | None = None
         self._handlers: Mapping[str, Handler] = {
@@ -157,16 +156,16 @@ class UpstreamFeatures:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Answer a request, or let it go on."""
         handler = self._handlers.get(ctx.method) or self._handshake_handlers.get(ctx.method)
-        if handler is None or not self._delivery.pool.upstreams or not is_open(ctx):
+        if handler is None or not self._relay.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
         if ctx.method in self._handshake_handlers and exchange_of(ctx, "").is_modern:
             return await call_next(ctx)
         await self._before(ctx)
-        await self._delivery.pool.wait_for_first_list()
+        await self._relay.pool.wait_for_first_list()
         return await handler(ctx, call_next)
 
     def _exchange(self, ctx: RequestContext) -> Exchange:
-        return self._delivery.resumed(ctx.method, exchange_of(ctx, self._key_of(ctx)))
+        return self._relay.resumed(ctx.method, exchange_of(ctx, self._key_of(ctx)))
 
     async def _list_resources(self, ctx: RequestContext, call_next: CallNext) -> Json:
         status = [STATUS] if self._own.has_resources else []
@@ -182,7 +181,7 @@ class UpstreamFeatures:
             for prompt in upstream.offer.of(PROMPTS)
         }
         listed = [
-            with_origin({**item_with_visible_texts(PROMPTS, offered[origin]), "name": name}, origin.alias)
+            with_origin({**prompt_with_visible_texts(offered[origin]), "name": name}, origin.alias)
             for name, origin in self.prompts.published.items()
             if origin in offered
         ]
@@ -196,13 +195,13 @@ class UpstreamFeatures:
             if error.error.code != types.METHOD_NOT_FOUND:
                 raise
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        listing = {field: listed_for(meta, [*ours, *theirs]), **LISTS, **list_meta(meta)}
-        return finished(ctx.method, listing, ctx.protocol_version)
+        listing = {field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
+        return result_for_client(ctx.method, listing, ctx.protocol_version)
 
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
         if uri == STATUS_URI and self._own.has(STATUS_URI):
-            return finished(ctx.method, status_contents(self._delivery.pool.report()), ctx.protocol_version)
+            return result_for_client(ctx.method, status_contents(self._relay.pool.report()), ctx.protocol_version)
         route = self._route(uri) if isinstance(uri, str) else None
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
@@ -240,9 +239,8 @@ class UpstreamFeatures:
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
         """Bring a request to an upstream, in its own names."""
         exchange = self._exchange(ctx)
-        result = await self._delivery.bring(upstream, ctx.method, named, exchange)
-        result = self._delivery.with_links(upstream, ctx.method, result)
-        return finished(ctx.method, result, ctx.protocol_version)
+        result = await self._relay.bring(upstream, ctx.method, named, exchange)
+        return result_for_client(ctx.method, result, ctx.protocol_version)
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         return await self._watch(ctx, call_next, self.watching.subscribe)
@@ -262,7 +260,7 @@ class UpstreamFeatures:
         except TooManyWatchedError:
             raise MCPError(types.INVALID_PARAMS, "You watch as many resources as one client may.") from None
         except (RelayError, ToolError, TimeoutError) as error:
-            raise to_protocol_error(error, route.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias) from None
         return {}
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -288,7 +286,7 @@ class UpstreamFeatures:
         if level not in LEVELS:
             raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
         if self._tasks is not None:
-            await self._delivery.set_level(str(level), self._exchange(ctx), self._tasks)
+            await self._relay.set_level(str(level), self._exchange(ctx), self._tasks)
         return {}
 
     def _route(self, uri: str) -> Route | None:
@@ -309,7 +307,14 @@ class UpstreamFeatures:
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
-    def _published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+    def published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+        """The URI under which clients know a resource of an upstream.
+
+        Args:
+            upstream: Whose it is.
+            uri: The URI there.
+            is_sought: Whether a URI that nobody lists is compared with templates.
+        """
         # What nobody lists and we have too stays: a link to a file may be for the person's editor.
         is_left = self.routes.is_ours(uri) and uri not in self.routes.claims
         return uri if is_left else self.routes.published(upstream, uri, is_sought)
@@ -320,7 +325,7 @@ class UpstreamFeatures:
             if isinstance(name, str) and name not in self._own.prompts:
                 self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
-        upstream = self._delivery.pool.by_alias(origin.alias)
+        upstream = self._relay.pool.by_alias(origin.alias)
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
@@ -329,7 +334,7 @@ class UpstreamFeatures:
         Raises:
             MCPError: It is.
         """
-        by_alias = self._delivery.pool.by_alias
+        by_alias = self._relay.pool.by_alias
         for denied, why in self.denied.items():
             offer = upstream.offer if (upstream := by_alias(denied)) is not None else Offer()
             if denied == alias or any(item[kind.key] == name for kind in kinds for item in offer.of(kind)):
@@ -339,14 +344,14 @@ class UpstreamFeatures:
     def denied(self) -> Mapping[str, str]:
         """The upstreams of which nothing is there, and by which rule."""
         if self._denied is None:
-            every = ((each.alias, self._why_denied(each.alias)) for each in self._delivery.pool.upstreams)
+            every = ((each.alias, self._why_denied(each.alias)) for each in self._relay.pool.upstreams)
             self._denied = {alias: why for alias, why in every if why}
         return self._denied
 
     @property
     def open_upstreams(self) -> list[Upstream]:
         """Those that are not switched off."""
-        return [each for each in self._delivery.pool.upstreams if each.alias not in self.denied]
+        return [each for each in self._relay.pool.upstreams if each.alias not in self.denied]
 
     @property
     def routes(self) -> ResourceRoutes:
@@ -354,7 +359,7 @@ class UpstreamFeatures:
         if self._routes is None:
             upstreams = self.open_upstreams
             is_alone = len(upstreams) == 1 and not self._own.has_resources
-            aliases = {upstream.alias for upstream in self._delivery.pool.upstreams}
+            aliases = {upstream.alias for upstream in self._relay.pool.upstreams}
             self._routes = resource_routes(upstreams, aliases, self._own.has, is_alone=is_alone)
         return self._routes
 
@@ -369,7 +374,7 @@ class UpstreamFeatures:
                     tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in denied),
                     upstream.entry.prefix == "alias",
                 )
-                for upstream in self._delivery.pool.upstreams
+                for upstream in self._relay.pool.upstreams
             ]
             self._prompts = name_map(listed, self._own.prompts, self._budget)
         return self._prompts

@@ -31,7 +31,7 @@ SECONDS = 10.0
 """How long all of them together may take."""
 
 
-async def side_by_side(
+async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
     """Begin all of it, and wait for it a moment.
@@ -74,6 +74,10 @@ class UpstreamPool:
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
         name_budget: The most characters of a published name.
         call_of: What sends an upstream a call.
+        on_offer: Told of each list that may be another one, and whether clients should hear of it.
+        on_updated: Told of changed resources.
+        is_suspended: Whether a call of a session is suspended.
+        left_out: Why other servers of the configuration are not used, by their aliases.
     """
 
     def __init__(
@@ -83,28 +87,31 @@ class UpstreamPool:
         first_list_wait_seconds: float,
         name_budget: int,
         call_of: CallOf,
+        *,
+        on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None,
+        on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
+        is_suspended: Callable[[UpstreamSession], bool] = lambda _: False,
+        left_out: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog = ToolCatalog(registry, name_budget)
-        self.on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None
-        """Told of each list that may be another one, and whether clients should hear of it."""
-        self.on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None
-        """Told of changed resources."""
-        self.is_parked: Callable[[UpstreamSession], bool] = lambda _: False
-        """Whether a call of a session waits for its client."""
-        self.left_out: Mapping[str, str] = {}
-        """Why other servers of the configuration are not used, by their aliases."""
+        self.sessions: dict[Upstream, ClientSessions] = {}
+        """The sessions of clients with each upstream that is started."""
+        self.left_out = left_out or {}
+        """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""
+        self._on_offer = on_offer
+        self._on_updated = on_updated
+        self._is_suspended = is_suspended
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
         self._entries = dict(entries)
         self._audience: Audience | None = None
-        self._owners: dict[str, anyio.CancelScope] = {}
-        self._sessions: dict[str, ClientSessions] = {}
+        self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
-        self._calls: dict[str, tuple[Upstream, UpstreamCall]] = {}
+        self._calls: dict[Upstream, UpstreamCall] = {}
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
         self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
@@ -127,13 +134,18 @@ class UpstreamPool:
             entries: Alias to entry, in the order of the configuration.
             tasks: Runs the owner tasks of new upstreams, if the others have been started.
         """
-        kept = {each.alias: each for each in self.upstreams if _is_kept(each.entry, entries.get(each.alias))}
+        kept = {
+            each.alias: each
+            for each in self.upstreams
+            if (now := entries.get(each.alias)) is not None and each.entry.is_reached_like(now)
+        }
         gone = [each for each in self.upstreams if each.alias not in kept]
         for upstream in gone:
-            if upstream.alias in self._owners:
-                self._owners.pop(upstream.alias).cancel()
-            if upstream.alias in self._sessions:
-                self._sessions.pop(upstream.alias).end()
+            self._calls.pop(upstream, None)
+            if (owner := self._owners.pop(upstream, None)) is not None:
+                owner.cancel()
+            if (sessions := self.sessions.pop(upstream, None)) is not None:
+                sessions.end()
             upstream.settle()
             upstream.connected.set()
         edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
@@ -145,20 +157,16 @@ class UpstreamPool:
         self._by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         for upstream, before in edited:
-            self._publish_anew(upstream, before)
+            # Its names, or what is known of its tools, are other ones; its connection is the same.
+            if self.catalog.lists_anything(upstream.alias):
+                self._changed(upstream, TOOLS, True)
+            if upstream.entry.prefix != before.prefix:
+                self._changed(upstream, PROMPTS, True)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
 
-    def _publish_anew(self, upstream: Upstream, before: UpstreamSettings) -> None:
-        """Its names, or what is known of its tools, are other ones; its connection is the same."""
-        if self.catalog.lists_anything(upstream.alias):
-            self._changed(upstream, TOOLS, True)
-        if upstream.entry.prefix != before.prefix:
-            self._changed(upstream, PROMPTS, True)
-
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        upstream = Upstream(alias, entry, self._changed, self._updated)
-        upstream.prepare = self._prepare
+        upstream = Upstream(alias, entry, self._changed, self._on_updated, self._prepare)
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 
@@ -169,7 +177,7 @@ class UpstreamPool:
                 from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
 
                 self._starter = BrokeredStarter()
-            scope = self._owners[upstream.alias] = anyio.CancelScope()
+            scope = self._owners[upstream] = anyio.CancelScope()
             self._running += 1
             own = partial(self._own, upstream, scope, self._starter, audience)
             tasks.start_soon(own, name=f"upstream {upstream.alias}")
@@ -181,10 +189,10 @@ class UpstreamPool:
         try:
             with scope:
                 async with anyio.create_task_group() as tasks:
-                    sessions = ClientSessions(upstream, audience, tasks, starter, self._is_parked)
-                    self._sessions[upstream.alias] = sessions
+                    self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter, self._is_suspended)
                     await upstream.run(starter, audience)
         finally:
+            self.sessions.pop(upstream, None)
             self._running -= 1
             if not self._running:
                 self._starter = None
@@ -204,41 +212,42 @@ class UpstreamPool:
             for upstream in self.upstreams:
                 await upstream.known.wait()
 
-    async def wait_for_first_attempt(self, upstream: Upstream) -> None:
-        """Let a call wait, in its own time, until the first attempt to connect is over, which has limits too.
-
-        A client may know a tool from an earlier run, and many servers take longer to start than a list should wait.
-        """
-        if not upstream.tried.is_set() and self._wait_until is not None:
-            with anyio.move_on_after(upstream.entry.timeout / 1000):
-                await upstream.tried.wait()
-
     async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
         """Who owns a name once the first attempt is over of all whose it may be.
 
-        Among servers without prefixes the first in the configuration has a name, however long it takes to start.
+        Among servers without prefixes the first in the configuration has a name, however long it takes to start. A
+        client may know a tool from an earlier run, and many servers take longer to start than a list should wait; so
+        the call waits, in its own time.
 
         Args:
             tool_name: A name of a tool.
             owner: Who owns it as far as is known now.
         """
-        waited: set[str] = set()
-        while (undecided := self._undecided(tool_name, owner, waited)) is not None:
-            waited.add(undecided.alias)
-            await self.wait_for_first_attempt(undecided)
+        waited: set[Upstream] = set()
+        while not owner.tried.is_set() or (
+            owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
+        ):
+            is_found = self._alias_of(tool_name) is not None
+            # Those before the owner may have the name too; those after it only where nobody is known to have it.
+            last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
+            undecided = next(
+                (
+                    each
+                    for each in self.upstreams[: last + 1]
+                    if not each.tried.is_set()
+                    and each not in waited
+                    and (each is owner or self._is_unlisted(each.alias))
+                ),
+                None,
+            )
+            if undecided is None:
+                break
+            waited.add(undecided)
+            if self._wait_until is not None:
+                with anyio.move_on_after(undecided.entry.timeout / 1000):
+                    await undecided.tried.wait()
             owner = self.owner_of(tool_name) or owner
         return owner
-
-    def _undecided(self, tool_name: str, owner: Upstream, waited: set[str]) -> Upstream | None:
-        if owner.tried.is_set() and (owner.entry.prefix != "none" or tool_name.startswith(f"{owner.alias}{BETWEEN}")):
-            return None
-        for each in self.upstreams:
-            is_open = not each.tried.is_set() and each.alias not in waited
-            if is_open and (each is owner or self._is_unlisted(each.alias)):
-                return each
-            if each is owner and self.catalog.owner_of(tool_name) is not None:
-                break
-        return None
 
     @property
     def is_settled(self) -> bool:
@@ -254,12 +263,20 @@ class UpstreamPool:
 
         A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
         """
-        alias = self.catalog.owner_of(tool_name)
+        alias = self._alias_of(tool_name)
         if alias is not None:
-            return self.by_alias(alias)
+            return self._by_alias.get(alias)
         if self._registry.knows(tool_name):
             return None
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def _alias_of(self, tool_name: str) -> str | None:
+        """The alias of the upstream that a name belongs to, whether or not it lists anything now."""
+        origin = self.catalog.names.find(tool_name)
+        if origin is not None:
+            return origin.alias
+        alias, between, _ = tool_name.partition(BETWEEN)
+        return alias if between and alias in self._by_alias else None
 
     def why_not_used(self, tool_name: str) -> ToolError | None:
         """What a call is told of a tool whose server is configured and not used."""
@@ -270,18 +287,13 @@ class UpstreamPool:
         told = f"The server {alias} is not used here, so its tools are not there. {why} Go on without it."
         return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
-    def sessions_with(self, upstream: Upstream) -> ClientSessions | None:
-        """The sessions of clients with an upstream; `None` before it was started."""
-        return self._sessions.get(upstream.alias)
-
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
         """The sessions with all upstreams that a client uses now."""
-        every = (self._sessions.get(upstream.alias) for upstream in self.upstreams)
-        return [session for sessions in every if sessions is not None for session in sessions.opened_by(exchange)]
+        return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
 
     def forget(self, client_key: str) -> None:
         """A client is gone, and its sessions end."""
-        for sessions in self._sessions.values():
+        for sessions in self.sessions.values():
             sessions.forget(client_key)
 
     def report(self) -> list[dict[str, Any]]:
@@ -294,19 +306,13 @@ class UpstreamPool:
             {
                 **each.report(),
                 "hiddenTools": hidden.get(each.alias, []),
-                "clientSessions": len(self._sessions.get(each.alias, ())),
+                "clientSessions": len(self.sessions.get(each, ())),
             }
             for each in self.upstreams
         ]
 
     def _is_unlisted(self, alias: str) -> bool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
-
-    def _updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        self.on_updated(upstream, uri, whose)
-
-    def _is_parked(self, session: UpstreamSession) -> bool:
-        return self.is_parked(session)
 
     async def _prepare(self, upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
         if kind is TOOLS:
@@ -316,12 +322,8 @@ class UpstreamPool:
         if self.by_alias(upstream.alias) is not upstream:
             return
         if kind is TOOLS:
-            known = self._calls.get(upstream.alias)
-            if known is None or known[0] is not upstream:
-                known = self._calls[upstream.alias] = (upstream, self._call_of(upstream))
-            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), known[1])
-        self.on_offer(kind, is_said)
-
-
-def _is_kept(before: UpstreamSettings, now: UpstreamSettings | None) -> bool:
-    return now is not None and before.is_reached_like(now)
+            call = self._calls.get(upstream)
+            if call is None:
+                call = self._calls[upstream] = self._call_of(upstream)
+            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), call)
+        self._on_offer(kind, is_said)

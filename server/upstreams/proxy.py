@@ -19,11 +19,10 @@ from server.exchange import Exchange, exchange_of
 from server.json_rpc import Json
 from server.settings import SettingsReport
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.delivery import Delivery
 from server.upstreams.features import Own, UpstreamFeatures
-from server.upstreams.pool import UpstreamPool, side_by_side
+from server.upstreams.pool import UpstreamPool, bounded_gather
+from server.upstreams.relay import Relay
 from server.upstreams.session.listing import Kind
-from server.upstreams.session.relay import Relay
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.watching import Watch
 from server.upstreams.wire.peer import ConnectionLostError
@@ -39,7 +38,7 @@ MOST_UPDATED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What the proxy needs of the server around it.
 
     Args:
@@ -68,38 +67,38 @@ class Proxy:
 
     Args:
         report: The merged settings, and which upstreams are to be used.
-        around: The server around.
+        dependencies: The server around it.
     """
 
-    def __init__(self, report: SettingsReport, around: Surroundings) -> None:
+    def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
         self._question_seconds = settings.confirmation.timeout / 1000
-        self._around = around
+        self._dependencies = dependencies
         self._tasks: TaskGroup | None = None
         self.untold: dict[tuple[str, str, SessionKey | None], Upstream] = {}
         """Changed resources that nobody has been told of yet."""
         self._is_telling = False
         self.pool = UpstreamPool(
             report.upstreams,
-            around.registry,
+            dependencies.registry,
             settings.proxy.first_list_wait / 1000,
             settings.proxy.name_budget,
-            lambda upstream: partial(self.delivery.call, upstream),
+            lambda upstream: partial(self.relay.call, upstream),
+            on_offer=self._on_offer,
+            on_updated=self._on_updated,
+            is_suspended=self._is_suspended,
+            left_out=report.left_out,
         )
-        self.pool.left_out = report.left_out
-        self.delivery = Delivery(self.pool, Relay(self._question_seconds))
+        self.relay = Relay(self.pool, self._question_seconds, self._published_uri)
         self.features = UpstreamFeatures(
-            self.delivery,
-            around.key_of,
-            around.own,
+            self.relay,
+            dependencies.key_of,
+            dependencies.own,
             settings.proxy.name_budget,
-            around.before,
-            why_denied=around.why_denied,
-            bus=around.bus,
+            dependencies.before,
+            why_denied=dependencies.why_denied,
+            bus=dependencies.bus,
         )
-        self.pool.is_parked = self.delivery.is_parked
-        self.pool.on_offer = self._on_offer
-        self.pool.on_updated = self._on_updated
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
         """Start the upstreams, once.
@@ -112,13 +111,13 @@ class Proxy:
             return
         self._tasks = tasks
         self.features.start(tasks)
-        client = exchange_of(ctx, self._around.key_of(ctx)) if ctx is not None else None
-        is_one = self._around.served_over == "stdio"
+        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
+        is_one = self._dependencies.served_over == "stdio"
         self.pool.start(
             tasks,
             Audience(
                 announced=client.capabilities if is_one and client is not None else EVERYTHING,
-                standing=client.standing() if is_one and client is not None else None,
+                client=client.standing() if is_one and client is not None else None,
                 is_one=is_one,
                 is_modern=client is None or not is_one or client.is_modern,
                 question_seconds=self._question_seconds,
@@ -134,18 +133,24 @@ class Proxy:
 
         sessions = [session for session in self.pool.opened_by(exchange) if not session.era.is_modern]
         if self._tasks is not None and sessions:
-            await side_by_side(self._tasks, [partial(tell, session) for session in sessions])
+            await bounded_gather(self._tasks, [partial(tell, session) for session in sessions])
 
     def settings_changed(self) -> None:
         """Servers, or the rules about them, are other ones now."""
         self.features.forget()
-        self._around.changed("prompts")
-        self._around.changed("resources")
+        self._dependencies.changed("prompts")
+        self._dependencies.changed("resources")
+
+    def _is_suspended(self, session: UpstreamSession) -> bool:
+        return self.relay.suspended.is_used(session)
+
+    def _published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+        return self.features.published_uri(upstream, uri, is_sought)
 
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()
         if is_said:
-            self._around.changed(kind.capability)
+            self._dependencies.changed(kind.capability)
 
     def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
         """A resource has changed. However often that is said, it waits to be told once."""
@@ -177,4 +182,4 @@ class Proxy:
         if watch.is_told_directly:
             await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
         else:
-            await self._around.bus.publish_to(watch.exchange, ResourceUpdated(watch.name))
+            await self._dependencies.bus.publish_to(watch.exchange, ResourceUpdated(watch.name))

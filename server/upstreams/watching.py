@@ -15,9 +15,9 @@ from server.exchange import Exchange
 from server.upstreams.catalog.resources import Route
 from server.upstreams.client_sessions import key_of
 from server.upstreams.connection import SessionKey, Upstream
-from server.upstreams.pool import side_by_side
+from server.upstreams.pool import bounded_gather
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.session.subscriptions import Subscriptions
+from server.upstreams.session.subscriptions import ChangeStream
 from server.upstreams.wire.peer import ConnectionLostError, RelayError, UpstreamError
 from tools.contract.errors import ToolError
 
@@ -43,7 +43,7 @@ class Watch:
         self.is_refused = False
         """Whether the upstream came back and does not let it be watched any more."""
         self._session: UpstreamSession | None = None
-        self._stream: Subscriptions | None = None
+        self._stream: ChangeStream | None = None
 
     @property
     def is_told_directly(self) -> bool:
@@ -57,8 +57,8 @@ class Watch:
         return is_wanted and (self._session is None or self._session.lost.is_set())
 
     @property
-    def is_standing(self) -> bool:
-        """Whether the upstream has noted it, and tells of it."""
+    def is_active(self) -> bool:
+        """Whether the upstream tells of it."""
         return self.is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
@@ -75,19 +75,20 @@ class Watch:
             TimeoutError: It was not noted in time.
         """
         if session.era.is_modern:
-            stream = upstream.subscriptions
-            # What is noted after the end is never told of: nobody is told of that end any more.
-            if stream is None or stream.session.lost.is_set():
+            # By the one stream, which is that of the session that lists. What is begun after its end is never told
+            # of: nobody is told of that end any more.
+            catalog, stream = upstream.session, upstream.change_stream
+            if catalog is None or stream is None or catalog.lost.is_set():
                 raise ConnectionLostError
             stream.watch(self.uri)
-            self._session, self._stream = stream.session, stream
+            self._session, self._stream = catalog, stream
         else:
-            await session.watched.watch(self.uri)
+            await session.subscriptions.watch(self.uri)
             if session.lost.is_set():
                 raise ConnectionLostError
             self._session, self._stream = session, None
         self.is_begun = True
-        self._session.at_end = lambda: lost(self.alias)
+        self._session.on_lost = lambda: lost(self.alias)
         if self.is_ended:
             self._leave()
 
@@ -103,7 +104,7 @@ class Watch:
         if stream is not None:
             stream.unwatch(self.uri)
         elif session is not None:
-            session.watched.unwatch(self.uri)
+            session.subscriptions.unwatch(self.uri)
 
 
 logger = logging.getLogger(__name__)
@@ -168,17 +169,17 @@ class Watching:
             TooManyWatchedError: It watches too much already.
             TimeoutError: The upstream did not note it in time.
         """
-        standing = exchange.standing()
+        client = exchange.standing()
         known = self._of(route, exchange)
-        if standing is None or any(watch.is_standing for watch in known):
+        if client is None or any(watch.is_active for watch in known):
             return
         if not known and len(self._all_of(exchange)) >= MOST_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
             # Once for each connection, which keeps what it is told to call until its end.
             self._connections.add(id(exchange.connection))
-            exchange.at_end(partial(self._forget, standing))
-        await self._begin(route, standing)
+            exchange.at_end(partial(self._forget, client))
+        await self._begin(route, client)
         for each in known:
             self._end(each)
 
@@ -215,7 +216,7 @@ class Watching:
         try:
             work = [partial(begin, route) for route in dict.fromkeys(routes[:MOST_WATCHED])]
             if work and self._tasks is not None:
-                is_late = not await side_by_side(self._tasks, work, scope)
+                is_late = not await bounded_gather(self._tasks, work, scope)
             yield
         finally:
             scope.cancel()

@@ -12,8 +12,7 @@ import pytest
 from anyio.abc import TaskStatus
 from mcp.client import ClientRequestContext
 
-from server.upstreams.session import flow_control as few_at_once
-from server.upstreams.session.flow_control import FewAtOnce
+from server.upstreams.session.flow_control import MOST_TASKS, BoundedTasks
 from server.upstreams.session.questions import MOST_OPEN
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
@@ -87,7 +86,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
     async with beside(tmp_path, root, over_stdio("exit@prompts", env={"TALE": str(tale)})) as scene:
         said = ""
         for losses in range(1, 4):
-            await until(lambda losses=losses: scene.bad.standing.losses == losses)
+            await until(lambda losses=losses: scene.bad.status.losses == losses)
             said = await scene.call()
             assert "not available now" in said
         for _ in range(10):
@@ -106,10 +105,10 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
         await until(scene.bad.tried.is_set)
         assert "is tried again by itself" in await scene.call()
-        await until(lambda: scene.bad.standing.attempts == 2 and scene.report()["state"] == "failed")
+        await until(lambda: scene.bad.status.attempts == 2 and scene.report()["state"] == "failed")
         for _ in range(10):
             assert "is tried again in 3" in await scene.call()
-        assert scene.bad.standing.attempts == 2
+        assert scene.bad.status.attempts == 2
     assert tale.read_text().count("start\n") == 2
 
 
@@ -133,17 +132,17 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
 @pytest.mark.requirement("proxy.liars.bounds")
 async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None:
     async with anyio.create_task_group() as tasks:
-        few = FewAtOnce("bad", tasks)
+        background = BoundedTasks("bad", tasks)
         begun: list[int] = []
 
         async def work(number: int) -> None:
             begun.append(number)
             await anyio.sleep_forever()
 
-        for number in range(few_at_once.MOST + 10):
-            few.start(work, number)
+        for number in range(MOST_TASKS + 10):
+            background.start(work, number)
         await anyio.wait_all_tasks_blocked()
-        assert sorted(begun) == list(range(few_at_once.MOST))
+        assert sorted(begun) == list(range(MOST_TASKS))
         tasks.cancel_scope.cancel()
 
 

@@ -8,7 +8,7 @@ import anyio
 import httpx2
 import pytest
 
-from server.upstreams.wire.http import CarefulTransport, Impression
+from server.upstreams.wire.http import CarefulTransport
 from tests.hostile.lying import beside, check_told, over_http
 
 pytestmark = pytest.mark.anyio
@@ -78,8 +78,8 @@ async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
     [
         ("status:500", "HTTP status 500"),
         ("redirect", "HTTP status 307"),
-        ("null", "no valid JSON-RPC message"),
-        ("deep", "no valid JSON-RPC message"),
+        ("null", "not a valid JSON-RPC message"),
+        ("deep", "not a valid JSON-RPC message"),
         ("long", LOST),
         ("odd-result", "no result of a tool"),
     ],
@@ -142,7 +142,7 @@ async def test_a_call_over_http_without_an_answer_ends_in_its_time(
 async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.wire.http.NOTE_SECONDS", 0.2)
+    monkeypatch.setattr("server.upstreams.wire.http.ACCEPT_SECONDS", 0.2)
     liar = over_http("http", "hang-once", "hang@cancelled", timeout=4_000)
     async with liar as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()
@@ -192,12 +192,12 @@ async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
 @pytest.mark.requirement("proxy.liars.headers")
 async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_of_the_server() -> None:
     doubts: list[bool] = []
-    impression = Impression(lambda: doubts.append(True))
-    transport = CarefulTransport(impression)
+    transport = CarefulTransport(lambda: doubts.append(True))
     async with over_http("http") as honest, httpx2.AsyncClient(transport=transport) as client:
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
         response = await client.post(honest["url"], json=message, headers={"a b": "c"})
     told = response.json()
     assert told["id"] == 7
     assert told["error"]["message"] == "what was to be sent is not allowed in HTTP"
-    assert (doubts, impression.is_unreachable) == ([], False)
+    assert doubts == []
+    assert isinstance(transport.explained(OSError()), OSError), "nothing is known of the server by it"

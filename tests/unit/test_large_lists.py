@@ -15,7 +15,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.tools import ToolCatalog
 from server.upstreams.session.listing import TOOLS, Kind, Offer, read_lists
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.session.visible_texts import with_visible_texts
+from server.upstreams.session.visible_texts import tool_with_visible_texts
 from tests.interaction.relay.clients import listing, proxied
 from tests.unit.test_tool_catalog import unreachable
 from tools.call.registry import ToolRegistry
@@ -120,7 +120,7 @@ async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
 def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
     plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
     hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}
-    shown = [with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)]
+    shown = [tool_with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)]
     assert shown[0] is plain
     assert shown[1]["properties"]["b"] is hiding["properties"]["b"]
     assert shown[1]["properties"]["a"] == {"description": "<U+200B>"}

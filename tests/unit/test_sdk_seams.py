@@ -26,7 +26,7 @@ INNER_PARTS = {
         "_connection",
         "_request_outbound",
     },
-    "server/upstreams/wire/sse.py": {"mcp.shared._httpx_utils"},
+    "server/upstreams/wire/http.py": {"mcp.shared._httpx_utils"},
     "server/transports/dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
     "server/transports/stdio.py": {"mcp.server.connection", "mcp.server.runner"},
 }

@@ -22,8 +22,18 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.sdk_streams import MESSAGE_BYTES, MOST_TOGETHER
-from server.upstreams.wire.stdio import LINES_IN_A_ROW, Incoming, Remarks, Streams, UpstreamProgram, stdio_streams
+from server.upstreams.wire.malformed import MESSAGE_BYTES, MOST_TOGETHER
+from server.upstreams.wire.peer import Inbox
+from server.upstreams.wire.stdio import (
+    LOG_LINES_PER_SECOND,
+    StderrLog,
+    StdinWriter,
+    StdoutReader,
+    UpstreamProgram,
+    stdio_streams,
+)
+
+Streams = tuple[Inbox, StdinWriter]
 
 pytestmark = pytest.mark.anyio
 
@@ -133,7 +143,7 @@ async def test_lines_that_are_no_messages_are_told_and_passed_over(
     )
     async with speaking(python(line("before") + garbage + line("after")), starter) as streams:
         assert await words(streams) == ["before", "after"]
-    told = [record.getMessage() for record in caplog.records if "is no JSON-RPC message" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "is not a JSON-RPC message" in record.getMessage()]
     assert len(told) == 6
     assert "Listening on stdio" in told[0]
     assert all(message.isprintable() and len(message) < 5_000 for message in told)
@@ -301,7 +311,7 @@ async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
     left_out = [int(message.split()[2]) for message in told if "more lines are not shown" in message]
     shown = told.count("upstream demo: flood")
     assert shown + sum(left_out) == 100_000
-    assert LINES_IN_A_ROW <= shown < 50 * LINES_IN_A_ROW
+    assert LOG_LINES_PER_SECOND <= shown < 50 * LOG_LINES_PER_SECOND
     assert len(told) == shown + len(left_out)
 
 
@@ -378,7 +388,7 @@ async def test_very_many_short_messages_that_nobody_takes_stop_being_read() -> N
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
-    incoming = Incoming(reading, Remarks("a"))
+    incoming = StdoutReader(reading, StderrLog("a"))
     written, looks = 0, 0
     try:
         # Reading has stopped once the pipe stays full for many looks.

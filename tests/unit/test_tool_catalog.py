@@ -60,7 +60,9 @@ def test_a_call_by_the_full_name_reaches_a_tool_that_is_published_under_another(
     for alias, name in (("a", LONG), ("a", "old"), ("a", "odd name!"), ("b", "search"), ("b", "read_file")):
         assert meant(registry, f"{alias}__{name}") == (alias, name)
         assert registry.knows(f"{alias}__{name}")
-        assert catalog.owner_of(f"{alias}__{name}") == alias
+        origin = catalog.names.find(f"{alias}__{name}")
+        assert origin is not None
+        assert origin.alias == alias
     assert meant(registry, "read_file") is None
     assert not {f"a__{LONG}", "a__old", "b__search", "b__read_file"} & set(listed(registry))
 
@@ -141,7 +143,7 @@ def test_a_changed_entry_forgets_what_was_listed_and_leaves_the_others_alone() -
     lists(catalog, "b", "y")
     catalog.configure({})
     assert listed(registry) == []
-    assert catalog.owner_of("a__x") is None
+    assert catalog.names.find("a__x") is None
 
 
 def names_of(tools: Iterable[str], registry: ToolRegistry) -> list[tuple[str, ...]]:

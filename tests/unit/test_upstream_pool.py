@@ -70,7 +70,7 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
     (bad,) = pool.upstreams
 
     async def attempts(count: int) -> None:
-        while bad.standing.attempts < count:
+        while bad.status.attempts < count:
             bad.retry_now()
             await anyio.sleep(0.001)
 
@@ -103,7 +103,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
             with pytest.raises(ToolError, match="state left out: it is this very server"):
                 me.connected_session()
             await anyio.wait_all_tasks_blocked()
-            assert me.standing.attempts == 1
+            assert me.status.attempts == 1
         tasks.cancel_scope.cancel()
 
 

@@ -18,7 +18,7 @@ from server.upstreams.wire.peer import Peer
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
 
-from server.upstreams.wire.stdio import Outgoing
+from server.upstreams.wire.stdio import StdinWriter
 
 
 def ignored(*_: object) -> None:
@@ -30,7 +30,7 @@ def ignored(*_: object) -> None:
 async def test_a_notification_without_parameters_has_no_such_key() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    outgoing = Outgoing(writing, on_lost=lambda: None)
+    outgoing = StdinWriter(writing, on_lost=lambda: None)
     peer = Peer(outgoing, ignored, ignored)
     try:
         await peer.notify("notifications/initialized")

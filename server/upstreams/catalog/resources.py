@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from server.json_rpc import Json, as_mapping
 from server.upstreams.connection import Upstream
-from server.upstreams.session.listing import RESOURCES, TEMPLATES, Kind, item_with_visible_texts
-from server.upstreams.session.origin import with_origin
+from server.upstreams.session.listing import RESOURCES, TEMPLATES, Kind
+from server.upstreams.session.visible_texts import resource_with_visible_texts
+from server.upstreams.wire.own_meta import with_origin
 
 MOST_TEMPLATE_CHARS = 2_000
 """A longer template is taken to stand for everything with its scheme."""
@@ -240,7 +241,7 @@ def _add(routes: ResourceRoutes, upstream: Upstream, kind: Kind, item: Json, *, 
     uri: str = item[kind.key]
     name = uri if stays else f"{upstream.alias}+{uri}"
     published = routes.resources if kind is RESOURCES else routes.templates
-    shown = item_with_visible_texts(kind, item)
+    shown = resource_with_visible_texts(item)
     published.append(with_origin({**shown, kind.key: name}, upstream.alias))
     routes.known.setdefault(name, Route(upstream, uri, name))
 

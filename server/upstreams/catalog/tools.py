@@ -17,9 +17,9 @@ from mcp.shared.inbound import x_mcp_header_map
 from server.json_rpc import as_mapping
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.names import Listed, NameMap, Origin, full_name, is_included, name_map, rule_name
-from server.upstreams.session.origin import with_origin
-from server.upstreams.session.visible_texts import with_visible_texts
-from server.upstreams.wire.peer import Pieces
+from server.upstreams.session.listing import in_turns
+from server.upstreams.session.visible_texts import tool_with_visible_texts
+from server.upstreams.wire.own_meta import with_origin
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
@@ -167,10 +167,8 @@ class PreparedTools:
     async def prepare(self, alias: str, definitions: Iterable[Mapping[str, Any]]) -> None:
         """Work out what is not known yet of what an upstream lists now, in place of what it listed before."""
         made: dict[str, Prepared] = {}
-        pieces = Pieces()
-        for definition in definitions:
+        async for definition in in_turns(definitions):
             made[definition["name"]] = self.of(alias, definition)
-            await pieces.rest()
         self._of[alias] = made
 
     def of(self, alias: str, definition: Mapping[str, Any]) -> Prepared:
@@ -178,7 +176,7 @@ class PreparedTools:
         known = self._of.get(alias, {}).get(definition["name"])
         if known is not None and known.definition is definition:
             return known
-        return Prepared(definition, digest_of(definition), with_visible_texts(definition))
+        return Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
 
     def forget(self, alias: str) -> None:
         """An upstream is not used any more."""
@@ -226,7 +224,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.name = exposed_name
         full = full_name(alias, self.upstream_name)
         self.aliases = () if full == exposed_name else (full,)
-        self._shown = with_visible_texts(definition) if shown is None else shown
+        self._shown = tool_with_visible_texts(definition) if shown is None else shown
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
         self.definition = definition
@@ -453,14 +451,6 @@ class ToolCatalog:
         self._known.note(alias, ((name, self._prepared.of(alias, each).digest) for name, each in kept.items()))
         self._offers[alias] = _Offer(kept, call)
         self._publish()
-
-    def owner_of(self, name: str) -> str | None:
-        """The alias of the upstream that a name belongs to, whether or not it lists anything now."""
-        origin = self.names.find(name)
-        if origin is not None:
-            return origin.alias
-        alias, between, _ = name.partition(BETWEEN)
-        return alias if between and alias in self._entries else None
 
     def lists_anything(self, alias: str) -> bool:
         """Whether it is known what tools an upstream has."""

@@ -1,26 +1,24 @@
-"""Texts of prompts, resources and templates, shown so that nothing hides in them.
-
-Those of tools and of forms: `visible_schemas.py`.
-"""
+"""What an upstream lists: read page by page, bounded, and only what clients can read."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 from mcp_types.methods import validate_server_result
 from pydantic_core import to_json
 
 from server.json_rpc import Json, as_mapping
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.wire.chain import THIS_SERVER, chain_of, chained, has_passed_here
-from server.upstreams.wire.peer import Pieces, RelayError, UpstreamError
-from tools.contract.display import visible, visible_line
+from server.upstreams.wire.own_meta import THIS_SERVER, chain_of, chained, has_passed_here
+from server.upstreams.wire.peer import RelayError, UpstreamError
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +30,21 @@ MAX_ITEMS = 10_000
 
 MOST_BYTES = 16 << 20
 """What the items of one list may come to, as JSON: every client is sent all of it (ours)."""
+
+TURN_SECONDS = 0.002
+"""How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
+
+Item = TypeVar("Item")
+
+
+async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
+    """The items one after another; when they have taken long enough, what else is served has its turn."""
+    began = time.perf_counter()
+    for item in items:
+        yield item
+        if time.perf_counter() - began > TURN_SECONDS:
+            await anyio.lowlevel.checkpoint()
+            began = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,7 @@ class Offer:
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     versions: dict[str, str] = field(default_factory=dict[str, str])
     """In which revision of the protocol each was read."""
-    marked: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
+    digests: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
     """Each item with a digest of it, by its name: what comes again need not be looked at anew."""
     cut: set[str] = field(default_factory=set[str])
     """Which were too long to be taken whole."""
@@ -98,7 +111,7 @@ async def read_lists(
     Raises:
         IsThisServerError: A list has come through this very server.
         UpstreamError: The tools cannot be listed.
-        UnusableAnswerError: What came is no list.
+        UnusableAnswerError: What came is not a list.
         TimeoutError: They cannot be listed in time.
         ConnectionLostError: There is no connection any more.
     """
@@ -106,7 +119,8 @@ async def read_lists(
 
     async def read(kind: Kind) -> None:
         try:
-            items = await _read_list(session, kind, seconds, offer)
+            with anyio.fail_after(seconds):
+                items = await _read_list(session, kind, offer)
         except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
@@ -123,113 +137,65 @@ async def read_lists(
         raise problems[0]
 
 
-async def _read_list(session: UpstreamSession, kind: Kind, seconds: float, offer: Offer) -> list[Json]:
-    reading = _Reading(session, kind, offer)
+async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list[Json]:
+    """Read all pages of one list; what is the same again is known to be usable."""
+    alias, version = session.alias, session.era.version
+    # Looked at by the rules of another revision, an item may be another thing.
+    before = offer.digests.get(kind.field, {}) if offer.versions.get(kind.field) == version else {}
+    found: dict[str, tuple[bytes, Json]] = {}
+    size = unusable = 0
+    is_cut = False
     cursor: str | None = None
     seen: set[str] = set()
-    with anyio.fail_after(seconds):
-        for _ in range(MAX_PAGES):
-            params: Json = {"_meta": chained({}), **({"cursor": cursor} if cursor is not None else {})}
-            page = await session.request(kind.method, params)
-            if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
-                raise IsThisServerError
-            await reading.take(_items(page.get(kind.field)))
-            following = page.get("nextCursor")
-            if not isinstance(following, str) or following in seen or reading.is_full:
-                break
-            seen.add(following)
-            cursor = following
-        else:
-            logger.warning("upstream %s: %s has more than %d pages", session.alias, kind.method, MAX_PAGES)
-    reading.finish()
-    return list(reading.found.values())
-
-
-class _Reading:
-    """One list, as far as it is read.
-
-    Args:
-        session: With the upstream.
-        kind: Which list.
-        offer: What was listed until now: what is the same again is known to be usable. `finish` changes it.
-    """
-
-    def __init__(self, session: UpstreamSession, kind: Kind, offer: Offer) -> None:
-        self.found: dict[str, Json] = {}
-        self._session = session
-        self._kind = kind
-        self._offer = offer
-        version = session.era.version
-        # Looked at by the rules of another revision, an item may be another thing.
-        self._known = offer.marked.get(kind.field, {}) if offer.versions.get(kind.field) == version else {}
-        self._marked: dict[str, tuple[bytes, Json]] = {}
-        self._bytes = 0
-        self._unusable = 0
-        self._is_cut = False
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more is taken."""
-        return self._is_cut or len(self.found) >= MAX_ITEMS
-
-    async def take(self, items: list[Any]) -> None:
-        """Take a page."""
-        pieces = Pieces()
-        for item in items:
-            self._take(item)
-            await pieces.rest()
-
-    def _take(self, item: Any) -> None:
-        kind, known = self._kind, _completed(self._kind, item)
-        name: Any = known.get(kind.key) if known is not None else None
-        if known is None or not isinstance(name, str):
-            self._unusable += 1
-            return
-        encoded = _encoded(known)
-        mark = hashlib.blake2b(encoded, digest_size=16).digest()
-        before, same = self._known.get(name, (b"", known))
-        if before == mark:
-            known = same
-        elif not _is_usable(kind, known, self._session.era.version):
-            self._unusable += 1
-            return
-        if len(self.found) >= MAX_ITEMS or name in self.found or has_passed_here(known):
-            return
-        if self._bytes + len(encoded) > MOST_BYTES:
-            self._is_cut = True
-            return
-        self._bytes += len(encoded)
-        self.found[name] = known
-        self._marked[name] = (mark, known)
-
-    def finish(self) -> None:
-        """All is read: tell what is not taken, and note how it was read."""
-        kind, alias = self._kind, self._session.alias
-        if self._unusable:
-            message = "upstream %s: %d items of %s are left out, since no client could read them"
-            logger.warning(message, alias, self._unusable, kind.method)
-        if not self._is_cut:
-            self._offer.cut.discard(kind.field)
-        elif kind.field not in self._offer.cut:
-            self._offer.cut.add(kind.field)
-            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
-            logger.warning(message, alias, kind.method, MOST_BYTES, len(self.found))
-        self._offer.versions[kind.field] = self._session.era.version
-        self._offer.marked[kind.field] = self._marked
-
-
-def _items(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _completed(kind: Kind, item: Any) -> Json | None:
-    """An item with what many servers leave out of a tool, and what can mean only one thing."""
-    if not isinstance(item, dict):
-        return None
-    known = cast("Json", item)
-    if kind is TOOLS and isinstance(schema := known.get("inputSchema", {}), dict) and "type" not in schema:
-        return {**known, "inputSchema": {"type": "object", **cast("Json", schema)}}
-    return known
+    for _ in range(MAX_PAGES):
+        params: Json = {"_meta": chained({}), **({"cursor": cursor} if cursor is not None else {})}
+        page = await session.request(kind.method, params)
+        if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
+            raise IsThisServerError
+        listed = page.get(kind.field)
+        async for each in in_turns(cast("list[Any]", listed) if isinstance(listed, list) else ()):
+            item: Json = as_mapping(each)
+            name: Any = item.get(kind.key)
+            if not isinstance(name, str):
+                unusable += 1
+                continue
+            if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
+                # Many servers leave it out, and it can mean only one thing.
+                item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
+            encoded = _encoded(item)
+            digest = hashlib.blake2b(encoded, digest_size=16).digest()
+            known = before.get(name)
+            if known is not None and known[0] == digest:
+                item = known[1]
+            elif not _is_usable(kind, item, version):
+                unusable += 1
+                continue
+            if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
+                continue
+            if size + len(encoded) > MOST_BYTES:
+                is_cut = True
+                continue
+            size += len(encoded)
+            found[name] = digest, item
+        following = page.get("nextCursor")
+        if not isinstance(following, str) or following in seen or is_cut or len(found) >= MAX_ITEMS:
+            break
+        seen.add(following)
+        cursor = following
+    else:
+        logger.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
+    if unusable:
+        message = "upstream %s: %d items of %s are left out, since no client could read them"
+        logger.warning(message, alias, unusable, kind.method)
+    if not is_cut:
+        offer.cut.discard(kind.field)
+    elif kind.field not in offer.cut:
+        offer.cut.add(kind.field)
+        message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
+        logger.warning(message, alias, kind.method, MOST_BYTES, len(found))
+    offer.versions[kind.field] = version
+    offer.digests[kind.field] = found
+    return [item for _, item in found.values()]
 
 
 def _encoded(item: Json) -> bytes:
@@ -247,30 +213,3 @@ def _is_usable(kind: Kind, item: Json, version: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def item_with_visible_texts(kind: Kind, item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item in which every character of what people and models read is seen.
-
-    What names something in a request stays as it is, hence the name of an argument too. A resource is named by its URI,
-    and its `name` is only read.
-
-    Args:
-        kind: The list that it is from: prompts, resources or templates.
-        item: In wire shape.
-    """
-    shown = _with_visible(item)
-    if kind is not PROMPTS:
-        shown["name"] = visible_line(shown["name"])
-    elif isinstance(arguments := shown.get("arguments"), list):
-        shown["arguments"] = [_with_visible(each) for each in cast("list[dict[str, Any]]", arguments)]
-    return shown
-
-
-def _with_visible(item: Mapping[str, Any]) -> dict[str, Any]:
-    shown = dict(item)
-    if isinstance(title := shown.get("title"), str):
-        shown["title"] = visible_line(title)
-    if isinstance(description := shown.get("description"), str):
-        shown["description"] = visible(description)
-    return shown

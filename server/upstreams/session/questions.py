@@ -1,33 +1,40 @@
 """Questions of an upstream of the handshake era: who is asked, and how its answer finds the way back.
 
 Such an upstream does not say which call made it ask. So a question belongs to the session, and goes to a client whose
-call is open there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the question as
-the result of its call, and answers with the next one.
+call is in flight there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the
+question as the result of its call, and answers with the next one.
+
+Roots that an upstream asks for outside of calls, of a client that can be asked in calls alone, are deferred: servers of
+files ask right after the greeting. The question waits in the session for the client's next call, which is sent after
+the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 from mcp_types import METHOD_NOT_FOUND
 from pydantic_core import to_json
 
-from server.exchange import Exchange
+from server.exchange import Exchange, NotAskedError
 from server.json_rpc import Json, RequestId, as_mapping
-from server.upstreams.session.origin import with_origin
+from server.upstreams.session.era import Wanted
+from server.upstreams.session.flow_control import BoundedTasks
 from server.upstreams.session.visible_texts import with_visible_form
-from server.upstreams.wire.peer import OWN_KEYS, Conversation, Peer
+from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
+from server.upstreams.wire.peer import Peer, PendingRequest
 from tools.contract.display import true_hosts, visible
 
-CanBeAsked = Callable[[str, Mapping[str, Any]], bool]
-"""Whether a client takes a question of this method with these parameters."""
+logger = logging.getLogger(__name__)
 
-ASKING = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
 
 MOST_BYTES = 256 << 10
@@ -36,33 +43,81 @@ MOST_BYTES = 256 << 10
 MOST_OPEN = 64
 """Questions of one session that may be open; more are refused."""
 
+DOUBT_SECONDS = 2.0
+"""After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
 
-@dataclass(slots=True)
-class Asked:
-    """A question that waits for its answer.
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How a session is opened.
+
+    Args:
+        alias: The server's name in our configuration.
+        wanted: What is spoken with it, if it can.
+        announced: The capabilities of whoever is behind us.
+        question_seconds: How long a question may stay open.
+        is_shared: Whether several clients use it that cannot be told apart.
+        client: The client that the session belongs to, where it can be reached outside of its requests.
+    """
+
+    alias: str
+    wanted: Wanted
+    announced: Json
+    question_seconds: float
+    is_shared: bool = False
+    client: Exchange | None = None
+
+    @property
+    def is_asked_in_calls_alone(self) -> bool:
+        """Whether it is the session of one client, which tells its roots, but only when it calls."""
+        return self.client is None and not self.is_shared and self.announced.get("roots") is not None
+
+
+@dataclass(eq=False, slots=True)
+class InFlightCall:
+    """A call that is open in a session.
+
+    Args:
+        pending: With the upstream.
+        exchange: With the client; the latest one while the call is suspended.
+        is_suspended: Whether the client has a question, and nobody waits for the call now.
+    """
+
+    pending: PendingRequest
+    exchange: Exchange
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionWaits:
+    """A question waits for a client that takes it as the result of its call."""
+
+
+@dataclass(eq=False, slots=True)
+class Question:
+    """A question that waits for its answer to come with another request.
 
     Args:
         key: Its name towards a client of the 2026-07-28 revision.
         identity: The id of the upstream's request.
         method: What is asked.
         params: As they are shown to the client.
-        leg: The only call that may show it, where calls of others may be open beside that.
+        call: The only call that may show it, where calls of others may be in flight beside that.
+        is_deferred: Whether it was asked outside of calls, and waits for the next one.
         is_handed_out: Whether some client has it.
-        is_early: Whether it was asked outside of calls, and waits for the next one.
+        is_settled: Set when the upstream has the answer.
+        answer: The client's.
     """
 
     key: str
     identity: RequestId
     method: str
     params: Json
-    leg: object | None = None
+    call: InFlightCall | None
+    is_deferred: bool
     is_handed_out: bool = False
-    is_early: bool = False
-    is_told: anyio.Event = field(repr=False, default_factory=anyio.Event)
-    """Set when the upstream has the answer."""
-    answered: asyncio.Future[Json] = field(
-        repr=False, default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    is_settled: anyio.Event = field(default_factory=anyio.Event)
+    answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def as_input_request(self) -> Json:
         """The question as `inputRequests` carries it."""
@@ -70,161 +125,234 @@ class Asked:
         return {"method": self.method, "params": params}
 
 
-@dataclass(slots=True)
-class Live:
+@dataclass(eq=False, slots=True)
+class LiveQuestion:
     """A question that a client has, and answers while its call waits.
 
     Args:
-        exchange: With the client.
-        conversations: Of the calls that wait, where there are any: their time stands still.
-        legs: The calls of which one may have made the upstream ask; none where it asks of its own accord.
+        calls: Those of which one may have made the upstream ask; none where it asks of its own accord.
         is_void: Whether these are all over, so that no answer counts any more.
         scope: Of who asks.
     """
 
-    exchange: Exchange
-    conversations: list[Conversation]
-    legs: list[object]
+    calls: list[InFlightCall]
     is_void: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
-    def end(self, leg: object) -> None:
-        """A call is over; the client is told if the question can be of no other."""
-        if leg in self.legs:
-            self.legs.remove(leg)
-            if not self.legs:
-                self.is_void = True
-                self.scope.cancel()
 
-
-@dataclass(slots=True)
 class Questions:
-    """The open questions of one session with an upstream.
+    """The calls that are in flight in one session with an upstream, and what it asks because of them.
 
     Args:
+        options: How the session is opened.
         peer: The session's connection.
-        seconds: How long one may stay open.
+        tasks: Of the session.
+        background: Answers what needs no person.
     """
 
-    peer: Peer
-    seconds: float
-    _open: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    def __init__(self, options: SessionOptions, peer: Peer, tasks: TaskGroup, background: BoundedTasks) -> None:
+        self.calls: list[InFlightCall] = []
+        """Those that are in flight."""
+        self.wants_roots = False
+        """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
+        self._options = options
+        self._peer = peer
+        self._tasks = tasks
+        self._background = background
+        self._open: dict[str, Question] = {}
+        self._live: dict[RequestId, LiveQuestion] = {}
 
-    def add(
-        self, identity: RequestId, method: str, params: Json, leg: object | None = None, *, is_early: bool = False
-    ) -> Asked | None:
-        """Take in a question; `None` if there are too many already.
+    def begin(self, call: InFlightCall) -> None:
+        """A call is in flight from now on, and may be asked about."""
+        self.calls.append(call)
+        if self._open:
+            self.remind(call)
 
-        Args:
-            identity: The id of the upstream's request.
-            method: What is asked.
-            params: As they are shown to the client.
-            leg: The only call that may show it, if there is just one.
-            is_early: Whether it was asked outside of calls.
+    def end(self, call: InFlightCall) -> None:
+        """A call is over; questions that nobody else can answer are not left open."""
+        if call not in self.calls:
+            return
+        self.calls.remove(call)
+        for live in self._live.values():
+            if call in live.calls:
+                live.calls.remove(call)
+                if not live.calls:
+                    live.is_void = True
+                    live.scope.cancel()
+        if self._open:
+            # What only this call could show, and everything in calls if it was the last one.
+            self.refuse(
+                key
+                for key, question in self._open.items()
+                if question.call is call or not (self.calls or question.is_deferred)
+            )
+            for other in self.calls:
+                if not other.is_suspended:
+                    self.remind(other)
+
+    def remind(self, call: InFlightCall) -> None:
+        """Tell a call of a question that waits for it, after all else that it has still to pass on."""
+        if self._waiting_for(call):
+            call.pending.put(QuestionWaits())
+
+    def suspects(self) -> list[InFlightCall]:
+        """The calls of which one has made the upstream say something.
+
+        Which one cannot be told. So there is none where calls of several people are in flight, or were abandoned
+        lately.
         """
+        if not self._options.is_shared:
+            return self.calls
+        if len(self.calls) != 1 or self._peer.has_abandoned_beside(self.calls[0].exchange.client_key):
+            return []
+        return self.calls
+
+    def take(self, identity: RequestId, method: str, params: Json) -> None:
+        """Take in a question, and have somebody asked who may have caused it."""
+        options = self._options
+        if identity in self._live:
+            return
+        if len(self._live) >= MOST_OPEN or is_too_large(params):
+            logger.info("a question of upstream %s was refused: it is too large, or one of too many", options.alias)
+            self._background.start(self._reply, identity, refusal_of(method))
+            return
+        shown = labelled(options.alias, method, params)
+        calls = self.suspects()
+        able = [call for call in calls if call.exchange.can_be_asked(method, params)]
+        live = next((call.exchange for call in able if not call.exchange.is_modern), None)
+        if live is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
+            live = options.client
+        if live is not None:
+            self._live[identity] = LiveQuestion(list(calls))
+            self._tasks.start_soon(self._ask, identity, method, shown, live)
+            return
+        is_deferred = method == "roots/list" and not calls and options.is_asked_in_calls_alone
+        if not (able or is_deferred):
+            announced = method != "roots/list" or options.announced.get("roots") is not None
+            self._background.start(self._reply, identity, refusal_of(method) if announced else NO_ANSWER)
+            return
         if len(self._open) >= MOST_OPEN:
-            return None
-        asked = Asked(
-            f"{method.partition('/')[0]}-{secrets.token_hex(6)}", identity, method, params, leg, is_early=is_early
-        )
-        self._open[asked.key] = asked
-        return asked
+            self._background.start(self._reply, identity, refusal_of(method))
+            return
+        key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
+        only = able[0] if able and options.is_shared else None
+        question = self._open[key] = Question(key, identity, method, shown, only, is_deferred)
+        self._tasks.start_soon(self._settle, question)
+        if is_deferred:
+            self.wants_roots = True
+            asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._doubt, key)
+        elif (waiting := next((call for call in able if not call.is_suspended), None)) is not None:
+            waiting.pending.put(QuestionWaits())
 
-    def waits_for(self, leg: object, can_be_asked: CanBeAsked) -> bool:
-        """Whether there is a question that no client has yet and that this call may show."""
-        return bool(self._waiting(leg, can_be_asked))
+    def take_back(self, identity: Any) -> None:
+        """The upstream does not want to know an answer any more."""
+        for question in tuple(self._open.values()):
+            if question.identity == identity:
+                question.answer.cancel()
+                question.is_settled.set()
+                del self._open[question.key]
+        live = self._live.get(identity) if isinstance(identity, str | int) else None
+        if live is not None:
+            live.scope.cancel()
 
-    def hand_out(self, leg: object, can_be_asked: CanBeAsked) -> list[Asked]:
+    def hand_out(self, call: InFlightCall) -> list[Question]:
         """The questions that no client has yet and that this call may show; whoever takes them answers for them."""
-        waiting = self._waiting(leg, can_be_asked)
-        for asked in waiting:
-            asked.is_handed_out = True
+        waiting = self._waiting_for(call)
+        for question in waiting:
+            question.is_handed_out = True
         return waiting
-
-    def _waiting(self, leg: object, can_be_asked: CanBeAsked) -> list[Asked]:
-        return [
-            asked
-            for asked in self._open.values()
-            if not (asked.is_early or asked.is_handed_out or asked.answered.done())
-            and asked.leg in (None, leg)
-            and can_be_asked(asked.method, asked.params)
-        ]
-
-    def early(self) -> list[Asked]:
-        """The questions that were asked outside of calls and have no answer yet."""
-        return [asked for asked in self._open.values() if asked.is_early and not asked.answered.done()]
-
-    def end(self, leg: object, *, is_last: bool) -> None:
-        """A call is over: what only it could show is refused, and everything in calls if it was the last one."""
-        over = [key for key, asked in self._open.items() if asked.leg is leg or (is_last and not asked.is_early)]
-        self.refuse(over)
-
-    def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take answers by the names of their questions; others are passed over."""
-        for key, response in responses.items():
-            asked = self._open.get(key)
-            if asked is not None and isinstance(response, dict) and not asked.answered.done():
-                asked.answered.set_result(as_mapping(response))
 
     def give_back(self, keys: Iterable[str]) -> None:
         """Those of these questions that are still open may be handed out again."""
-        for key in keys:
-            asked = self._open.get(key)
-            if asked is not None and not asked.answered.done():
-                asked.is_handed_out = False
+        for question in self._unanswered(keys):
+            question.is_handed_out = False
+
+    def deferred(self) -> list[Question]:
+        """The questions that were asked outside of calls and have no answer yet."""
+        return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
+
+    def answer(self, responses: Mapping[str, Any]) -> None:
+        """Take answers by the names of their questions; others are passed over."""
+        for question in self._unanswered(responses):
+            if isinstance(response := responses[question.key], dict):
+                question.answer.set_result(as_mapping(response))
 
     def refuse(self, keys: Iterable[str]) -> None:
         """Nobody will answer these any more: the upstream is told so."""
-        for key in keys:
-            asked = self._open.get(key)
-            if asked is not None and not asked.answered.done():
-                asked.answered.set_result(refusal_of(asked.method))
+        for question in self._unanswered(keys):
+            question.answer.set_result(refusal_of(question.method))
 
-    def cancel(self, identity: Any) -> None:
-        """The upstream does not want to know any more."""
-        for asked in tuple(self._open.values()):
-            if asked.identity == identity:
-                asked.answered.cancel()
-                asked.is_told.set()
-                del self._open[asked.key]
+    def _unanswered(self, keys: Iterable[str]) -> Sequence[Question]:
+        found = (self._open.get(key) for key in tuple(keys))
+        return [question for question in found if question is not None and not question.answer.done()]
 
-    async def settle(self, asked: Asked) -> None:
-        """Settle a question; nobody waits for longer than this lasts, also where it cannot be told."""
-        try:
-            await self._tell(asked)
-        finally:
-            asked.is_told.set()
+    def _waiting_for(self, call: InFlightCall) -> list[Question]:
+        return [
+            question
+            for question in self._open.values()
+            if not (question.is_deferred or question.is_handed_out or question.answer.done())
+            and question.call in (None, call)
+            and call.exchange.can_be_asked(question.method, question.params)
+        ]
 
-    async def _tell(self, asked: Asked) -> None:
+    def _doubt(self, key: str) -> None:
+        """What waits for its answer may be what we wait for: our lists are needed before there is a call."""
+        if self._peer.open_requests > len(self.calls):
+            self.refuse([key])
+
+    async def _settle(self, question: Question) -> None:
         """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
 
-        One that a client has waits as long as its parked call, whose end is told to the upstream before the question's.
+        One that a client has waits as long as its suspended call, whose end is told to the upstream before the
+        question's.
         """
         try:
             while True:
                 try:
-                    async with asyncio.timeout(self.seconds):
-                        response = await asyncio.shield(asked.answered)
+                    async with asyncio.timeout(self._options.question_seconds):
+                        response = await asyncio.shield(question.answer)
                     break
                 except TimeoutError:
-                    if not asked.is_handed_out:
-                        response = refusal_of(asked.method)
+                    if not question.is_handed_out:
+                        response = refusal_of(question.method)
                         break
+            self._open.pop(question.key, None)
+            await self._reply(question.identity, response)
         except asyncio.CancelledError:
-            if asked.answered.cancelled():
-                return
-            raise
+            if not question.answer.cancelled():
+                raise
         finally:
-            self._open.pop(asked.key, None)
-        await reply(self.peer, asked.identity, response)
+            # Nobody waits for longer than this lasts, also where the answer cannot be told.
+            self._open.pop(question.key, None)
+            question.is_settled.set()
 
+    async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
+        """Ask a client that waits for its call, and pass the answer on; the calls' time stands still meanwhile."""
+        live = self._live[identity]
+        waiting = [call.pending for call in live.calls]
+        response = refusal_of(method)
+        for pending in waiting:
+            pending.ask(is_open=True)
+        with live.scope:
+            try:
+                response = await client.ask(method, shown, self._options.question_seconds)
+            except NotAskedError:
+                logger.info("a question of upstream %s was not answered", self._options.alias)
+            finally:
+                for pending in waiting:
+                    pending.ask(is_open=False)
+        try:
+            if live.is_void or not live.scope.cancelled_caught:
+                await self._reply(identity, refusal_of(method) if live.is_void else response)
+        finally:
+            del self._live[identity]
 
-async def reply(peer: Peer, identity: RequestId, response: Json) -> None:
-    """Answer an upstream's question; a refusal that has no form of its own is an error."""
-    if response is NO_ANSWER:
-        await peer.refuse(identity, METHOD_NOT_FOUND, "The client takes no such requests.")
-        return
-    await peer.answer(identity, response)
+    async def _reply(self, identity: RequestId, response: Json) -> None:
+        """Answer an upstream's question; a refusal that has no form of its own is an error."""
+        if response is NO_ANSWER:
+            await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client takes no such requests.")
+            return
+        await self._peer.answer(identity, response)
 
 
 NO_ANSWER: Json = {}
@@ -284,13 +412,13 @@ class Round:
         return {"refused": self.refused, "keys": self.keys}
 
 
-def round_of(alias: str, requests: Any, can_be_asked: CanBeAsked) -> Round:
+def round_of(alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool]) -> Round:
     """Sort what a 2026-07-28 upstream wants to know.
 
     Args:
         alias: The server's name in our configuration.
         requests: `inputRequests` as they came.
-        can_be_asked: Whether the client takes a question.
+        can_be_asked: Whether the client takes a question of this method with these parameters.
     """
     given = as_mapping(requests)
     found = Round({}, {}, {})

@@ -1,16 +1,26 @@
-"""What a 2026-07-28 upstream tells of changes: one stream for its lists and for the resources that clients watch."""
+"""What an upstream is to tell of: one subscription for each resource, or a stream for its lists and resources.
+
+In the handshake era a session subscribes to a resource for all who watch it, one request at a time. In 2026-07-28 one
+stream for each upstream tells of changed lists and resources.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import anyio
+from anyio.abc import TaskGroup
 
 from server.json_rpc import Json
-from server.upstreams.session.session import UpstreamSession
-from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.session.era import Era
+from server.upstreams.wire.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
 
 logger = logging.getLogger(__name__)
+
+SUBSCRIBE_SECONDS = 10.0
+"""How long an upstream may take to take a subscription."""
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
@@ -18,16 +28,124 @@ LAST_PAUSE_SECONDS = 60.0
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
+Request = Callable[[str, Json, float | None], Awaitable[Json]]
+"""Asks the upstream: the method, the parameters, and how long it may take."""
 
-class Subscriptions:
-    """Keeps a `subscriptions/listen` stream open.
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """To subscribe to a resource; all who want it meanwhile wait for the same one."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    error: Exception | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _SubscriptionState:
+    """How one resource stands."""
+
+    watchers: int = 0
+    is_subscribed: bool = False
+    is_settling: bool = False
+    attempt: _Attempt = field(default_factory=_Attempt)
+
+
+class ResourceSubscriptions:
+    """The resources that are watched in a session of the handshake era.
 
     Args:
-        session: With the upstream.
+        alias: The server's name in our configuration.
+        request: Asks it.
+        tasks: Of the session.
+        lost: Set once the session has gone.
     """
 
-    def __init__(self, session: UpstreamSession) -> None:
-        self.session = session
+    def __init__(self, alias: str, request: Request, tasks: TaskGroup, lost: anyio.Event) -> None:
+        self._alias = alias
+        self._request = request
+        self._tasks = tasks
+        self._lost = lost
+        self._states: dict[str, _SubscriptionState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    async def watch(self, uri: str) -> None:
+        """One more wants to hear of a resource.
+
+        Raises:
+            UpstreamError: The upstream refuses.
+            ConnectionLostError: There is no connection any more.
+            TimeoutError: It did not answer in time.
+        """
+        if self._lost.is_set():
+            raise ConnectionLostError
+        state = self._states.setdefault(uri, _SubscriptionState())
+        state.watchers += 1
+        attempt = state.attempt
+        self._settle(uri, state)
+        try:
+            await attempt.done.wait()
+        except BaseException:
+            if attempt.error is None:
+                self.unwatch(uri)
+            raise
+        if attempt.error is not None:
+            raise attempt.error
+
+    def unwatch(self, uri: str) -> None:
+        """One who wanted to hear of it does so no longer."""
+        state = self._states.get(uri)
+        if state is not None and state.watchers:
+            state.watchers -= 1
+            self._settle(uri, state)
+
+    def _settle(self, uri: str, state: _SubscriptionState) -> None:
+        """Bring the upstream to what is wanted, by a task of the session: who began it may leave before others do."""
+        if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+            state.is_settling = True
+            self._tasks.start_soon(self._until_settled, uri, state)
+
+    async def _until_settled(self, uri: str, state: _SubscriptionState) -> None:
+        try:
+            while bool(state.watchers) != state.is_subscribed:
+                if state.watchers:
+                    try:
+                        await self._request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    except (RelayError, TimeoutError) as error:
+                        failed, state.attempt, state.watchers = state.attempt, _Attempt(), 0
+                        failed.error = error
+                        failed.done.set()
+                    else:
+                        state.is_subscribed = True
+                        state.attempt.done.set()
+                    continue
+                state.is_subscribed, state.attempt = False, _Attempt()
+                try:
+                    await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                except (RelayError, TimeoutError):
+                    logger.info("upstream %s goes on to tell of a resource", self._alias)
+        finally:
+            state.is_settling = False
+            if not state.is_subscribed:
+                self._states.pop(uri, None)
+                state.attempt.error = ConnectionLostError()
+                state.attempt.done.set()
+
+
+class ChangeStream:
+    """Keeps a `subscriptions/listen` stream open with a 2026-07-28 upstream.
+
+    Args:
+        alias: The server's name in our configuration.
+        era: What it said when it was greeted.
+        request: Asks it.
+    """
+
+    def __init__(self, alias: str, era: Era, request: Request) -> None:
+        self._alias = alias
+        self._era = era
+        self._request = request
         self._uris: dict[str, int] = {}
         self._scope = anyio.CancelScope()
 
@@ -49,29 +167,23 @@ class Subscriptions:
         """Listen until cancelled, or until the upstream does not offer it."""
         pause = PAUSE_SECONDS
         while True:
-            wanted = self._wanted()
-            if not wanted:
-                with anyio.CancelScope() as self._scope:
-                    await anyio.sleep_forever()
-                continue
+            era = self._era
+            wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+            if self._uris and era.announces("resources", "subscribe"):
+                wanted["resourceSubscriptions"] = sorted(self._uris)
             began = anyio.current_time()
             with anyio.CancelScope() as self._scope:
+                if not wanted:
+                    await anyio.sleep_forever()
                 try:
-                    await self.session.request("subscriptions/listen", {"notifications": wanted})
+                    await self._request("subscriptions/listen", {"notifications": wanted}, None)
                 except UnusableAnswerError as error:
-                    logger.info("upstream %s: the stream of changes ended: %s", self.session.alias, error.why)
+                    logger.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
                 except UpstreamError as error:
-                    logger.info("upstream %s has no stream of changes (error %s)", self.session.alias, error.code)
+                    logger.info("upstream %s has no stream of changes (error %s)", self._alias, error.code)
                     return
                 except ConnectionLostError:
                     return
             if not self._scope.cancelled_caught:
                 pause = PAUSE_SECONDS if anyio.current_time() > began + LAST_PAUSE_SECONDS else pause * 2
                 await anyio.sleep(min(pause, LAST_PAUSE_SECONDS))
-
-    def _wanted(self) -> Json:
-        era = self.session.era
-        wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
-        if self._uris and era.announces("resources", "subscribe"):
-            wanted["resourceSubscriptions"] = sorted(self._uris)
-        return wanted

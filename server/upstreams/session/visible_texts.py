@@ -1,4 +1,4 @@
-"""Texts of upstreams for people, in tools and in forms, shown so that nothing hides in them."""
+"""Texts of upstreams for people, in lists and in forms, shown so that nothing hides in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tools.contract.display import visible
+from tools.contract.display import visible, visible_line
 
 DEEPEST = 64
 """How deep a schema is looked into (ours)."""
@@ -22,8 +22,8 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 """Keywords of JSON Schema with a schema for each name."""
 
 
-def with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition in which every character of its titles and descriptions is seen; values stay as they are."""
+def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool in which every character of its titles and descriptions is seen; values stay as they are."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
@@ -37,6 +37,30 @@ def with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """A prompt in which every character is seen, but for names: its own, and those of its arguments."""
+    shown = _item(prompt)
+    if isinstance(arguments := shown.get("arguments"), list):
+        shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
+    return shown
+
+
+def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource or a template in which every character is seen, its name too: it is named by its URI in requests."""
+    shown = _item(resource)
+    shown["name"] = visible_line(shown["name"])
+    return shown
+
+
+def _item(item: Mapping[str, Any]) -> dict[str, Any]:
+    shown = dict(item)
+    if isinstance(title := shown.get("title"), str):
+        shown["title"] = visible_line(title)
+    if isinstance(description := shown.get("description"), str):
+        shown["description"] = visible(description)
+    return shown
+
+
 def with_visible_form(schema: Any) -> Any:
     """The schema of a form in which every character of what a person reads is seen; names and choices stay as they are.
 
@@ -45,51 +69,43 @@ def with_visible_form(schema: Any) -> Any:
     """
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
-    if isinstance(fields, dict):
-        named = cast("dict[str, Any]", fields)
-        # A new one: what nothing hides in is still the upstream's own.
-        shown = {**cast("dict[str, Any]", shown), "properties": {name: _field(name, named[name]) for name in named}}
-    return cast("Any", shown)
-
-
-def _field(name: str, given: Any) -> Any:
-    if not isinstance(given, dict):
-        return given
-    shown = dict(cast("dict[str, Any]", given))
-    if visible(name) != name:
-        shown.setdefault("title", visible(name))
-    if isinstance(default := shown.get("default"), str) and not shown.keys() & {"enum", "oneOf", "anyOf"}:
-        shown["default"] = visible(default)
-    return shown
+    if not isinstance(fields, dict):
+        return cast("Any", shown)
+    # A new one: what nothing hides in is still the upstream's own.
+    named = dict(cast("dict[str, Any]", fields))
+    for name, given in named.items():
+        if isinstance(given, dict):
+            field = named[name] = dict(cast("dict[str, Any]", given))
+            if visible(name) != name:
+                field.setdefault("title", visible(name))
+            if isinstance(default := field.get("default"), str) and not field.keys() & {"enum", "oneOf", "anyOf"}:
+                field["default"] = visible(default)
+    return {**cast("dict[str, Any]", shown), "properties": named}
 
 
 def _schema(schema: Any, depth: int) -> Any:
+    """A schema with visible texts; what nothing hides in stays the same object: 10,000 tools are not stored twice."""
     if depth == 0:
         return schema
     if isinstance(schema, list):
         items = cast("list[Any]", schema)
-        return _itself(items, [_schema(item, depth - 1) for item in items])
+        shown_items = [_schema(item, depth - 1) for item in items]
+        return items if all(map(operator.is_, items, shown_items)) else shown_items
     if not isinstance(schema, dict):
         return schema
     keywords = cast("dict[str, Any]", schema)
-    return _itself(keywords, {key: _keyword(key, value, depth) for key, value in keywords.items()})
-
-
-def _itself(before: dict[str, Any] | list[Any], shown: dict[str, Any] | list[Any]) -> Any:
-    """What nothing hides in stays the very same object: ten thousand tools are not there twice."""
-    olds = before.values() if isinstance(before, dict) else before
-    news = shown.values() if isinstance(shown, dict) else shown
-    return before if all(map(operator.is_, olds, news)) else shown
-
-
-def _keyword(key: str, value: Any, depth: int) -> Any:
-    if key in _TEXTS and isinstance(value, str):
-        return visible(value)
-    if key in _LISTS_OF_TEXTS and isinstance(value, list):
-        return [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
-    if key in _VALUES:
-        return value
-    if key in _MAPS and isinstance(value, dict):
-        named = cast("dict[str, Any]", value)
-        return _itself(named, {name: _schema(each, depth - 1) for name, each in named.items()})
-    return _schema(value, depth - 1)
+    shown: dict[str, Any] = {}
+    for key, value in keywords.items():
+        if key in _TEXTS and isinstance(value, str):
+            shown[key] = visible(value)
+        elif key in _LISTS_OF_TEXTS and isinstance(value, list):
+            shown[key] = [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
+        elif key in _VALUES:
+            shown[key] = value
+        elif key in _MAPS and isinstance(value, dict):
+            named = cast("dict[str, Any]", value)
+            schemas = {name: _schema(each, depth - 1) for name, each in named.items()}
+            shown[key] = named if all(map(operator.is_, named.values(), schemas.values())) else schemas
+        else:
+            shown[key] = _schema(value, depth - 1)
+    return keywords if all(map(operator.is_, keywords.values(), shown.values())) else shown

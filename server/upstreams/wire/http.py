@@ -1,8 +1,11 @@
-"""Upstreams over HTTP: a client of HTTP that survives what a bad server does, and Streamable HTTP on it.
+"""Upstreams over HTTP: Streamable HTTP, and the older transport of HTTP with SSE, on a client that bad servers survive.
 
 In the SDK's transport an exception of the HTTP library ends the whole connection, with all calls on it. So a request
 that cannot be sent is answered here, with an error that fails that request alone; and what the server said by its
 status, or by an answer that is none, is told in words of ours.
+
+The older transport is not the SDK's, which ends silently with the first message that the server does not accept, and
+takes no message of more than a megabyte.
 """
 
 from __future__ import annotations
@@ -12,19 +15,35 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-from anyio.abc import TaskStatus
+import mcp_types as types
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from server.json_rpc import Failure, as_mapping, fields_of, read_message
+from server.json_rpc import (
+    Failure,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    as_mapping,
+    fields_of,
+    of_sdk,
+    read_message,
+)
+from server.sdk_seams import ReadStream, WriteStream
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.upstreams.wire.peer import unusable
-from server.upstreams.wire.sdk_streams import MESSAGE_BYTES, sdk_streams
+from server.upstreams.wire.malformed import MESSAGE_BYTES, messages_in
+from server.upstreams.wire.peer import Inbox, unusable
 from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
@@ -32,7 +51,7 @@ logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 30.0
 """How long one connection over TCP and TLS, and sending a request over it, may take."""
 
-NOTE_SECONDS = 10.0
+ACCEPT_SECONDS = 10.0
 """How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
 
 ERROR_BYTES = 1 << 20
@@ -47,6 +66,24 @@ _SESSION = "mcp-session-id"
 _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
 """How the SDK begins a request; what begins otherwise is looked at as a whole."""
 
+_SDK_ERRORS: tuple[tuple[int, str, str], ...] = (
+    (types.PARSE_ERROR, "Failed to parse ", "what it sent is not a JSON-RPC message, or broke off, or is too long"),
+    (types.INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
+    (types.INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
+    (types.INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
+    (types.CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
+    (types.CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or not a stream of events"),
+)
+"""Errors that the SDK makes up in place of answers, with texts of exceptions in some, and what they mean."""
+
+
+_SDK_MODELS: Mapping[type[Message], type[types.JSONRPCMessage]] = {
+    Request: types.JSONRPCRequest,
+    Notification: types.JSONRPCNotification,
+    Response: types.JSONRPCResponse,
+    Failure: types.JSONRPCError,
+}
+
 
 class NeedsAuthenticationError(Exception):
     """The server answered 401 or 403."""
@@ -56,54 +93,40 @@ class UnreachableError(Exception):
     """There is nobody at the address, or no way to it."""
 
 
-@dataclass(slots=True)
-class Impression:
-    """What a server has shown of itself.
-
-    Args:
-        on_doubt: Called when the session seems to be gone.
-        is_locked: It lets nobody in.
-        is_unreachable: The latest request could not be sent.
-    """
-
-    on_doubt: Callable[[], None]
-    is_locked: bool = False
-    is_unreachable: bool = False
-
-    def note(self, request: httpx2.Request, status: int) -> None:
-        """Note how a request was answered."""
-        self.is_unreachable = False
-        self.is_locked = status in _LOCKED
-        if request.method != "POST":
-            return  # a server may have no stream of its own
-        if self.is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers):
-            self.on_doubt()
-
-    def explained(self, error: Exception) -> Exception:
-        """What an error means, as far as it is known."""
-        if self.is_locked:
-            return NeedsAuthenticationError()
-        return UnreachableError() if self.is_unreachable else error
+class NoEndpointError(Exception):
+    """The stream does not begin with an address of the same server for what is sent to it."""
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """A transport that fails a request by an answer instead of an exception.
+    """A transport that fails a request by an answer instead of an exception, and knows how the server has behaved.
 
     Args:
-        impression: Is told how requests are answered.
+        on_doubt: Called when the session seems to be gone.
     """
 
-    def __init__(self, impression: Impression) -> None:
-        self._impression = impression
+    def __init__(self, on_doubt: Callable[[], None]) -> None:
+        self._on_doubt = on_doubt
+        self._is_locked = False
+        self._is_unreachable = False
         lend_threads()
         self._inner = httpx2.AsyncHTTPTransport()
+
+    def explained(self, error: Exception) -> Exception:
+        """What an error means, as far as it is known."""
+        if self._is_locked:
+            return NeedsAuthenticationError()
+        return UnreachableError() if self._is_unreachable else error
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         # What is packed could be unpacked to any size.
         request.headers["accept-encoding"] = "identity"
         await request.aread()
+        is_post = request.method == "POST"
+        has_answer = not is_post or _REQUEST.match(request.content) is not None
+        if not has_answer:
+            has_answer = {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
         try:
-            with anyio.fail_after(NOTE_SECONDS if _has_no_answer(request) else None):
+            with anyio.fail_after(None if has_answer else ACCEPT_SECONDS):
                 response = await self._inner.handle_async_request(request)
         except TimeoutError:
             logger.info("an upstream did not accept in time what has no answer")
@@ -114,49 +137,37 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return _refused(request, "what was to be sent is not allowed in HTTP")
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
-            self._impression.is_unreachable = True
-            self._impression.on_doubt()
+            self._is_unreachable = True
+            self._on_doubt()
             return _refused(request, "it could not be reached")
-        self._impression.note(request, response.status_code)
+        status, stream = response.status_code, response.stream
+        self._is_unreachable, self._is_locked = False, status in _LOCKED
+        # By GET nothing is known of the session: a server may have no stream of its own.
+        if is_post and (self._is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
+            self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return _refused(request, "what it sent is packed, which was not asked for")
-        if response.status_code >= HTTPStatus.BAD_REQUEST:
-            return await _failed(request, response)
-        stream = response.stream
+        if status < HTTPStatus.BAD_REQUEST:
+            if isinstance(stream, httpx2.AsyncByteStream):
+                is_one = not response.headers.get("content-type", "").startswith("text/event-stream")
+                response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
+            return response
+        # With what the server says in JSON-RPC, else with what the status says.
+        said = b""
         if isinstance(stream, httpx2.AsyncByteStream):
-            is_one = not response.headers.get("content-type", "").startswith("text/event-stream")
-            response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
-        return response
+            said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
+            await stream.aclose()
+        if isinstance(_message_or_none(said), Failure):
+            headers = {"content-type": "application/json"}
+            return httpx2.Response(status, headers=headers, content=said, request=request)
+        why = f"it answered with HTTP status {status}"
+        if self._is_locked:
+            why = f"it lets nobody in without a token or a log-in (HTTP status {status})"
+        return _refused(request, why, status)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-def _has_no_answer(request: httpx2.Request) -> bool:
-    """Whether an HTTP request carries a notification, or an answer to a question."""
-    if request.method != "POST" or _REQUEST.match(request.content):
-        return False
-    return not {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
-
-
-async def _failed(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-    """A status that means an error: with what the server says in JSON-RPC, else with what the status says."""
-    status, stream = response.status_code, response.stream
-    said = b""
-    if isinstance(stream, httpx2.AsyncByteStream):
-        said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
-        await stream.aclose()
-    try:
-        is_told = isinstance(read_message(said), Failure)
-    except ValueError:
-        is_told = False
-    if is_told:
-        return httpx2.Response(status, headers={"content-type": "application/json"}, content=said, request=request)
-    why = f"it answered with HTTP status {status}"
-    if status in _LOCKED:
-        why = f"it lets nobody in without a token or a log-in (HTTP status {status})"
-    return _refused(request, why, status)
 
 
 def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY) -> httpx2.Response:
@@ -164,6 +175,13 @@ def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GAT
     sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
     error = unusable(sent.get("id", 0), why)
     return httpx2.Response(status, json=fields_of(error), request=request)
+
+
+def _message_or_none(said: bytes) -> Message | None:
+    try:
+        return read_message(said)
+    except ValueError:
+        return None
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
@@ -191,50 +209,212 @@ class _CarefulStream(httpx2.AsyncByteStream):
 
 
 @asynccontextmanager
-async def streamable_streams(url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]) -> AsyncGenerator[Any]:
-    """Speak Streamable HTTP.
+async def _careful_client(
+    headers: Mapping[str, str], on_doubt: Callable[[], None]
+) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A client whose end tells what is known of the server.
 
     Raises:
         NeedsAuthenticationError: It lets nobody in.
         UnreachableError: There is nobody.
     """
-    impression = Impression(on_doubt)
-    # No read limit here: a call has its own deadline, and a limit of the client would end all calls at once.
+    transport = CarefulTransport(on_doubt)
+    # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
-    transport = CarefulTransport(impression)
     try:
-        async with (
-            httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client,
-            sdk_streams(
-                _ended_in_order(streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES))
-            ) as streams,
-        ):
-            yield streams
+        async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
+            yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
-        raise impression.explained(error) from None
+        raise transport.explained(error) from None
 
 
 @asynccontextmanager
-async def _ended_in_order(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any]:
-    """A transport that is left in order also by a task that is cancelled: so the server hears that the session ends."""
+async def streamable_streams(
+    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
+) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
+    """Speak Streamable HTTP.
+
+    Args:
+        url: Where the server is.
+        headers: Sent with every request.
+        on_doubt: Called when the session seems to be gone.
+
+    Raises:
+        NeedsAuthenticationError: It lets nobody in.
+        UnreachableError: There is nobody.
+    """
     leaving, left = anyio.Event(), anyio.Event()
     shield = anyio.CancelScope(shield=True)
 
-    async def hold(*, task_status: TaskStatus[Any]) -> None:
+    async def hold(client: httpx2.AsyncClient, *, task_status: TaskStatus[Any]) -> None:
+        # Left in order also by a task that is cancelled: so the server hears that the session ends.
         try:
             with shield:
-                async with transport as streams:
+                async with streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams:
                     task_status.started(streams)
                     await leaving.wait()
         finally:
             left.set()
 
-    async with anyio.create_task_group() as tasks:
-        streams = await tasks.start(hold)
+    async with _careful_client(headers, on_doubt) as client, anyio.create_task_group() as tasks:
+        reading, writing = await tasks.start(hold, client)
         try:
-            yield streams
+            yield SdkReader(reading), SdkWriter(writing)
         finally:
             leaving.set()
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
                 await left.wait()
             shield.cancel()
+
+
+@asynccontextmanager
+async def sdk_streams(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
+    """Open another transport of the SDK.
+
+    Args:
+        transport: Gives its two streams.
+    """
+    async with transport as (reading, writing):
+        yield SdkReader(reading), SdkWriter(writing)
+
+
+class SdkReader:
+    """What comes from a transport of the SDK, with its own errors in words of ours.
+
+    Args:
+        stream: The transport's.
+    """
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
+        self._stream = stream
+
+    async def listen(self, listener: Callable[[Message], None]) -> None:
+        """Hand over each message until the connection ends."""
+        async for item in self._stream:
+            if not isinstance(item, SessionMessage):
+                continue
+            message = of_sdk(item.message)
+            if isinstance(message, Failure) and message.id is not None:
+                for code, beginning, why in _SDK_ERRORS:
+                    if message.error["code"] == code and message.error["message"].startswith(beginning):
+                        message = unusable(message.id, why)
+                        break
+            listener(message)
+
+
+class SdkWriter:
+    """Gives messages to a transport of the SDK.
+
+    Args:
+        stream: The transport's.
+    """
+
+    has_room = False
+    """It takes one at a time, so who sends may have to wait."""
+
+    takes_headers = True
+
+    def __init__(self, stream: WriteStream[SessionMessage]) -> None:
+        self._stream = stream
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message."""
+        metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
+        await self._stream.send(SessionMessage(_SDK_MODELS[type(message)].model_validate(fields_of(message)), metadata))
+
+
+@asynccontextmanager
+async def sse_streams(
+    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
+) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
+    """Speak the older transport: a stream for all that the server says, and a request for each message to it.
+
+    Args:
+        url: Where the stream is.
+        headers: Sent with every request.
+        on_doubt: Called when the session seems to be gone.
+
+    Raises:
+        NeedsAuthenticationError: It lets nobody in.
+        UnreachableError: There is nobody.
+    """
+    inbox = Inbox()
+
+    async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
+        # The server's first word is where it wants to be answered.
+        is_told = False
+        try:
+            async for event in events:
+                if event.event == "endpoint" and not is_told:
+                    address = urljoin(url, event.data)
+                    if urlsplit(address)[:2] != urlsplit(url)[:2]:
+                        raise NoEndpointError
+                    is_told = True
+                    task_status.started(address)
+                elif event.event == "message" and event.data:
+                    messages, is_valid = messages_in(event.data, event.data.encode("utf-8", "replace"))
+                    if not is_valid:
+                        logger.info("an upstream sent what is not a JSON-RPC message")
+                    for message in messages:
+                        inbox.put(message)
+        except httpx2.SSEError as error:
+            logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
+        finally:
+            inbox.close()
+        if not is_told:
+            raise NoEndpointError
+
+    async with (
+        _careful_client(headers, on_doubt) as client,
+        sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
+        anyio.create_task_group() as tasks,
+    ):
+        events.response.raise_for_status()
+        address = await tasks.start(read, events)
+        yield inbox, SseWriter(client, address, inbox, tasks)
+        tasks.cancel_scope.cancel()
+
+
+@dataclass(slots=True)
+class SseWriter:
+    """Sends each message as a request of its own.
+
+    Args:
+        client: Sends them.
+        address: Where to.
+        inbox: Gets errors in place of answers.
+        tasks: Runs what has to be waited for.
+    """
+
+    client: httpx2.AsyncClient
+    address: str
+    inbox: Inbox
+    tasks: TaskGroup
+    has_room: bool = True
+    takes_headers: bool = False
+    _open: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
+        del headers
+        if isinstance(message, Request):
+            self.tasks.start_soon(self._request, message)
+            return
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
+            scope = self._open.get((message.params or {}).get("requestId", ""))
+            if scope is not None:
+                scope.cancel()
+        await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
+
+    async def _request(self, message: Request) -> None:
+        with anyio.CancelScope() as scope:
+            self._open[message.id] = scope
+            try:
+                response = await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
+                if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
+                    # What the server says in JSON-RPC, else its status.
+                    said, status = _message_or_none(response.content), response.status_code
+                    why = unusable(message.id, f"it answered with HTTP status {status}")
+                    self.inbox.put(Failure(message.id, said.error) if isinstance(said, Failure) else why)
+            finally:
+                del self._open[message.id]

@@ -1,4 +1,4 @@
-"""How an upstream is reached: over stdio by the broker, else by the SDK's client transports with our headers."""
+"""The transports of an upstream: over stdio by the broker, else over HTTP."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from server.settings import UpstreamSettings
 from server.settings.resolution import ABOVE_VARIABLE, servers_above
-from server.upstreams.wire.http import streamable_streams
-from server.upstreams.wire.peer import Reading, Writing
-from server.upstreams.wire.sse import sse_streams
+from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
+from server.upstreams.wire.peer import MessageReader, MessageWriter
 
 if TYPE_CHECKING:
-    from tools.shell.process import ProcessStarter
-
+    from tools.shell.process import ProcessStarter  # loaded with the first upstream
 
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -26,28 +24,24 @@ INHERITED = (
 )  # fmt: skip
 """What a child gets of our environment, beside XDG_* and what its entry names."""
 
-Streams = tuple[Reading, Writing]
-OnDoubt = Callable[[], None]
-"""Called when the connection seems to be gone."""
-
-Reach = Callable[[OnDoubt], AbstractAsyncContextManager[Streams]]
+Streams = tuple[MessageReader, MessageWriter]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to an upstream.
+class Transport:
+    """One transport to an upstream.
 
     Args:
         name: `stdio`, `http` or `sse`.
-        reach: Opens the streams.
+        open: Opens the streams; it is given what is to be called when the connection seems to be gone.
     """
 
     name: str
-    reach: Reach
+    open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 
 
-def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Way]:
-    """The ways to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+def transports_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Transport]:
+    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
 
     Args:
         alias: The upstream's name in our configuration.
@@ -55,8 +49,8 @@ def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> lis
         starter: Starts its program, where it has one.
     """
     url, headers = entry.endpoint or "", entry.headers
-    http = Way("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
-    sse = Way("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
+    http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
+    sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
     match entry.transport:
         case "http":
             return [http]
@@ -65,16 +59,17 @@ def ways_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> lis
         case "detect":
             return [http, sse]
         case _:
-            return [Way("stdio", lambda _: _child(alias, entry, starter))]
+            return [Transport("stdio", lambda _: _child(alias, entry, starter))]
 
 
 def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> AbstractAsyncContextManager[Any]:
-    environment = _environment(entry)
+    environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
+    environment |= dict(entry.env)
     if sys.platform == "win32":
         # There is no broker.
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
-
-        from server.upstreams.wire.sdk_streams import sdk_streams  # noqa: PLC0415
 
         parameters = StdioServerParameters(
             command=entry.command or "",
@@ -88,11 +83,3 @@ def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> Abst
 
     program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)
     return stdio_streams(alias, program, starter)
-
-
-def _environment(entry: UpstreamSettings) -> dict[str, str]:
-    """All that a child gets of ours, and what its entry sets."""
-    environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
-    environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
-    environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
-    return environment | dict(entry.env)

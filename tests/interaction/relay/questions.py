@@ -37,7 +37,7 @@ ANSWERS: dict[str, Json] = {
 }
 
 
-async def parked(client: WireClient, tool: str, arguments: Json) -> tuple[Json, Json]:
+async def suspended(client: WireClient, tool: str, arguments: Json) -> tuple[Json, Json]:
     """The parameters of a call, and the result that carries its question."""
     params = {"name": tool, "arguments": arguments}
     result = await client.request("tools/call", params)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.wire.chain import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
+from server.upstreams.wire.own_meta import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
 from tests.background_servers import background_server
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from server.upstreams.client_sessions import ClientSessions
-from server.upstreams.wire import peer as given_up
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     AnswerError,
@@ -22,7 +21,7 @@ from tests.interaction.relay.clients import (
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.network import TOKENS, network
-from tests.interaction.relay.questions import FORM, parked
+from tests.interaction.relay.questions import FORM, suspended
 from tests.interaction.relay.watching import UPDATED, listening
 from tests.processes import is_running, until_ended
 from tests.waiting import until
@@ -63,7 +62,7 @@ async def test_a_state_of_one_client_is_no_good_for_another(tmp_path: Path) -> N
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        params, result = await parked(ada, "up__ask", {"questions": [FORM]})
+        params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
         answers = await ada.answers_to(result)
         with pytest.raises(AnswerError) as stolen:
             await bob.request("tools/call", {**params, **answers})
@@ -112,49 +111,6 @@ async def check_shared_questions(one: WireClient, other: WireClient, folder: Pat
     await until_there(mark.with_suffix(".cancelled"))
     assert await one.told("up__ask", {"questions": [FORM]}) == [{"action": "cancel"}]
     assert (len(one.asked), other.asked) == (asked, [])
-
-
-@pytest.mark.requirement("proxy.isolation.given_up")
-def test_a_call_that_was_given_up_and_is_never_answered_is_forgotten_after_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = given_up.GivenUpCalls()
-    calls.note(1, "ada")
-    assert calls.may_be_of_others("bob")
-    assert calls.may_be_of_others("")
-    assert not calls.may_be_of_others("ada")
-    calls.answered(1)
-    assert not calls.may_be_of_others("bob")
-    calls.note(2, "")
-    assert calls.may_be_of_others("")
-    calls.answered(2)
-    monkeypatch.setattr(given_up, "FORGOTTEN_AFTER", 0.0)
-    calls.note(3, "ada")
-    assert not calls.may_be_of_others("bob")
-
-
-@pytest.mark.requirement("proxy.isolation.given_up")
-def test_no_client_makes_the_calls_forgotten_that_others_have_given_up() -> None:
-    calls = given_up.GivenUpCalls()
-    calls.note("ada's", "ada")
-    for number in range(10 * given_up.MOST_OF_ONE):
-        calls.note(number, "bob")
-    assert calls.may_be_of_others("bob")
-    calls.answered("ada's")
-    assert not calls.may_be_of_others("bob")
-    for number in range(10 * given_up.MOST_OF_ONE):
-        calls.answered(number)
-    assert calls.may_be_of_others("ada"), "those that were too many count until their time is over"
-
-
-@pytest.mark.requirement("proxy.isolation.given_up")
-def test_calls_of_more_clients_than_are_told_apart_count_for_everybody() -> None:
-    calls = given_up.GivenUpCalls()
-    for number in range(given_up.MOST_OWNERS + 1):
-        calls.note(number, f"client {number}")
-    for number in range(given_up.MOST_OWNERS):
-        calls.answered(number)
-    assert calls.may_be_of_others(f"client {given_up.MOST_OWNERS}")
 
 
 @pytest.mark.requirement("proxy.isolation")
@@ -207,7 +163,7 @@ async def test_consent_of_a_client_that_cannot_be_told_from_others_counts_for_on
         while len(await one.listed("tools")) == before:
             pass
         for client in (one, one, other):
-            params, result = await parked(client, "up__content", {})
+            params, result = await suspended(client, "up__content", {})
             assert (await client.request("tools/call", {**params, **await client.answers_to(result)}))["content"]
 
 

@@ -24,7 +24,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, parked
+from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, suspended
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -165,7 +165,7 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
     keys = ("coretools-mcp/confirm", "of:up/coretools-mcp/confirm", "coretools-mcp/other", "plain")
     arguments = {"questions": [question(key) for key in keys]}
     async with proxied(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
-        params, result = await parked(client, "up__ask", arguments)
+        params, result = await suspended(client, "up__ask", arguments)
         assert len(result["inputRequests"]) == len(keys)
         assert not [key for key in result["inputRequests"] if key.startswith("coretools-mcp/")]
         assert {"plain", "of:up/coretools-mcp/confirm"} < set(result["inputRequests"])
@@ -225,20 +225,20 @@ async def test_questions_of_calls_at_once_are_all_answered(
 
 
 @pytest.mark.requirement("relay.parked")
-async def test_a_parked_call_is_cancelled_after_its_time_and_its_question_answered(
+async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_answered(
     remote: Entry, tmp_path: Path
 ) -> None:
     settings = {"confirmation": {"timeout": 300}}
     answer = answering(elicitation=ANSWERS["accept"])
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer) as client:
         mark = tmp_path / "parked"
-        params, result = await parked(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
+        params, result = await suspended(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
         await until_there(mark.with_suffix(".cancelled"))
         with pytest.raises(AnswerError) as late:
             await client.request("tools/call", {**params, **await client.answers_to(result)})
         assert late.value.error["code"] == -32602
         assert "Send the request again" in late.value.error["message"]
-        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         assert said(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
             ANSWERS["accept"]
         ]
@@ -258,7 +258,7 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
             assert error.value.error["code"] == -32602
             assert "requestState" in error.value.error["message"]
 
-        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         state = answers["requestState"]
         await refused({**params, **answers, "arguments": {"questions": [URL]}})
@@ -272,7 +272,7 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
     answer = answering(elicitation=ANSWERS["accept"])
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
-        params, result = await parked(client, "up__ask", {"questions": [FORM]})
+        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         again = await client.request("tools/call", {**params, "requestState": result["requestState"]})
         assert again["inputRequests"] == result["inputRequests"]
         assert said(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
@@ -286,7 +286,7 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
         tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])
     ) as client:
         mark = tmp_path / "mark"
-        params, result = await parked(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
+        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
             await until_there(mark.with_suffix(".began"))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interaction.relay.clients import Json, WireClient, said, stdio_entry, until_there
 from tests.interaction.relay.network import network
-from tests.interaction.relay.questions import FORM, parked
+from tests.interaction.relay.questions import FORM, suspended
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -65,30 +65,30 @@ async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp
 
 @pytest.mark.requirement("proxy.parked.share")
 async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.upstreams.session.relay.MOST_OF_ONE", 2)
+    monkeypatch.setattr("server.upstreams.relay.MOST_OF_ONE", 2)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
         for _ in range(2):
-            await parked(ada, "up__ask", {"questions": [FORM]})
+            await suspended(ada, "up__ask", {"questions": [FORM]})
         assert said(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
-        await parked(bob, "up__ask", {"questions": [FORM]})
+        await suspended(bob, "up__ask", {"questions": [FORM]})
 
 
 @pytest.mark.requirement("proxy.parked.share")
-async def test_where_no_more_calls_can_be_parked_the_newest_of_who_has_most_makes_room(
+async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.session.relay.MOST_PARKED", 3)
+    monkeypatch.setattr("server.upstreams.relay.MOST_SUSPENDED", 3)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
         served.client("modern", "bob") as bob,
     ):
-        kept = [await parked(ada, "up__ask", {"questions": [FORM]}) for _ in range(3)]
-        await parked(bob, "up__ask", {"questions": [FORM]})
+        kept = [await suspended(ada, "up__ask", {"questions": [FORM]}) for _ in range(3)]
+        await suspended(bob, "up__ask", {"questions": [FORM]})
         assert said(await ada.request("tools/call", CALL)) == [{"action": "cancel"}]
         told: list[Json] = []
         for params, result in kept:
@@ -110,7 +110,7 @@ async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
         served.client("modern", "ada") as ada,
     ):
         pid = (await ada.told("up__whoami"))["pid"]
-        params, result = await parked(ada, "up__ask", {"questions": [FORM]})
+        params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
         upstream = served.app.pool.by_alias("up")
         assert upstream is not None
         assert upstream.session is not None

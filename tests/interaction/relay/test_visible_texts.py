@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.upstreams.session.visible_texts import with_visible_texts
+from server.upstreams.session.visible_texts import tool_with_visible_texts
 from tests.interaction.relay.clients import Json, listing, proxied
 
 HIDING = "A\u202eB\u200b"
@@ -53,6 +53,6 @@ def test_a_schema_hides_nothing_in_its_texts_and_its_values_stay() -> None:
     values: Json = {"enum": [HIDING], "const": HIDING, "default": HIDING}
     texts: Json = {**TEXTS, "markdownDescription": HIDING, "enumNames": [HIDING], "enumDescriptions": [HIDING, 1]}
     schema: Json = {"type": "object", "properties": {"description": {**texts, **values}, "enumNames": {**TEXTS}}}
-    shown = with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"]["properties"]
+    shown = tool_with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"]["properties"]
     read: Json = {**READ, "markdownDescription": SHOWN, "enumNames": [SHOWN], "enumDescriptions": [SHOWN, 1]}
     assert shown == {"description": {**read, **values}, "enumNames": READ}

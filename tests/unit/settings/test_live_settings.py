@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from server.services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
+from server.upstreams.pool import UpstreamPool
+from server.upstreams.session.listing import Kind
 from tests.harness import stdio_upstream
-from tests.pools import ONE_CLIENT, quiet_pool
+from tests.pools import ONE_CLIENT, refusing
 from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.registry import ToolRegistry
@@ -36,12 +37,18 @@ class Running:
         report = self.written(content)
         self.registry = ToolRegistry()
         self.policy = permission_policy(report, self.registry)
-        self.pool = quiet_pool(report.upstreams, registry=self.registry)
+        self.said: list[str] = []
+        """The lists of which clients hear that they have changed."""
+        self.pool = UpstreamPool(report.upstreams, self.registry, 0, 48, refusing, on_offer=self._offered)
         self.changes: list[tuple[SettingsReport, SettingsReport]] = []
         self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._told)
 
     def written(self, content: dict[str, Any]) -> SettingsReport:
         return load_settings([write(self._file, content)], {}, self._environ)
+
+    def _offered(self, kind: Kind, is_said: bool) -> None:
+        if is_said:
+            self.said.append(kind.field)
 
     async def _told(self, before: SettingsReport, now: SettingsReport) -> None:
         self.changes.append((before, now))
@@ -121,8 +128,7 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
         up = await running.upstream("up")
         await running.upstream("other")
         session, scope, told = up.connected_session(), anyio.CancelScope(), list[str]()
-        listed = asyncio.Event()
-        running.pool.on_offer = lambda kind, is_said: listed.set() if is_said and kind.field == "tools" else None
+        running.said.clear()
 
         async def call() -> None:
             with scope:
@@ -144,7 +150,7 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
         assert {"say", "wait", "other__echo"} <= names.keys()
         assert not {"fail", "steps", "up__echo"} & names.keys()
         assert is_read_only(names["say"])
-        assert listed.is_set(), "clients hear of it"
+        assert "tools" in running.said, "clients hear of it"
         assert up.entry.timeout == 1234
         assert running.pool.by_alias("up") is up
         assert up.connected_session() is session

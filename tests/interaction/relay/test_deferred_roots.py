@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.session import session
+from server.upstreams.session import questions
 from tests.interaction.relay.clients import (
     ALL,
     Json,
@@ -109,7 +109,7 @@ async def test_a_question_that_has_waited_too_long_is_asked_once_more(tmp_path: 
 async def test_an_upstream_that_lists_nothing_before_it_knows_the_roots_is_used_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(questions, "DOUBT_SECONDS", 0.2)
     async with proxied(tmp_path, asking("first"), "modern", answer=answering(roots=ROOTED)) as client:
         assert "up__roots" in await client.listed("tools")
         assert await client.told("up__roots") == [EMPTY, ROOTED]

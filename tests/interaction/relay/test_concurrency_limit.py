@@ -1,4 +1,4 @@
-"""No more calls than maxConcurrent are at work in an upstream, parked ones included, and nobody waits without end."""
+"""No more calls than maxConcurrent are in flight in an upstream, suspended ones too, and nobody waits without end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.interaction.relay.clients import WireClient, answering, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.questions import ANSWERS, FORM, parked
+from tests.interaction.relay.questions import ANSWERS, FORM, suspended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.places")]
 
@@ -35,10 +35,10 @@ async def sent_or_waiting(client: WireClient) -> None:
         await client.request("tools/list")
 
 
-async def test_a_parked_call_keeps_its_place_when_it_goes_on_too(remote: Entry, tmp_path: Path) -> None:
+async def test_a_suspended_call_keeps_its_place_when_it_goes_on_too(remote: Entry, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1)) as client, anyio.create_task_group() as calls:
-        params, result = await parked(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)})
+        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)})
         calls.start_soon(client.call, "up__wait", {"mark": str(second)})
         await sent_or_waiting(client)
         assert not second.with_suffix(".began").exists()
@@ -52,7 +52,7 @@ async def test_a_parked_call_keeps_its_place_when_it_goes_on_too(remote: Entry, 
         calls.cancel_scope.cancel()
 
 
-async def test_the_place_is_free_again_when_the_parked_call_has_ended(remote: Entry, tmp_path: Path) -> None:
+async def test_the_place_is_free_again_when_the_suspended_call_has_ended(remote: Entry, tmp_path: Path) -> None:
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1)) as client:
         for _ in range(3):
             assert await client.told("up__ask_twice", {"questions": [FORM]}) == [ANSWERS["accept"]] * 2
@@ -61,14 +61,14 @@ async def test_the_place_is_free_again_when_the_parked_call_has_ended(remote: En
 async def test_a_client_that_never_answers_gives_its_place_up_after_its_time(remote: Entry, tmp_path: Path) -> None:
     confirmation = {"timeout": 300}
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1), confirmation=confirmation) as client:
-        await parked(client, "up__ask", {"questions": [FORM]})
+        await suspended(client, "up__ask", {"questions": [FORM]})
         assert await client.told("up__whoami")
 
 
-async def test_a_parked_call_of_a_lost_connection_has_no_place(tmp_path: Path) -> None:
+async def test_a_suspended_call_of_a_lost_connection_has_no_place(tmp_path: Path) -> None:
     async with client_of(tmp_path, stdio_entry("handshake", maxConcurrent=1)) as client:
         pid = (await client.told("up__whoami"))["pid"]
-        await parked(client, "up__ask", {"questions": [FORM]})
+        await suspended(client, "up__ask", {"questions": [FORM]})
         os.kill(pid, signal.SIGKILL)
         while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.05)

@@ -1,0 +1,537 @@
+"""Requests of clients, brought to the right session of an upstream, and what the upstream says brought back.
+
+A call of the 2026-07-28 revision that makes an upstream of the handshake era ask is suspended: its client gets the
+question as the result, and goes on with the call by its next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.abc import TaskGroup
+from mcp.shared.inbound import mcp_param_headers
+
+from server.consent.sealing import SealedStates
+from server.exchange import Exchange, NotAskedError
+from server.json_rpc import Json
+from server.upstreams.catalog.resources import with_links
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.connection import Upstream
+from server.upstreams.pool import UpstreamPool, bounded_gather
+from server.upstreams.session.questions import (
+    InFlightCall,
+    Question,
+    QuestionWaits,
+    answers_of_round,
+    refusal_of,
+    round_of,
+)
+from server.upstreams.session.results import (
+    BusyError,
+    NoAnswerError,
+    SuspendedCallGoneError,
+    TooManyRoundsError,
+    is_result_of_call,
+    protocol_error,
+    protocol_error_for,
+    tool_error_for,
+)
+from server.upstreams.session.session import UpstreamSession
+from server.upstreams.wire.own_meta import check_hops
+from server.upstreams.wire.peer import (
+    Answer,
+    ConnectionLostError,
+    Expired,
+    Notice,
+    PendingRequest,
+    Progress,
+    RelayError,
+    UnusableAnswerError,
+    UpstreamError,
+)
+from tools.call.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.results import ToolResult
+
+logger = logging.getLogger(__name__)
+
+MOST_SUSPENDED = 256
+MOST_OF_ONE = MOST_SUSPENDED // 4
+"""Calls suspended at once, of all clients and of one; further questions are refused."""
+
+MOST_ROUNDS = 10
+"""Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
+
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")
+"""The parameters that say what is asked for."""
+
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question (2026-07-28)."""
+
+_OF_ROUNDS = frozenset({"requestState", "inputResponses"})
+"""What belongs to a round with us."""
+
+STATE_MARK = "relay."
+"""States of rounds with an upstream begin so, which tells them from those of our own questions."""
+
+STALE: Json = {
+    "code": types.INVALID_PARAMS,
+    "message": (
+        "The requestState is not valid: it is forged, too old, used already, belongs to another request, or what it "
+        "belongs to has changed since. Send the request again without it."
+    ),
+}
+"""What a client is told whose state cannot be gone on with."""
+
+
+class StaleStateError(Exception):
+    """The state that the client sent cannot be gone on with."""
+
+
+@dataclass(slots=True)
+class KeptError:
+    """Keeps the error that an upstream answered a call with, so that the client gets it whole."""
+
+    error: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext(ToolContext):
+    """What a call of an upstream's tool acts in.
+
+    Args:
+        exchange: The client's request.
+        protocol_error: Takes the error that the upstream answers with.
+    """
+
+    exchange: Exchange | None = None
+    protocol_error: KeptError = field(default_factory=KeptError)
+
+
+@dataclass(eq=False, slots=True)
+class RelayedRequest:
+    """What an upstream is asked for a client.
+
+    Args:
+        method: The method.
+        params: Its parameters, in the upstream's own names.
+        patience: Seconds without progress after which it is cancelled.
+        headers: HTTP headers that the parameters ask for.
+        target: Tells what it goes to from what was there under the same name before.
+        slot: Left when the request is over, where an upstream works on a limited number at once.
+        waited: Seconds that it has waited for the slot, which are part of its time.
+    """
+
+    method: str
+    params: Json
+    patience: float
+    headers: Mapping[str, str] | None = None
+    target: str = ""
+    slot: ExitStack | None = None
+    waited: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class SuspendedCall:
+    """A call that is open with its upstream while nobody waits for it.
+
+    Args:
+        owner: Whose it is, as `ClientState.key`.
+        session: With the upstream.
+        call: The call there.
+        handed_out: The questions that the client has.
+        expiry: Ends it when its time is over.
+    """
+
+    owner: str
+    session: UpstreamSession
+    call: InFlightCall
+    handed_out: list[str]
+    expiry: asyncio.TimerHandle | None = None
+
+    async def cancel(self) -> None:
+        """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
+        with anyio.CancelScope(shield=True):
+            await self.call.pending.close()
+            self.session.questions.refuse(self.handed_out)
+            self.session.questions.end(self.call)
+
+
+class SuspendedCalls:
+    """Keeps suspended calls, each until its owner goes on with it or its time is over.
+
+    Args:
+        seconds: How long a call waits.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._calls: dict[str, SuspendedCall] = {}
+
+    def has_room(self, owner: str) -> bool:
+        """Whether there is room for another call of a client, perhaps in place of one of whoever has the most."""
+        counts = Counter(call.owner for call in self._calls.values())
+        own = counts[owner]
+        return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
+
+    def add(self, suspended: SuspendedCall) -> str:
+        """Keep a call for which there is room; returns the name under which its owner finds it again."""
+        if len(self._calls) >= MOST_SUSPENDED:
+            ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
+            self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
+        name = secrets.token_hex(12)
+        self._calls[name] = suspended
+        suspended.call.is_suspended = True
+        suspended.expiry = asyncio.get_running_loop().call_later(self._seconds, self._expire, name)
+        return name
+
+    def take(self, name: str, owner: str) -> SuspendedCall | None:
+        """Take a call out again; `None` if there is none of this owner."""
+        suspended = self._calls.get(name)
+        if suspended is None or suspended.owner != owner:
+            return None
+        del self._calls[name]
+        if suspended.expiry is not None:
+            suspended.expiry.cancel()
+        return suspended
+
+    def forget(self, owner: str) -> None:
+        """The client is gone: its calls are cancelled."""
+        for name in [name for name, suspended in self._calls.items() if suspended.owner == owner]:
+            self._expire(name)
+
+    def is_used(self, session: UpstreamSession) -> bool:
+        """Whether a call of this session is suspended."""
+        return any(suspended.session is session for suspended in self._calls.values())
+
+    def _expire(self, name: str) -> None:
+        suspended = self.take(name, self._calls[name].owner)
+        if suspended is not None:
+            session = suspended.session
+            logger.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
+            if not session.lost.is_set():
+                session.tasks.start_soon(suspended.cancel)
+
+
+class Relay:
+    """Brings requests to upstreams.
+
+    Args:
+        pool: The upstreams.
+        question_seconds: How long a question may stay open, and a call may be suspended.
+        published_uri: The URI under which clients know a resource of an upstream; whether templates are compared.
+    """
+
+    def __init__(
+        self, pool: UpstreamPool, question_seconds: float, published_uri: Callable[[Upstream, str, bool], str]
+    ) -> None:
+        self.pool = pool
+        self.suspended = SuspendedCalls(question_seconds)
+        self._seconds = question_seconds
+        self._states = SealedStates(question_seconds)
+        self._published_uri = published_uri
+
+    def resumed(self, method: str, exchange: Exchange) -> Exchange:
+        """The exchange as one that goes on with an earlier round, if its state says so.
+
+        Raises:
+            MCPError: The state is forged, late, used already, or belongs to something else.
+        """
+        state = exchange.params.get("requestState")
+        if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
+            return exchange
+        sealed = state.removeprefix(STATE_MARK)
+        carried = self._states.open(sealed, _digest(method, exchange.params), exchange.client_key)
+        if carried is None:
+            raise protocol_error(STALE)
+        return replace(exchange, carried=carried, is_resumed=True)
+
+    async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
+        """The session in which a client's requests are brought to an upstream.
+
+        Raises:
+            ToolError: There is no connection.
+        """
+        sessions = self.pool.sessions.get(upstream)
+        if sessions is None:
+            raise upstream.unavailable()
+        return await sessions.of(exchange)
+
+    async def bring(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
+        """Bring a request to an upstream; the links in its result are those that clients know.
+
+        Args:
+            upstream: Whose it is.
+            method: The method.
+            named: Parameters in the upstream's own names, in place of those that the client sent.
+            exchange: The client's request.
+
+        Raises:
+            MCPError: It failed.
+        """
+        params = _own_params(exchange, named)
+        request = RelayedRequest(method, params, upstream.entry.timeout / 1000, target=str(upstream.serial))
+        try:
+            result = await self._send(upstream, request, exchange)
+        except StaleStateError:
+            raise protocol_error(STALE) from None
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise protocol_error_for(error, upstream.alias) from None
+        return with_links(method, result, partial(self._published_uri, upstream))
+
+    async def call(
+        self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult:
+        """Call a tool.
+
+        Args:
+            upstream: Whose it is.
+            tool: The tool.
+            arguments: As they came.
+            context: Of the call.
+
+        Raises:
+            ToolError: It failed on the way; or the upstream answered with an error, which the context keeps.
+        """
+        if not isinstance(context, CallContext) or context.exchange is None:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
+        exchange, name = context.exchange, tool.upstream_name
+        named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
+        request = RelayedRequest(
+            "tools/call",
+            _own_params(exchange, named),
+            upstream.entry.timeout / 1000,
+            mcp_param_headers(repeated, arguments) if (repeated := tool.repeated) else None,
+            f"{upstream.serial} {tool.version}",
+        )
+        try:
+            result = await self._send(upstream, request, exchange)
+            if not is_result_of_call(result):
+                raise UnusableAnswerError("what it sent is not the result of a tool")
+        except StaleStateError:
+            context.protocol_error.error = STALE
+            raise ToolError(ToolErrorType.MCP_TOOL_ERROR, STALE["message"]) from None
+        except (RelayError, TimeoutError) as error:
+            if isinstance(error, UpstreamError):
+                context.protocol_error.error = error.error
+            raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
+        return ToolResult(verbatim=with_links("tools/call", result, partial(self._published_uri, upstream)))
+
+    async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Bring a request to its upstream, and give back the result, or one that carries questions.
+
+        Raises:
+            RelayError: There is no result.
+            StaleStateError: What the earlier round was with is not what there is now.
+            TimeoutError: The upstream did not take in time what it has to know before the call.
+            ToolError: The request goes in a ring, or there is no connection.
+        """
+        session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
+        # A suspended call that goes on has kept its slot.
+        if limit is None or "suspended" in exchange.carried:
+            return await self._relay(session, request, exchange)
+        began = anyio.current_time()
+        with ExitStack() as request.slot:
+            with anyio.move_on_after(request.patience) as waiting:
+                await limit.acquire_on_behalf_of(request)
+                request.slot.callback(limit.release_on_behalf_of, request)
+            if waiting.cancelled_caught:
+                raise BusyError(int(limit.total_tokens))
+            request.waited = anyio.current_time() - began
+            session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
+            return await self._relay(session, request, exchange)
+
+    async def _relay(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
+        check_hops(exchange.meta, session.alias)
+        name, is_stale = exchange.carried.get("suspended"), False
+        if exchange.is_resumed:
+            is_stale = exchange.carried["target"] != request.target
+        if session.era.is_modern and not is_stale:
+            return await self._in_rounds(session, request, exchange)
+        suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None
+        if is_stale:
+            if suspended is not None:
+                await suspended.cancel()
+            raise StaleStateError
+        if suspended is not None:
+            call, questions = suspended.call, suspended.session.questions
+            call.exchange, call.is_suspended = exchange, False
+            questions.answer(exchange.input_responses)
+            questions.give_back(suspended.handed_out)
+            questions.remind(call)
+            return await self._until_answer(suspended.session, call, request)
+        if name is not None:
+            raise SuspendedCallGoneError
+        if session.questions.wants_roots:
+            with anyio.fail_after(request.patience):
+                asked = await self._ask_deferred(session, request, exchange)
+            if asked is not None:
+                return asked
+        return await self._begin(session, request, request.params, exchange)
+
+    async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
+        """Give a question that the upstream has asked outside of calls to the client; or take the answer.
+
+        Where it has waited too long, the upstream is made to ask once more.
+        """
+        if not exchange.is_modern or request.method not in _MAY_ASK:
+            return None
+        questions = session.questions
+        if (key := exchange.carried.get("deferred")) is not None:
+            questions.wants_roots = False
+            deferred = questions.deferred()
+            keys = [question.key for question in deferred]
+            questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
+            questions.refuse(keys)
+            for question in deferred:
+                await question.is_settled.wait()
+            await session.flush()
+            return None
+        if not exchange.can_be_asked("roots/list", {}):
+            return None
+        if not questions.deferred():
+            questions.wants_roots = False
+            await session.peer.notify("notifications/roots/list_changed")
+            await session.flush()
+        asked = questions.deferred()[:1]
+        return self._input_required(request, exchange, asked, {"deferred": asked[0].key}) if asked else None
+
+    async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Ask an upstream that returns its questions."""
+        params = request.params
+        if exchange.is_resumed or exchange.input_responses:
+            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
+        for _ in range(MOST_ROUNDS):
+            result = await self._begin(session, request, params, exchange)
+            if result.get("resultType") != "input_required":
+                return result
+            found = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            state = {"state": result["requestState"]} if "requestState" in result else {}
+            if exchange.is_modern and (found.asked or not found.refused):
+                sealed = self._seal(request, exchange, {**state, **found.carried()})
+                return {**result, "inputRequests": found.asked, "requestState": sealed}
+            answers: Json = {}
+            for key, question in found.asked.items():
+                method = str(question["method"])
+                try:
+                    answers[key] = await exchange.ask(method, question["params"], self._seconds)
+                except NotAskedError:
+                    answers[key] = refusal_of(method)
+            params = _next_round(request.params, answers_of_round(found.carried(), answers), state)
+            request.waited = 0.0
+        raise TooManyRoundsError
+
+    async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
+        """Send a request. One that the upstream does not take in its time is one without an answer."""
+        pending: PendingRequest | None = None
+        with anyio.move_on_after(None if session.peer.writer.has_room else request.patience):
+            pending = await session.start(request.method, params, exchange, request.headers)
+        if pending is None:
+            raise NoAnswerError
+        call = InFlightCall(pending, exchange)
+        session.questions.begin(call)
+        result = await self._until_answer(session, call, request)
+        if session.log_limit.left_out:
+            await exchange.log(session.log_limit.account())
+        return result
+
+    async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
+        """Pass on what the upstream says until it answers, or until the call is suspended with a question."""
+        pending, exchange = call.pending, call.exchange
+        pending.expect(request.patience, request.patience - request.waited)
+        try:
+            while True:
+                match await pending.next():
+                    case Answer() as answer:
+                        return answer.unwrap()
+                    case Progress(params):
+                        await exchange.progress(params)
+                    case Notice("notifications/message", params):
+                        await exchange.log(params)
+                    case Notice(method, params):
+                        await exchange.notify(method, params)
+                    case Expired() if not pending.is_answered:
+                        # Else the answer has come in time, to a client that reads slowly.
+                        raise NoAnswerError
+                    case QuestionWaits() if exchange.is_modern:
+                        questions = session.questions.hand_out(call)
+                        keys = [question.key for question in questions]
+                        if not self.suspended.has_room(exchange.client_key):
+                            session.questions.refuse(keys)
+                        elif questions:
+                            name = self.suspended.add(SuspendedCall(exchange.client_key, session, call, keys))
+                            if request.slot is not None and not pending.is_answered:
+                                # The slot is left when the upstream is done with the call.
+                                pending.at_end = request.slot.pop_all().close
+                            return self._input_required(request, exchange, questions, {"suspended": name})
+                    case _:
+                        pass
+        finally:
+            pending.expect(None)
+            if not call.is_suspended:
+                try:
+                    await pending.close()
+                finally:
+                    session.questions.end(call)
+
+    def _input_required(
+        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[Question], carried: Json
+    ) -> Json:
+        """The result that gives questions to a client."""
+        return {
+            "resultType": "input_required",
+            "inputRequests": {question.key: question.as_input_request() for question in questions},
+            "requestState": self._seal(request, exchange, carried),
+        }
+
+    def _seal(self, request: RelayedRequest, exchange: Exchange, carried: Json) -> str:
+        carried = {**carried, "target": request.target}
+        return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+    async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
+        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        exchange.choose_level(level)
+
+        async def tell(session: UpstreamSession) -> None:
+            with suppress(ConnectionLostError):
+                await session.set_level(level)
+
+        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone: its sessions are closed and its suspended calls cancelled."""
+        self.suspended.forget(client_key)
+        self.pool.forget(client_key)
+
+
+def _own_params(exchange: Exchange, named: Json) -> Json:
+    """The parameters as they came, but for names of ours and what belongs to rounds."""
+    params = {**exchange.params, **named}
+    for name in _OF_ROUNDS & params.keys():
+        del params[name]
+    return params
+
+
+def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
+    state = {"requestState": carried["state"]} if "state" in carried else {}
+    given = {"inputResponses": dict(answers)} if answers else {}
+    return {**params, **given, **state}
+
+
+def _digest(method: str, params: Mapping[str, Any]) -> str:
+    """What a request asks for, in a form that tells apart what differs."""
+    asked = {name: params[name] for name in _THE_CALL if name in params}
+    text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,138 @@
+"""Results and errors of upstreams as our clients get them: as they came, in the shape that their revision asks for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from server.json_rpc import Json, as_mapping
+from server.upstreams.session.era import our_name
+from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
+from tools.contract.errors import ToolError, ToolErrorType
+
+NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Lists may change at any time, and depend on what the operator configured."""
+
+_CACHEABLE = frozenset({"resources/read"})
+
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
+"""What results of the handshake era do not have."""
+
+
+class NoAnswerError(RelayError):
+    """The upstream sent neither a result nor progress in time; the call was cancelled."""
+
+
+class TooManyRoundsError(RelayError):
+    """The upstream asks on and on."""
+
+
+class SuspendedCallGoneError(RelayError):
+    """The call that the client wants to go on with does not exist any more."""
+
+
+class BusyError(RelayError):
+    """As many calls as may be in flight were so in the time of a call, which was not sent.
+
+    Args:
+        most: How many may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+
+def result_for_client(method: str, result: Json, version: str) -> Json:
+    """A result in the shape of the client's revision; nothing of it is lost.
+
+    Args:
+        method: What was asked for.
+        result: As the upstream gave it.
+        version: The client's revision.
+    """
+    is_modern = version in MODERN_PROTOCOL_VERSIONS
+    if not (is_modern or "_meta" in result or _OF_2026 & result.keys()):
+        return result
+    meta = {key: value for key, value in as_mapping(result.get("_meta")).items() if key != SERVER_INFO_META_KEY}
+    if not is_modern:
+        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+        return {**kept, "_meta": meta} if meta else kept
+    meta[SERVER_INFO_META_KEY] = our_name()
+    base: Json = {"resultType": "complete"}
+    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+        base |= NEVER_CACHED
+    return {**base, **result, "_meta": meta}
+
+
+def is_result_of_call(result: Json) -> bool:
+    """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
+    if result.get("resultType", "complete") != "complete":
+        return True
+    content = result.get("content")
+    is_readable = isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[Any]", content))
+    return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
+
+
+def protocol_error(error: Json) -> MCPError:
+    """An error of an upstream, as the SDK sends it: with its code, its message and its data."""
+    code, message = error.get("code"), error.get("message")
+    code = code if isinstance(code, int) else types.INTERNAL_ERROR
+    return MCPError(code, message if isinstance(message, str) else "", error.get("data"))
+
+
+def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+    """What a client is told of a request that failed; an upstream's own error is passed on whole.
+
+    Args:
+        error: Why it failed.
+        alias: The upstream.
+    """
+    if isinstance(error, UpstreamError):
+        return protocol_error(error.error)
+    told = tool_error_for(error, alias, "the request")
+    return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
+
+
+def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
+    """What a model is told of a call that failed.
+
+    Args:
+        error: Why it failed.
+        alias: The upstream.
+        what: What was asked for.
+    """
+    unknown = "Whether it had an effect is not known."
+    match error:
+        case ToolError():
+            return error
+        case UpstreamError():
+            said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
+            return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
+        case NoAnswerError() | TimeoutError():
+            told = (
+                f"The server {alias} sent neither a result nor progress for {what} in its time "
+                f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+            )
+        case BusyError(most=most):
+            told = (
+                f"The server {alias} is busy: as many calls as may run in it at once ({most}, set by "
+                f"mcpServers.{alias}.maxConcurrent) were at work, and none of them ended in the time of {what} "
+                f"(mcpServers.{alias}.timeout). It was not sent, so it had no effect; try it later."
+            )
+        case UnusableAnswerError(why=why):
+            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
+        case TooManyRoundsError():
+            told = f"The server {alias} asked on and on before {what} was done, so it was given up. {unknown}"
+        case SuspendedCallGoneError():
+            told = (
+                f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "
+                f"too late, or the server was started anew. {unknown} Call again if that is safe."
+            )
+        case _:
+            told = f"The connection to the server {alias} was lost during {what}. {unknown} It comes back by itself."
+    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

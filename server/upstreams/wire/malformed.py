@@ -1,0 +1,89 @@
+"""What an upstream sends that is not one valid message: several in an array, or a broken answer to a request of ours.
+
+The revision 2025-03-26 allows servers to send an array of messages. A request whose answer is broken fails at once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from pydantic_core import from_json, to_json
+
+from server.json_rpc import Failure, Message, read_message, read_unreadable
+from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
+from server.upstreams.wire.peer import unusable
+
+MESSAGE_BYTES = 64 << 20
+"""A longer message of an upstream is not taken; a call whose answer it is fails."""
+
+MOST_TOGETHER = 1_000
+"""Messages of one array that are taken."""
+
+_NOT_A_MESSAGE = "what it sent is not a valid JSON-RPC message"
+
+_TOO_LARGE = f"what it sent is larger than {MESSAGE_BYTES} bytes"
+
+_ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
+"""The beginning of an answer. One that begins otherwise is none for us: what is in it could look like anything."""
+
+
+def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
+    """The messages of a text of an upstream, and whether it is valid; else the error in place of the answer it was.
+
+    Args:
+        text: Begins with a brace or a bracket.
+        line: The same as it came.
+    """
+    if text.lstrip()[:1] == "[" and (messages := _messages_of_array(text)):
+        return messages, True
+    try:
+        return [read_message(text)], True
+    except ValueError:
+        failure = _failure_for(line)
+        return [] if failure is None else [failure], False
+
+
+def failure_for_oversized(ends: bytes) -> Failure | None:
+    """The error in place of an answer that was too long to be taken; `None` where it was meant as something else.
+
+    Args:
+        ends: Its beginning and its end, with a line feed between.
+    """
+    return _failure_for_ends(ends, _TOO_LARGE)
+
+
+def _messages_of_array(text: str) -> list[Message]:
+    """The messages of an array, with errors in place of answers that are none; empty where it is not such an array."""
+    try:
+        parts: Any = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return []
+    found: list[Message] = []
+    for part in cast("list[Any]", parts)[:MOST_TOGETHER]:
+        line = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
+        try:
+            found.append(read_message(line))
+        except ValueError:
+            if line and (failure := _failure_for(line)) is not None:
+                found.append(failure)
+    return found
+
+
+def _failure_for(line: bytes) -> Failure | None:
+    try:
+        parsed = read_unreadable(line)
+    except ValueError:
+        return _failure_for_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], _NOT_A_MESSAGE)
+    if parsed is None or not parsed.is_answer or parsed.identity is None:
+        return None
+    identity = parsed.identity
+    if isinstance(identity, float):
+        return unusable(int(identity), _NOT_A_MESSAGE) if identity.is_integer() else None
+    return unusable(identity, _NOT_A_MESSAGE)
+
+
+def _failure_for_ends(ends: bytes, why: str) -> Failure | None:
+    head, _, tail = ends.partition(b"\n")
+    identity = certain_id(head, tail) if _ANSWER.match(ends) else None
+    return None if identity is None else unusable(identity, why)

@@ -1,0 +1,166 @@
+"""What this server says, and lets nobody else say, under keys of its own in `_meta`: where something comes from.
+
+Each server like this one has a number of its own for as long as it runs. It says so in `_meta` of what it asks of the
+servers behind it, and of its lists where one of its like asks for them. What is listed carries the numbers of the
+servers that it has come through, and is not listed to one of these again: so the lists of servers in a ring settle.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from server.json_rpc import Json, as_mapping
+from tools.contract.errors import ToolError, ToolErrorType
+
+OWN_KEYS = "coretools-mcp/"
+"""Our keys begin so, in `_meta` and in questions: clients may take what stands there for our word."""
+
+UPSTREAM_KEY = "coretools-mcp/upstream"
+"""Under this `_meta` key stands which server something came from."""
+
+CHAIN_KEY = "coretools-mcp/chain"
+"""Under this `_meta` key stand the numbers of the servers that a request has passed, or that a list comes through."""
+
+THIS_SERVER = secrets.token_hex(8)
+
+MOST_HOPS = 8
+"""Servers like this one that a request may pass (ours); more look like a ring."""
+
+_OWN_NAME = OWN_KEYS.rstrip("/")
+
+_DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
+"""What holds data of tools and schemas, which may be large: it is looked through only where our name is in it."""
+
+_LISTED = 2
+"""How deep the items of an answer to a list lie in it."""
+
+
+def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
+    """Take our keys out of every `_meta` of what an upstream has said; changed in place, since nobody else has it yet.
+
+    Args:
+        said: The result, the parameters or the error of its message.
+        is_list: Whether it is an answer to a list: it and its items say through which servers like this one they came.
+    """
+    parts: list[Any] = [said]
+    depth = 0
+    while parts:
+        within: list[Any] = []
+        for part in parts:
+            if type(part) is list:
+                # Most blocks have texts alone, and so no `_meta`: a result may hold very many.
+                within += [
+                    each
+                    for each in cast("list[Any]", part)
+                    if type(each) is list
+                    or (type(each) is dict and any(map(_is_compound, cast("Json", each).values())))
+                ]
+                continue
+            fields = cast("Json", part)
+            if isinstance(meta := fields.get("_meta"), dict):
+                _remove_from(cast("Json", meta), CHAIN_KEY if is_list and depth <= _LISTED else "", fields)
+            for name, value in fields.items():
+                if not _is_compound(value):
+                    continue
+                if name in _DATA:
+                    # In whatever case: a search in JSON costs a fraction of a look at each part.
+                    with suppress(ValueError):
+                        if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
+                            continue
+                within.append(value)
+        parts, depth = within, depth + 1
+
+
+def _is_compound(value: Any) -> bool:
+    return type(value) is dict or type(value) is list
+
+
+def _remove_from(meta: Json, kept: str, holder: Json) -> None:
+    ours = [
+        key for key in meta if key != kept and ((folded := key.lower()).startswith(OWN_KEYS) or folded == _OWN_NAME)
+    ]
+    for key in ours:
+        del meta[key]
+    # An empty one that was so may be a schema.
+    if ours and not meta:
+        del holder["_meta"]
+
+
+def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
+    """Something of an upstream, with where it comes from.
+
+    Args:
+        item: An item of a list, or the parameters of a question.
+        alias: The upstream's name in our configuration.
+        more: What else to tell of its origin.
+    """
+    return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
+
+
+def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """The servers like this one that `_meta` names; none where a request comes from another kind of client."""
+    chain: Any = meta.get(CHAIN_KEY)
+    if not isinstance(chain, list):
+        return ()
+    return tuple(each for each in cast("list[Any]", chain)[: MOST_HOPS * 8] if isinstance(each, str))
+
+
+def chained(meta: Mapping[str, Any]) -> Json:
+    """What `_meta` of a request says that goes one server further."""
+    return {CHAIN_KEY: [*chain_of(meta), THIS_SERVER]}
+
+
+def check_hops(meta: Mapping[str, Any], alias: str) -> None:
+    """Refuse to go in a ring.
+
+    Raises:
+        ToolError: The request has passed this server before, or too many.
+    """
+    chain = chain_of(meta)
+    if THIS_SERVER in chain or len(chain) >= MOST_HOPS:
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
+            "one, which stand in a ring. Call the tool by its shortest name.",
+        )
+
+
+def has_passed_here(item: Mapping[str, Any]) -> bool:
+    """Whether something that is listed to us has come through this very server, or through too many."""
+    passed = chain_of(as_mapping(item.get("_meta")))
+    return THIS_SERVER in passed or len(passed) >= MOST_HOPS
+
+
+def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """A list as it is given to whoever asks: clients do not see chains, servers like this one no way in a ring.
+
+    Args:
+        meta: `_meta` of the request.
+        items: What there is; from servers like this one with their numbers.
+    """
+    asker = set(chain_of(meta))
+    found: list[Json] = []
+    for item in items:
+        own = as_mapping(item.get("_meta"))
+        passed = chain_of(own)
+        if asker and (len(passed) >= MOST_HOPS or asker.intersection(passed)):
+            continue
+        if not asker and CHAIN_KEY not in own:
+            found.append(dict(item))
+            continue
+        marked = {key: value for key, value in own.items() if key != CHAIN_KEY}
+        if asker:
+            marked[CHAIN_KEY] = [THIS_SERVER, *passed]
+        listed = {key: value for key, value in item.items() if key != "_meta"}
+        found.append({**listed, "_meta": marked} if marked else listed)
+    return found
+
+
+def list_meta(meta: Mapping[str, Any]) -> Json:
+    """What a list says of itself to whoever asks: to servers like this one, who it is."""
+    return {"_meta": {CHAIN_KEY: [THIS_SERVER]}} if chain_of(meta) else {}

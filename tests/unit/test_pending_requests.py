@@ -1,0 +1,208 @@
+"""Requests to an upstream that wait, for a client that reads slowly too, or that nobody waits for any more: bounded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+
+from server.json_rpc import Response
+from server.transports.dispatcher import WireDispatcher
+from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
+from server.upstreams.session.questions import QuestionWaits
+from server.upstreams.wire import peer as peers
+from server.upstreams.wire.peer import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Notice, Peer, PendingRequest, Progress
+
+if sys.platform == "win32":
+    pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
+
+from server.upstreams.wire.stdio import StdinWriter
+
+pytestmark = pytest.mark.anyio
+
+MB = 1 << 20
+
+
+def ignored(*_: object) -> None:
+    """Nobody listens here."""
+
+
+def nobody(*_: object) -> Any:
+    """Nothing is asked here."""
+    raise AssertionError
+
+
+@pytest.fixture
+async def pending() -> AsyncGenerator[PendingRequest]:
+    """A call that an upstream works on."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    outgoing = StdinWriter(writing, on_lost=lambda: None)
+    yield await Peer(outgoing, ignored, ignored).start("tools/call", {})
+    outgoing.close()
+    os.close(reading)
+
+
+async def waiting(pending: PendingRequest) -> list[Any]:
+    """Everything that waits, with the answer at the end."""
+    events: list[Any] = []
+    pending.put(Answer({}))
+    with anyio.fail_after(60):
+        while not (events and isinstance(events[-1], Answer)):
+            events.append(await pending.next())
+    return events
+
+
+def flood(pending: PendingRequest, count: int, text: str = "") -> None:
+    for number in range(count):
+        pending.put(Progress({"progress": number, "message": text}))
+
+
+@pytest.mark.requirement("relay.bounded")
+async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(pending: PendingRequest) -> None:
+    flood(pending, 2 * MOST_EVENTS)
+    for _ in range(3):
+        pending.put(QuestionWaits())
+        pending.put(Progress({"progress": 10_000}))
+    *events, _ = await waiting(pending)
+    assert events.count(QuestionWaits()) == 1
+    steps = [event.params["progress"] for event in events if isinstance(event, Progress)]
+    assert steps == sorted(steps)
+    assert steps[-1] == 10_000
+    assert len(events) <= MOST_EVENTS + 2
+
+
+@pytest.mark.requirement("relay.bounded")
+async def test_what_waits_is_bounded_in_bytes(pending: PendingRequest) -> None:
+    flood(pending, 100, "x" * MB)
+    for _ in range(100):
+        pending.put(Notice("notifications/message", {"data": "x" * MB}))
+    flood(pending, 200, "x" * MB)
+    *events, _ = await waiting(pending)
+    texts = [event.params.get("message") or event.params["data"] for event in events]
+    assert sum(map(len, texts)) <= MOST_EVENT_BYTES + 2 * MB
+    assert events[-1].params["progress"] == 199
+    flood(pending, 3)
+    assert [(await pending.next()).params["progress"] for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.requirement("relay.bounded")
+async def test_notifications_that_are_dropped_are_counted(
+    pending: PendingRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(MOST_EVENTS + 5):
+        pending.put(Notice("notifications/message", {"data": number}))
+    assert len(await waiting(pending)) == MOST_EVENTS + 1
+    await pending.close()
+    assert "5 notifications of a call were dropped" in caplog.text
+
+
+@pytest.mark.requirement("relay.time_limit")
+async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_is_said_meanwhile(
+    pending: PendingRequest,
+) -> None:
+    pending.expect(60)
+    assert pending.deadline is not None
+    pending.ask(is_open=True)
+    pending.ask(is_open=True)
+    flood(pending, 2 * MOST_EVENTS)
+    pending.ask(is_open=False)
+    pending.renew()
+    assert pending.deadline is None
+    pending.ask(is_open=False)
+    assert pending.deadline is not None
+
+
+@pytest.mark.requirement("relay.time_limit")
+async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
+    pending: PendingRequest,
+) -> None:
+    for count in (1, 2 * MOST_EVENTS):
+        pending.expect(60)
+        pending.deadline = 1.0
+        flood(pending, count)
+        assert pending.deadline > 1.0
+    pending.expect(None)
+    flood(pending, 1)
+    assert pending.deadline is None
+
+
+@pytest.fixture
+async def peer() -> AsyncGenerator[Peer]:
+    """A connection with an upstream that never answers."""
+    writer = StdinWriter(os.open(os.devnull, os.O_WRONLY), on_lost=lambda: None)
+    yield Peer(writer, ignored, ignored)
+    writer.close()
+
+
+async def abandoned(peer: Peer, client_key: str) -> int:
+    """A call that its client does not wait for any more; its id."""
+    pending = await peer.start("tools/call", {}, client_key=client_key)
+    await pending.close()
+    return pending.identity
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_time(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = await abandoned(peer, "ada")
+    assert peer.has_abandoned_beside("bob")
+    assert peer.has_abandoned_beside("")
+    assert not peer.has_abandoned_beside("ada")
+    assert peer.open_requests == 0
+    peer.take(Response(call, {}))
+    assert not peer.has_abandoned_beside("bob")
+    call = await abandoned(peer, "")
+    assert peer.has_abandoned_beside("")
+    peer.take(Response(call, {}))
+    monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.0)
+    await abandoned(peer, "ada")
+    assert not peer.has_abandoned_beside("bob")
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: Peer) -> None:
+    of_ada = await abandoned(peer, "ada")
+    of_bob = [await abandoned(peer, "bob") for _ in range(10 * peers.MOST_ABANDONED)]
+    assert peer.has_abandoned_beside("bob")
+    peer.take(Response(of_ada, {}))
+    assert not peer.has_abandoned_beside("bob")
+    for call in of_bob:
+        peer.take(Response(call, {}))
+    assert peer.has_abandoned_beside("ada"), "those that were too many count until their time is over"
+
+
+@pytest.mark.requirement("proxy.isolation.given_up")
+async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: Peer) -> None:
+    calls = [await abandoned(peer, f"client {number}") for number in range(peers.MOST_CLIENTS + 1)]
+    for call in calls[:-1]:
+        peer.take(Response(call, {}))
+    assert peer.has_abandoned_beside(f"client {peers.MOST_CLIENTS}")
+
+
+@pytest.mark.requirement("stdio.slow_reader.questions")
+async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
+    outgoing = OutgoingLines(lambda: None, Backpressure())
+    dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(dispatcher.run, nobody, nobody)
+        await dispatcher.notify("notifications/message", {"data": "x"})
+        outgoing.put(b"x" * OUTGOING_BYTES)
+        full = outgoing.size
+        for _ in range(10):
+            with anyio.move_on_after(0.01):
+                await dispatcher.send_raw_request("elicitation/create", {"message": "x" * MB})
+        assert outgoing.size == full
+        tasks.start_soon(dispatcher.send_raw_request, "elicitation/create", {"message": "who?"})
+        await anyio.wait_all_tasks_blocked()
+        outgoing.written(full)
+        await anyio.wait_all_tasks_blocked()
+        assert b"who?" in b"".join(outgoing.next_pieces())
+        tasks.cancel_scope.cancel()
