@@ -23,7 +23,7 @@ from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
 from server.json_rpc import Json, as_mapping
 from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
-from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, resource_routes, scheme_of
+from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Upstream
 from server.upstreams.relay import Relay
 from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Offer
@@ -307,18 +307,6 @@ class UpstreamFeatures:
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
-    def published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
-        """The URI under which clients know a resource of an upstream.
-
-        Args:
-            upstream: Whose it is.
-            uri: The URI there.
-            is_sought: Whether a URI that nobody lists is compared with templates.
-        """
-        # What nobody lists and we have too stays: a link to a file may be for the person's editor.
-        is_left = self.routes.is_ours(uri) and uri not in self.routes.claims
-        return uri if is_left else self.routes.published(upstream, uri, is_sought)
-
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
@@ -360,7 +348,7 @@ class UpstreamFeatures:
             upstreams = self.open_upstreams
             is_alone = len(upstreams) == 1 and not self._own.has_resources
             aliases = {upstream.alias for upstream in self._relay.pool.upstreams}
-            self._routes = resource_routes(upstreams, aliases, self._own.has, is_alone=is_alone)
+            self._routes = ResourceRoutes(upstreams, aliases, self._own.has, is_alone=is_alone)
         return self._routes
 
     @property

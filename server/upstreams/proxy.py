@@ -145,7 +145,7 @@ class Proxy:
         return self.relay.suspended.is_used(session)
 
     def _published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
-        return self.features.published_uri(upstream, uri, is_sought)
+        return self.features.routes.published(upstream, uri, is_sought)
 
     def _on_offer(self, kind: Kind, is_said: bool) -> None:
         self.features.forget()

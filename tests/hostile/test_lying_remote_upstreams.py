@@ -42,8 +42,8 @@ async def test_a_server_that_lets_nobody_in_needs_authentication(
         ("redirect", "another address"),
         ("redirect-here", "another address"),
         ("type:text/html", "neither JSON nor a stream of events"),
-        ("bad-json", "no JSON-RPC message"),
-        ("json-list", "no JSON-RPC message"),
+        ("bad-json", "not a JSON-RPC message"),
+        ("json-list", "not a JSON-RPC message"),
         ("break-off", "ended its answer before it was whole"),
         ("break-off-json", "broke off"),
         ("end", "ended its answer before it was whole"),
@@ -52,10 +52,10 @@ async def test_a_server_that_lets_nobody_in_needs_authentication(
         ("bomb", "is packed"),
         ("header-flood", "could not be reached"),
         ("no-http", "could not be reached"),
-        ("null", "no JSON-RPC message"),
-        ("deep", "no JSON-RPC message"),
-        ("odd-result", "no result of a tool"),
-        ("garbage", "no JSON-RPC message"),
+        ("null", "not a JSON-RPC message"),
+        ("deep", "not a JSON-RPC message"),
+        ("odd-result", "not the result of a tool"),
+        ("garbage", "not a JSON-RPC message"),
     ],
 )
 async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
@@ -81,7 +81,7 @@ async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
         ("null", "not a valid JSON-RPC message"),
         ("deep", "not a valid JSON-RPC message"),
         ("long", LOST),
-        ("odd-result", "no result of a tool"),
+        ("odd-result", "not the result of a tool"),
     ],
 )
 async def test_a_call_over_sse_that_gets_no_answer_fails_at_once_and_says_why(

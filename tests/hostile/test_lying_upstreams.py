@@ -140,7 +140,7 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
         ("null", "not a valid JSON-RPC message"),
         ("deep", "not a valid JSON-RPC message"),
         ("long", "is larger than"),
-        ("odd-result", "no result of a tool"),
+        ("odd-result", "not the result of a tool"),
     ],
 )
 async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(

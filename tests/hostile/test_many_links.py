@@ -13,7 +13,6 @@ from server.upstreams.catalog.resources import (
     MOST_SOUGHT,
     MOST_TEMPLATES,
     ResourceRoutes,
-    resource_routes,
     with_links,
 )
 from server.upstreams.connection import Upstream
@@ -37,7 +36,7 @@ def having(alias: str, *templates: str, resources: tuple[str, ...] = ()) -> Upst
 
 
 def routes_of(*upstreams: Upstream) -> ResourceRoutes:
-    return resource_routes(upstreams, {each.alias for each in upstreams}, lambda _: False, is_alone=False)
+    return ResourceRoutes(upstreams, {each.alias for each in upstreams}, lambda _: False, is_alone=False)
 
 
 def spelled(routes: ResourceRoutes, upstream: Upstream, uris: list[str]) -> list[str]:
@@ -74,9 +73,9 @@ def test_templates_beyond_the_first_ones_stand_for_all_of_their_scheme() -> None
     assert spelled(routes_of(few, other), other, uris) == [f"other+{uri}" for uri in uris]
     many = having("many", *(f"x://of{number}/{{a}}" for number in range(MOST_TEMPLATES + 1)))
     routes = routes_of(few, many)
-    assert routes.patterns.owners("x://0/a") == {"few", "many"}
-    assert routes.patterns.owners("x://no") == {"many"}
-    assert routes.patterns.owners("y://0/a") == set()
+    assert routes.template_owners("x://0/a") == {"few", "many"}
+    assert routes.template_owners("x://no") == {"many"}
+    assert routes.template_owners("y://0/a") == set()
 
 
 def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however_much_there_is() -> None:
@@ -95,4 +94,4 @@ def test_templates_are_found_by_any_beginning(uri: str) -> None:
         "X://b/c/1": {"u3"},
         "x://b/": {"u0"},
     }
-    assert routes.patterns.owners(uri) == expected.get(uri, set())
+    assert routes.template_owners(uri) == expected.get(uri, set())

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.resources import resource_routes
+from server.upstreams.catalog.resources import ResourceRoutes
 from server.upstreams.connection import Upstream
 from server.upstreams.session.listing import RESOURCES
 from server.upstreams.wire.peer import Peer
@@ -60,7 +60,7 @@ class Having(Upstream):
 @pytest.mark.requirement("relay.unlisted")
 def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
     upstreams = [Having("a", "demo://one"), Having("b", "note://one")]
-    routes = resource_routes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)
+    routes = ResourceRoutes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)
     found = {uri: routes.find(uri) for uri in ("demo://two", "note://two", "other://two")}
     assert {uri: route and route.upstream.alias for uri, route in found.items()} == {
         "demo://two": "a",

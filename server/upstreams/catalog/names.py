@@ -50,7 +50,7 @@ def is_plain(name: str) -> bool:
     return name != "" and _OTHER.search(name) is None
 
 
-def spelled(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
+def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
     """A name as it is published, and why it is not the one that was wanted.
 
     It depends on nothing but these arguments, so it stays the same whatever else is listed. What was changed ends with
@@ -61,16 +61,15 @@ def spelled(wanted: str, original: str, budget: int) -> tuple[str, Change | None
         original: The full name of what it is.
         budget: The most characters.
     """
-    change = _change_of(wanted, budget)
-    return (wanted, None) if change is None else (_marked(wanted, original, budget), change)
-
-
-def _change_of(wanted: str, budget: int) -> Change | None:
     if not is_plain(wanted):
-        return Change.CHARACTERS
-    if len(wanted) > budget:
-        return Change.LENGTH
-    return Change.MARK if _MARKED.search(wanted) else None
+        change = Change.CHARACTERS
+    elif len(wanted) > budget:
+        change = Change.LENGTH
+    elif _MARKED.search(wanted):
+        change = Change.MARK
+    else:
+        return wanted, None
+    return _marked(wanted, original, budget), change
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
@@ -187,68 +186,65 @@ def name_map(upstreams: Sequence[Listed], taken: Collection[str], budget: int) -
         budget: The most characters of a published name.
     """
     aliases = {listed.alias for listed in upstreams}
-    wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget)]
+    wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
     winners: dict[str, Origin] = {}
     for wish in sorted(wishes, key=lambda wish: wish.rank):
-        if not _owner(wish, aliases, taken):
+        if not wish.holder:
             winners.setdefault(wish.name, wish.origin)
-    listed = [wish for wish in wishes if winners.get(wish.name) == wish.origin]
-    published = {wish.name: wish.origin for wish in listed}
-
-    def hidden(wish: _Wish) -> Hidden:
-        whose = _owner(wish, aliases, taken) or _words(winners[wish.name])
-        full = wish.origin.full_name
-        return Hidden(wish.origin, wish.name, whose, "" if full in published or full in taken else full)
-
-    return NameMap(
-        published,
-        {wish.origin.full_name: wish.origin for wish in wishes},
-        tuple(hidden(wish) for wish in wishes if winners.get(wish.name) != wish.origin),
-        tuple(Changed(wish.origin, wish.name, wish.change) for wish in listed if wish.change is not None),
-    )
+    published = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
+    hidden: list[Hidden] = []
+    changed: list[Changed] = []
+    for wish in wishes:
+        origin, winner = wish.origin, winners.get(wish.name)
+        if winner == origin:
+            if wish.change is not None:
+                changed.append(Changed(origin, wish.name, wish.change))
+            continue
+        holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
+        full = origin.full_name
+        hidden.append(Hidden(origin, wish.name, holder, "" if full in published or full in taken else full))
+    return NameMap(published, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden), tuple(changed))
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """One thing, and the name that it would have."""
+    """One thing, and the name that it would have.
+
+    Args:
+        origin: What it is.
+        name: The name.
+        change: Why that is not its own one.
+        rank: Who comes first where two want one name; not by the order of an upstream's list, which may change.
+        holder: Who has the name whatever else is listed, in words; empty where nobody has.
+    """
 
     origin: Origin
     name: str
     change: Change | None
     rank: tuple[bool, int, str]
-    """Who comes first where two want one name; not by the order of an upstream's list, which may change."""
-    renamed_from: str | None
-    """What else of the same upstream was given this name by the operator."""
+    holder: str
 
 
-def _wishes(listed: Listed, rank: int, budget: int) -> Iterator[_Wish]:
+def _wishes(
+    listed: Listed, rank: int, budget: int, aliases: Collection[str], taken: Collection[str]
+) -> Iterator[_Wish]:
     given = {new: old for old, new in listed.renamed.items()}
     for name in dict.fromkeys(listed.names):
-        origin = Origin(listed.alias, name)
         called = listed.renamed.get(name, name)
         wanted = full_name(listed.alias, called) if listed.has_prefix else called
         # What was renamed has the hash of its new name: that is what the operator wants to be kept.
-        published, change = spelled(wanted, full_name(listed.alias, called), budget)
+        published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
         if change is None and called != name:
             change = Change.RENAMED
-        renamed_from = given.get(name) if name not in listed.renamed else None
-        yield _Wish(origin, published, change, (not listed.has_prefix, rank, name), renamed_from)
-
-
-def _owner(wish: _Wish, aliases: Collection[str], taken: Collection[str]) -> str:
-    """Who has a name whatever else is listed, in words; empty where nobody has."""
-    if wish.name in taken:
-        return "this server itself"
-    alias, between, _ = wish.name.partition(BETWEEN)
-    if between and alias in aliases and alias != wish.origin.alias:
-        return f"the server {alias}, whose names begin like that"
-    if wish.renamed_from is not None:
-        return f"'{wish.renamed_from}' of the same server, which was renamed"
-    return ""
-
-
-def _words(origin: Origin) -> str:
-    return f"'{origin.name}' of the server {origin.alias}"
+        alias, between, _ = published.partition(BETWEEN)
+        holder = ""
+        if published in taken:
+            holder = "this server itself"
+        elif between and alias in aliases and alias != listed.alias:
+            holder = f"the server {alias}, whose names begin like that"
+        elif name in given and name not in listed.renamed:
+            holder = f"'{given[name]}' of the same server, which was renamed"
+        yield _Wish(Origin(listed.alias, name), published, change, (not listed.has_prefix, rank, name), holder)
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
@@ -262,12 +258,9 @@ def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str]
         exclude: Tools not taken.
         others: What else it is called by us.
     """
-    names = (name, *others)
-    if any(_is_about(entry, names) for entry in exclude):
-        return False
-    return include is None or any(_is_about(entry, names) for entry in include)
 
+    def is_about(entry: str) -> bool:
+        written = entry.strip()
+        return any(written == each.strip() or written.startswith(f"{each.strip()}(") for each in (name, *others))
 
-def _is_about(entry: str, names: Iterable[str]) -> bool:
-    written = entry.strip()
-    return any(written == name.strip() or written.startswith(f"{name.strip()}(") for name in names)
+    return not any(map(is_about, exclude)) and (include is None or any(map(is_about, include)))

@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 logger = logging.getLogger(__name__)
 
 MOST_TOLD = 20
-"""Changed tools that one change of a list tells of in the log (ours)."""
+"""Changed tools, or hidden ones, that one change of a list tells of in the log (ours)."""
 
 MOST_REMEMBERED = 10_000
 """Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
@@ -103,28 +103,23 @@ class Definitions:
                 changed.append(name)
             listed[name] = known
         unlisted = {name: known for name, known in earlier.items() if name not in listed}
-        self._forget_oldest(alias, unlisted, len(listed))
-        self._known[alias] = unlisted | listed
-        for name in changed[:MOST_TOLD]:
-            said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
-            logger.warning("%s", visible_line(said))
-        if len(changed) > MOST_TOLD:
-            logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
-
-    def _forget_oldest(self, alias: str, unlisted: dict[str, Known], listed: int) -> None:
-        """Forget what is too much of what an upstream lists no more."""
-        surplus = min(len(unlisted), len(unlisted) + listed - MOST_REMEMBERED)
-        if surplus <= 0:
-            return
-        for name in list(itertools.islice(unlisted, surplus)):
+        # What is too much of what it lists no more is forgotten.
+        surplus = min(len(unlisted), len(unlisted) + len(listed) - MOST_REMEMBERED)
+        for name in list(itertools.islice(unlisted, max(surplus, 0))):
             unlisted.pop(name).now = _FORGOTTEN  # an answer that still comes is not for what has the name then
-        if alias not in self._forgetful:
+        if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
                 "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
                 "whoever calls one that is new from now on is asked for consent"
             )
             logger.warning(message, alias, MOST_REMEMBERED)
+        self._known[alias] = unlisted | listed
+        for name in changed[:MOST_TOLD]:
+            said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
+            logger.warning("%s", visible_line(said))
+        if len(changed) > MOST_TOLD:
+            logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
 
     def of(self, alias: str, name: str) -> Known:
         """What is known of a tool that was listed."""
@@ -141,46 +136,6 @@ def digest_of(definition: Mapping[str, Any]) -> str:
     """What tells whether models would be told the same of a tool."""
     told = {key: definition[key] for key in _WATCHED if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A tool as it is listed.
-
-    Args:
-        definition: As it came.
-        digest: Of what models are told of it.
-        shown: The definition with texts that hide nothing.
-    """
-
-    definition: Mapping[str, Any]
-    digest: str
-    shown: dict[str, Any]
-
-
-class PreparedTools:
-    """The tools of all upstreams."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[str, Prepared]] = {}
-
-    async def prepare(self, alias: str, definitions: Iterable[Mapping[str, Any]]) -> None:
-        """Work out what is not known yet of what an upstream lists now, in place of what it listed before."""
-        made: dict[str, Prepared] = {}
-        async for definition in in_turns(definitions):
-            made[definition["name"]] = self.of(alias, definition)
-        self._of[alias] = made
-
-    def of(self, alias: str, definition: Mapping[str, Any]) -> Prepared:
-        """What is known of a tool; worked out now where nobody did before."""
-        known = self._of.get(alias, {}).get(definition["name"])
-        if known is not None and known.definition is definition:
-            return known
-        return Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
-
-    def forget(self, alias: str) -> None:
-        """An upstream is not used any more."""
-        self._of.pop(alias, None)
 
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
@@ -235,7 +190,12 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self._call = call
         claimed: Mapping[str, Any] = definition.get("annotations") or {}
         self.behaviour = (
-            _claimed_behaviour(claimed)
+            Behaviour(
+                read_only=(read_only := claimed.get("readOnlyHint") is True),
+                destructive=not read_only and claimed.get("destructiveHint") is not False,
+                idempotent=claimed.get("idempotentHint") is True,
+                open_world=claimed.get("openWorldHint") is not False,
+            )
             if trusted
             else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
         )
@@ -357,20 +317,17 @@ UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[T
 """Sends a call: the tool, the arguments, and what the call acts in."""
 
 
-def _claimed_behaviour(claimed: Mapping[str, Any]) -> Behaviour:
-    read_only = claimed.get("readOnlyHint") is True
-    return Behaviour(
-        read_only=read_only,
-        destructive=not read_only and claimed.get("destructiveHint") is not False,
-        idempotent=claimed.get("idempotentHint") is True,
-        open_world=claimed.get("openWorldHint") is not False,
-    )
-
-
-"""Hidden tools that one change of a list tells of in the log (ours)."""
-
 Definition = Mapping[str, Any]
 """A tool as its upstream lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A tool as it is listed, the digest of what models are told of it, and with texts in which nothing hides."""
+
+    definition: Definition
+    digest: str
+    shown: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +354,7 @@ class ToolCatalog:
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, _Offer] = {}
         self._known = Definitions()
-        self._prepared = PreparedTools()
+        self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
         self._named: tuple[list[Listed], set[str]] | None = None
         """What the names of now were made of."""
@@ -419,7 +376,7 @@ class ToolCatalog:
         for alias in gone:
             self._offers.pop(alias, None)
             self._known.forget(alias)
-            self._prepared.forget(alias)
+            self._prepared.pop(alias, None)
         for alias in gone:
             self._registry.replace_source(alias, ())
         self._publish()
@@ -431,7 +388,16 @@ class ToolCatalog:
             alias: The upstream.
             definitions: All its tools.
         """
-        await self._prepared.prepare(alias, definitions)
+        prepared: dict[str, _Prepared] = {}
+        async for definition in in_turns(definitions):
+            prepared[definition["name"]] = self._prepared_of(alias, definition)
+        self._prepared[alias] = prepared
+
+    def _prepared_of(self, alias: str, definition: Definition) -> _Prepared:
+        known = self._prepared.get(alias, {}).get(definition["name"])
+        if known is not None and known.definition is definition:
+            return known
+        return _Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
 
     def set_listed(self, alias: str, definitions: Iterable[Definition], call: UpstreamCall) -> None:
         """Publish what an upstream lists now, in place of what it listed before.
@@ -448,7 +414,7 @@ class ToolCatalog:
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
             if is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
-        self._known.note(alias, ((name, self._prepared.of(alias, each).digest) for name, each in kept.items()))
+        self._known.note(alias, ((name, self._prepared_of(alias, each).digest) for name, each in kept.items()))
         self._offers[alias] = _Offer(kept, call)
         self._publish()
 
@@ -464,14 +430,36 @@ class ToolCatalog:
             self._name_all()
             made: dict[Origin, DiscoveredMCPTool] = {}
             for alias, offer in self._offers.items():
-                self._registry.replace_source(alias, *self._tools(alias, offer, made))
+                trusted = self._entries[alias].trust
+                published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
+                listed: list[DiscoveredMCPTool] = []
+                hidden: list[DiscoveredMCPTool] = []
+                for name, definition in offer.definitions.items():
+                    origin, known = Origin(alias, name), self._known.of(alias, name)
+                    called = published.get(origin) or rule_name(alias, name)
+                    tool = self._made.get(origin)
+                    # A tool that is the same stays.
+                    is_same = tool is not None and tool.name == called
+                    if tool is None or not (is_same and tool.is_of(definition, offer.call, known, trusted=trusted)):
+                        shown = self._prepared_of(alias, definition).shown
+                        tool = DiscoveredMCPTool(
+                            alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
+                        )
+                    made[origin] = tool
+                    (listed if origin in published else hidden).append(tool)
+                self._registry.replace_source(alias, listed, hidden)
             self._made = made
         finally:
             self._is_publishing = False
 
     def _name_all(self) -> None:
         listed = [
-            Listed(alias, tuple(self._listed(alias)), entry.prefix == "alias", entry.rename)
+            Listed(
+                alias,
+                tuple(self._offers[alias].definitions if alias in self._offers else ()),
+                entry.prefix == "alias",
+                entry.rename,
+            )
             for alias, entry in self._entries.items()
         ]
         taken = self._registry.names_beside(self._entries)
@@ -485,35 +473,3 @@ class ToolCatalog:
             logger.warning("%s", hidden)
         if len(fresh) > MOST_TOLD:
             logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MOST_TOLD)
-
-    def _listed(self, alias: str) -> Iterable[str]:
-        offer = self._offers.get(alias)
-        return offer.definitions if offer is not None else ()
-
-    def _tools(
-        self, alias: str, offer: _Offer, made: dict[Origin, DiscoveredMCPTool]
-    ) -> tuple[Sequence[DiscoveredMCPTool], Sequence[DiscoveredMCPTool]]:
-        """The tools of one upstream that are listed, and those that are hidden; a tool that is the same stays.
-
-        Args:
-            alias: The upstream.
-            offer: What it lists.
-            made: Takes all of them.
-        """
-        trusted = self._entries[alias].trust
-        published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
-        listed: list[DiscoveredMCPTool] = []
-        unlisted: list[DiscoveredMCPTool] = []
-        for name, definition in offer.definitions.items():
-            origin = Origin(alias, name)
-            exposed = published.get(origin)
-            called, known = exposed or rule_name(alias, name), self._known.of(alias, name)
-            tool = self._made.get(origin)
-            if tool is None or tool.name != called or not tool.is_of(definition, offer.call, known, trusted=trusted):
-                shown = self._prepared.of(alias, definition).shown
-                tool = DiscoveredMCPTool(
-                    alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
-                )
-            made[origin] = tool
-            (unlisted if exposed is None else listed).append(tool)
-        return listed, unlisted
