@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -35,12 +35,8 @@ NEW_ROOT = "/newroot"
 _NO_READER = 0x008
 """POLLERR, as Linux tells of a pipe that nobody can read."""
 
-_CHILD = b'"child-pid":'
-"""What stands before the process id in what bubblewrap tells."""
-
-
 _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
-"""How the mount table writes these characters (proc_pid_mountinfo(5))."""
+"""How the mount table writes these characters (proc_pid_mountinfo(5)); the backslash last, since all begin with one."""
 
 
 class Gate:
@@ -60,9 +56,8 @@ class Gate:
             self.options, self._saying = self._pipe()
             """It reads its options from the first one."""
             if sys.platform != "win32":
-                os.set_blocking(self._told, False)
-                os.set_blocking(self._full, False)
-                os.set_blocking(self._saying, False)
+                for ours in (self._told, self._full, self._saying):
+                    os.set_blocking(ours, False)
                 with suppress(BlockingIOError):
                     while True:
                         os.write(self._full, bytes(1 << 16))
@@ -104,38 +99,32 @@ class Gate:
         """
         with anyio.move_on_after(seconds):
             await anyio.wait_writable(self._full)
-        return self._decide(expected)
+        return self.look_for(expected, 0)
 
     def look_for(self, expected: Iterable[Expected], seconds: float) -> bool:
         """The same, blocking."""
-        self._poll(self._full, seconds)
-        return self._decide(expected)
-
-    def close(self) -> None:
-        """Close what is open. May be called again."""
-        self._close(*self._open)
-
-    def _decide(self, expected: Iterable[Expected]) -> bool:
-        state = self._poll(self._full, 0)
+        state = self._poll(self._full, seconds)
         if not state:
             raise TimeoutError
-        # Without a reader it has ended, and printed why.
-        is_passed = bool(state & _NO_READER) or self._is_as(expected)
+        is_passed = bool(state & _NO_READER)  # without a reader it has ended, and printed why
+        if not is_passed:
+            try:
+                # It tells its process before that begins to mount.
+                process = int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+                is_passed = all(map(MountTable(process, NEW_ROOT).has, expected))
+            except (BlockingIOError, ValueError, IndexError):
+                return False
+            except OSError as error:
+                if exhaustion_of(error) is not None:
+                    raise
+                return False
         if is_passed:
             self.close()
         return is_passed
 
-    def _is_as(self, expected: Iterable[Expected]) -> bool:
-        # It tells its process before that begins to mount.
-        try:
-            process = int(os.read(self._told, 4096).split(_CHILD)[1].split()[0].rstrip(b",}"))
-            return all(map(MountTable(process, NEW_ROOT).has, expected))
-        except (BlockingIOError, ValueError, IndexError):
-            return False
-        except OSError as error:
-            if exhaustion_of(error) is not None:
-                raise
-            return False
+    def close(self) -> None:
+        """Close what is open. May be called again."""
+        self._close(*self._open)
 
     def _poll(self, descriptor: int, seconds: float) -> int:
         if sys.platform == "win32":
@@ -176,10 +165,6 @@ class Mount(NamedTuple):
     is_read_only: bool
 
 
-_NONE = Mount("", "", "", "", "", is_read_only=False)
-"""In place of a root that is not a mount: nothing is mounted as it."""
-
-
 class Expected(NamedTuple):
     """A mount that a sandbox is to have, on top of all others on its place.
 
@@ -211,9 +196,22 @@ class MountTable:
     """
 
     def __init__(self, process: int | str = "self", top: str = "") -> None:
-        known = {mount.number: mount for mount in _mounts(process, top)}
-        upon = {number: mount for number, mount in known.items() if mount.parent in known and mount.parent != number}
-        self._lowest = next((mount for mount in known.values() if mount.at == "/" and mount.number not in upon), _NONE)
+        mounts: dict[str, Mount] = {}
+        with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+            for line in lines:
+                if top not in line:
+                    continue
+                number, parent, device, what, at, options, _ = line.split(" ", 6)
+                if contains(top or "/", at):
+                    at = at.removeprefix(top)
+                    if "\\" in line:
+                        for character, escape in _ESCAPES.items():
+                            what, at = what.replace(escape, character), at.replace(escape, character)
+                    mounts[number] = Mount(number, parent, device, what, at or "/", "ro" in options.split(","))
+        upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
+        # Where the root is not a mount, nothing is mounted as it.
+        none = Mount("", "", "", "", "", is_read_only=False)
+        self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
         self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}
         """What lies on a mount, at a place."""
 
@@ -240,43 +238,15 @@ class MountTable:
     def has(self, expected: Expected) -> bool:
         """Whether a mount is there and seen."""
         seen, layers = self._seen(expected.at)
-        return (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4] and expected.layers in {
-            None,
-            layers,
-        }
+        is_same = (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4]
+        return is_same and expected.layers in (None, layers)
 
     def _seen(self, path: str) -> tuple[Mount, int]:
         """The mount on which a path is found, from the root on down, and how many lie on each other at the path."""
         seen, layers = self._lowest, 0
-        for place in _way(path):
-            layers = 0
+        folders = path.split("/")[1:] if path != "/" else []
+        for end in range(len(folders) + 1):
+            place, layers = "/" + "/".join(folders[:end]), 0
             while (upon := self._upon.get((seen.number, place))) is not None:
                 seen, layers = upon, layers + 1
         return seen, layers
-
-
-def _way(path: str) -> Iterator[str]:
-    """The folders that lead to an absolute path, and it."""
-    yield "/"
-    end = 0
-    while path != "/" and end >= 0:
-        end = path.find("/", end + 1)
-        yield path if end < 0 else path[:end]
-
-
-def _mounts(process: int | str, top: str) -> Iterator[Mount]:
-    with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-        for line in lines:
-            if top in line:
-                number, parent, device, what, at, options, _ = line.split(" ", 6)
-                if contains(top or "/", at):
-                    at = _unescaped(at.removeprefix(top)) or "/"
-                    yield Mount(number, parent, device, _unescaped(what), at, "ro" in options.split(","))
-
-
-def _unescaped(text: str) -> str:
-    if "\\" in text:
-        # The backslash last, since all others begin with one.
-        for character, escape in _ESCAPES.items():
-            text = text.replace(escape, character)
-    return text

@@ -103,44 +103,39 @@ def seccomp_program(machine: str) -> bytes | None:
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return None
+    lines: list[bytes] = []
+
+    def add(code: int, value: int, *, true: int = 0, false: int = 0) -> None:
+        lines.append(struct.pack("<HBBI", code, true, false, value))
+
+    def refuse(calls: Iterable[int], number: int) -> None:
+        for call in calls:
+            add(_EQUAL, call, false=1)
+            add(_RETURN, _ERRNO | number)
+
+    def only_one_of(call: int, argument: int, mask: int, values: tuple[int, ...], number: int) -> None:
+        # It decides about this call, so nothing after it sees another number loaded.
+        add(_EQUAL, call, false=len(values) + 4)
+        add(_LOAD, _ARGUMENTS_AT + 8 * argument)
+        add(_AND, mask)
+        for at, value in enumerate(values):
+            add(_EQUAL, value, true=len(values) - at)
+        add(_RETURN, _ERRNO | number)
+        add(_RETURN, _ALLOW)
+
     socket, pair, clone, unshare = architecture.calls
-    lines = [
-        _line(_LOAD, _ARCHITECTURE_AT),
-        _line(_EQUAL, architecture.audit, true=1),
-        _refuse(errno.EPERM),
-        _line(_LOAD, _NUMBER_AT),
-    ]
+    add(_LOAD, _ARCHITECTURE_AT)
+    add(_EQUAL, architecture.audit, true=1)
+    add(_RETURN, _ERRNO | errno.EPERM)
+    add(_LOAD, _NUMBER_AT)
     if architecture.has_second_set:
-        lines += [_line(_AT_LEAST, _X32, false=1), _refuse(errno.ENOSYS)]
-    lines += _refused(_ABSENT, errno.ENOSYS)
-    lines += _refused(architecture.refused, errno.EPERM)
-    lines += _on(socket, _only_one_of(0, _FAMILIES, None, errno.EAFNOSUPPORT))
-    lines += _on(pair, _only_one_of(1, _PAIR_TYPES, _TYPE_MASK, errno.EPROTONOSUPPORT))
-    lines += _on(clone, _only_one_of(0, (0,), _CLONE_NAMESPACES, errno.EPERM))
-    lines += _on(unshare, _only_one_of(0, (0,), _NEW_NAMESPACES, errno.EPERM))
-    lines.append(_line(_RETURN, _ALLOW))
+        add(_AT_LEAST, _X32, false=1)
+        add(_RETURN, _ERRNO | errno.ENOSYS)
+    refuse(_ABSENT, errno.ENOSYS)
+    refuse(architecture.refused, errno.EPERM)
+    only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES, errno.EAFNOSUPPORT)
+    only_one_of(pair, 1, _TYPE_MASK, _PAIR_TYPES, errno.EPROTONOSUPPORT)
+    only_one_of(clone, 0, _CLONE_NAMESPACES, (0,), errno.EPERM)
+    only_one_of(unshare, 0, _NEW_NAMESPACES, (0,), errno.EPERM)
+    add(_RETURN, _ALLOW)
     return b"".join(lines)
-
-
-def _line(code: int, value: int, *, true: int = 0, false: int = 0) -> bytes:
-    return struct.pack("<HBBI", code, true, false, value)
-
-
-def _refuse(number: int) -> bytes:
-    return _line(_RETURN, _ERRNO | number)
-
-
-def _refused(calls: Iterable[int], number: int) -> list[bytes]:
-    return [line for call in calls for line in (_line(_EQUAL, call, false=1), _refuse(number))]
-
-
-def _on(call: int, body: list[bytes]) -> list[bytes]:
-    """A body for one call; it decides, so nothing after it sees another number loaded."""
-    return [_line(_EQUAL, call, false=len(body)), *body]
-
-
-def _only_one_of(argument: int, values: tuple[int, ...], mask: int | None, number: int) -> list[bytes]:
-    """Allow a call if its argument, under the mask, is one of the values."""
-    masked = [] if mask is None else [_line(_AND, mask)]
-    tests = [_line(_EQUAL, value, true=len(values) - at) for at, value in enumerate(values)]
-    return [_line(_LOAD, _ARGUMENTS_AT + 8 * argument), *masked, *tests, _refuse(number), _line(_RETURN, _ALLOW)]
