@@ -31,7 +31,25 @@ _GROUP_NAME = "coretools-mcp-"
 
 def default_limits() -> ResourceLimits:
     """The limits of every command, counted anew: the limit of processes is one of the user, not of the command."""
-    return ResourceLimits(file_bytes=FILE_BYTES, processes=_processes_allowed(), core_bytes=0)
+    processes: int | None = None
+    if sys.platform != "win32" and not is_root():
+        import resource  # noqa: PLC0415 - not on every system
+
+        # How many threads the user runs now; where there is no `/proc`, as many again as may be added.
+        running = 0
+        try:
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                with suppress(OSError):
+                    if os.stat(f"/proc/{name}").st_uid == os.getuid():
+                        # A folder's links are itself, its name, and one for each folder in it.
+                        running += os.stat(f"/proc/{name}/task").st_nlink - 2
+        except OSError:
+            running = PROCESSES
+        processes = -(-(running + PROCESSES) // PROCESS_STEP) * PROCESS_STEP
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        if hard != resource.RLIM_INFINITY:
+            processes = min(processes, hard)
+    return ResourceLimits(file_bytes=FILE_BYTES, processes=processes, core_bytes=0)
 
 
 def is_root() -> bool:
@@ -41,102 +59,60 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _processes_allowed() -> int | None:
-    if sys.platform == "win32" or is_root():
-        return None
-    import resource  # noqa: PLC0415 - not on every system
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    allowed = -(-(_threads_of(os.getuid()) + PROCESSES) // PROCESS_STEP) * PROCESS_STEP
-    return allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)
-
-
-def _threads_of(user: int) -> int:
-    """How many threads a user runs now; where there is no `/proc`, as many again as may be added."""
-    count = 0
-    try:
-        processes = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return PROCESSES
-    for process in processes:
-        with suppress(OSError):
-            if os.stat(f"/proc/{process}").st_uid == user:
-                # A folder's links are itself, its name, and one for each folder in it.
-                count += os.stat(f"/proc/{process}/task").st_nlink - 2
-    return count
-
-
 class ProcessGroupLimit:
     """A control group that counts the processes of all commands of this server."""
 
     def __init__(self) -> None:
         self._groups: list[str] = []
-        # Also when the object is lost, and at the end of the program.
+        """None or one. The finalizer holds it, for the end of the program and an object that is lost."""
         self._finalizer = weakref.finalize(self, _remove, self._groups)
 
     def entrance(self) -> str | None:
         """The file by which a process joins the group (`ResourceLimits.group`), `None` where there is no group."""
         if not self._groups or not os.path.isdir(self._groups[0]):
-            made = _make_group()
-            self._groups[:] = [made] if made is not None else []
-        if not self._groups:
-            return None
-        return os.path.join(self._groups[0], "cgroup.procs")
+            self._groups.clear()
+            with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
+                # Beside or beneath our own in the hierarchy that counts processes.
+                parents: list[str] = []
+                for line in lines:
+                    _, controllers, own = line.rstrip("\n").split(":", 2)
+                    if controllers == "pids":
+                        parents.append(f"{_GROUPS}/pids{own}")
+                    elif not controllers:
+                        parents += [f"{_GROUPS}{own}", f"{_GROUPS}{os.path.dirname(own)}", _GROUPS]
+                for parent in dict.fromkeys(parents):
+                    if os.path.isfile(os.path.join(parent, "cgroup.procs")) and self._make_in(parent):
+                        break
+        return os.path.join(self._groups[0], "cgroup.procs") if self._groups else None
 
     def close(self) -> None:
         """Remove the group, which must be empty by now."""
         self._finalizer()
+
+    def _make_in(self, parent: str) -> bool:
+        """Make the group, after those of servers that are gone were removed; whether it counts there."""
+        with suppress(OSError):
+            for name in os.listdir(parent):
+                owner = name.removeprefix(_GROUP_NAME)
+                if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                    _remove([os.path.join(parent, name)])
+        group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
+        try:
+            os.makedirs(group, exist_ok=True)
+            # Opened as it is: where nothing counts, there is no such file, and none may be made.
+            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
+            try:
+                os.write(descriptor, str(GROUP_PROCESSES).encode())
+            finally:
+                os.close(descriptor)
+        except OSError:
+            _remove([group])
+            return False
+        self._groups.append(group)
+        return True
 
 
 def _remove(groups: list[str]) -> None:
     while groups:
         with suppress(OSError):
             os.rmdir(groups.pop())
-
-
-def _make_group() -> str | None:
-    for parent in _parents():
-        _remove_left(parent)
-        group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
-        try:
-            os.makedirs(group, exist_ok=True)
-            # Opened as it is: where nothing counts, there is no such file, and none may be made.
-            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
-        except OSError:
-            with suppress(OSError):
-                os.rmdir(group)
-            continue
-        try:
-            os.write(descriptor, str(GROUP_PROCESSES).encode())
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
-        return group
-    return None
-
-
-def _parents() -> list[str]:
-    """Where a group may be made: beside or beneath our own in the hierarchy that counts processes."""
-    parents: list[str] = []
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8") as lines:
-            for line in lines:
-                _, controllers, own = line.rstrip("\n").split(":", 2)
-                if controllers == "pids":
-                    parents.append(f"{_GROUPS}/pids{own}")
-                elif not controllers:
-                    parents += [f"{_GROUPS}{own}", f"{_GROUPS}{os.path.dirname(own)}", _GROUPS]
-    except (OSError, ValueError):
-        return []
-    return [parent for parent in dict.fromkeys(parents) if os.path.isfile(os.path.join(parent, "cgroup.procs"))]
-
-
-def _remove_left(parent: str) -> None:
-    """Remove the groups of servers that are gone."""
-    with suppress(OSError):
-        for name in os.listdir(parent):
-            owner = name.removeprefix(_GROUP_NAME)
-            if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-                with suppress(OSError):
-                    os.rmdir(os.path.join(parent, name))

@@ -43,7 +43,7 @@ LONGEST_SEQUENCE = 256
 def plain_text(data: bytes) -> str:
     """The text that a person would find on a terminal, line by line.
 
-    Bytes that are no UTF-8 become U+FFFD. What a carriage return, an erased line or a backspace took away is left out.
+    Bytes that are not UTF-8 become U+FFFD. What a carriage return, an erased line or a backspace took away is left out.
     All other characters that cannot be seen become visible marks.
     """
     odd = data.translate(None, _PLAIN)
@@ -51,43 +51,34 @@ def plain_text(data: bytes) -> str:
         return data.decode("ascii")
     text = data.decode("utf-8", "replace")
     if b"\x1b" in odd or b"\xc2" in odd:
-        text = _SEQUENCE.sub("", _ERASING.sub(_erasing_mark, text))
+        marked = _ERASING.sub(lambda found: _ERASE_LINE if found[1] == "2" else _ERASE_REST, text)
+        text = _SEQUENCE.sub("", marked)
     if b"\r" in odd or b"\x08" in odd or b"\x1b" in odd:
         text = _OVERWRITTEN.sub(_as_on_a_terminal, text.replace("\r\n", "\n"))
     return visible(text)
-
-
-def _erasing_mark(found: re.Match[str]) -> str:
-    return _ERASE_LINE if found[1] == "2" else _ERASE_REST
 
 
 def _as_on_a_terminal(found: re.Match[str]) -> str:
     """One line, written from its beginning again after each carriage return."""
     shown = ""
     for written in reversed(found[0].split("\r")):
-        kept, is_rest_erased = _written(written)
+        text = written.rpartition(_ERASE_LINE)[2]
+        if "\b" in text:
+            characters: list[str] = []
+            for run in _RUN.findall(text.replace(_ERASE_REST, "")):
+                if run[0] == "\b":
+                    del characters[max(len(characters) - len(run), 0) :]
+                else:
+                    characters.extend(run)
+            kept = "".join(characters)
+        else:
+            kept = text.replace(_ERASE_REST, "")
         if len(kept) > len(shown):
             shown += kept[len(shown) :]
-        if is_rest_erased:
+        if _ERASE_LINE in written or _ERASE_REST in text:
             # What was written before lies under an erased rest.
             break
     return shown
-
-
-def _written(text: str) -> tuple[str, bool]:
-    """What is left of one pass over a line, and whether it erased what had been there before it."""
-    text = text.rpartition(_ERASE_LINE)[2] if (is_erased := _ERASE_LINE in text) else text
-    if _ERASE_REST in text:
-        text, is_erased = text.replace(_ERASE_REST, ""), True
-    if "\b" not in text:
-        return text, is_erased
-    characters: list[str] = []
-    for run in _RUN.findall(text):
-        if run[0] == "\b":
-            del characters[max(len(characters) - len(run), 0) :]
-        else:
-            characters.extend(run)
-    return "".join(characters), is_erased
 
 
 def whole_characters(data: bytes) -> bytes:
