@@ -29,7 +29,7 @@ from tools.shell.confinement import NetworkAccess
 from tools.shell.environment import command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.hidden_secrets import COPIES, READ_BYTES, secret_places
-from tools.shell.sandbox.secret_removal import blanked, included_settings
+from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 from tools.shell.sandbox.view import Site
 
 pytestmark = pytest.mark.anyio
@@ -354,7 +354,7 @@ FORMS = {
 def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str, name: str) -> None:
     chosen = random.Random(f"{place} {name}")  # noqa: S311 - a word that is the same every time
     value = "".join(chosen.choices(string.ascii_lowercase, k=9))
-    shown = blanked("\n".join(FORMS[place]).format(name=name, value=value), place)
+    shown = without_secrets("\n".join(FORMS[place]).format(name=name, value=value), place)
     assert shown is not None
     assert value not in shown
     if place.endswith(".json"):
@@ -367,7 +367,7 @@ def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str
 @pytest.mark.parametrize(("place", "content"), odd_forms())
 def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, content: str) -> None:
     for value in ("hushword", "Hush-9-word"):
-        shown = blanked(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
+        shown = without_secrets(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
         assert shown is None or value not in shown
 
 
@@ -399,7 +399,7 @@ async def test_a_script_loses_values_and_stays_one(around: str) -> None:
     scripts = [text for text in kept if await is_script(text)]
     assert len(scripts) > len(kept) / 2
     for text in scripts:
-        shown = blanked(text.replace("VALUE", "hushword") + "\n", ".bashrc")
+        shown = without_secrets(text.replace("VALUE", "hushword") + "\n", ".bashrc")
         assert shown is not None, text
         assert "hushword" not in shown
         assert shown.count("stays") == text.count("stays"), shown
@@ -456,7 +456,7 @@ async def is_script(text: str) -> bool:
     ],
 )
 def test_what_only_sounds_like_a_secret_is_shown(place: str, line: str) -> None:
-    assert blanked(line + "\n", place) == line + "\n"
+    assert without_secrets(line + "\n", place) == line + "\n"
 
 
 @pytest.mark.requirement("sandbox.secrets")
@@ -489,9 +489,9 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
     "place", [".bashrc", ".gitconfig", ".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"]
 )
 def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:
-    blanked(text, place)
-    blanked("<x>" + text, place)
-    blanked('token=x x="' + text, place)
+    without_secrets(text, place)
+    without_secrets("<x>" + text, place)
+    without_secrets('token=x x="' + text, place)
     included_settings(text)
 
 

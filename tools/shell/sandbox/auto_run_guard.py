@@ -301,10 +301,13 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
         descriptor = open_link_free(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-        with open(descriptor, "rb") as file:
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return False
-            content = file.read(READ_BYTES + 1)
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(READ_BYTES + 1)
+        finally:
+            os.close(descriptor)
         if len(content) > READ_BYTES:
             return False
         text = content.decode()

@@ -20,26 +20,15 @@ from itertools import chain
 from tools.files.workspace import contains, is_inside
 from tools.shell.confinement import Withheld
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
-from tools.shell.sandbox.secret_removal import blanked, included_settings
+from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
-SYSTEM_FILES = (
-    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/krb5.keytab"),
-    *(
-        "/etc/ssh/ssh_host_rsa_key",
-        "/etc/ssh/ssh_host_ecdsa_key",
-        "/etc/ssh/ssh_host_ed25519_key",
-        "/etc/rancher/k3s/k3s.yaml",
-    ),
-)
-"""What root can read even without its rights."""
-
-SYSTEM_FOLDERS = (
-    "/etc/ssl/private",
-    "/etc/sudoers.d",
-    "/etc/kubernetes",
-    "/etc/wireguard",
+SYSTEM_PATHS = (
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d"),
+    *("/etc/krb5.keytab", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key"),
+    *("/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes", "/etc/ssl/private", "/etc/wireguard"),
     "/etc/NetworkManager/system-connections",
 )
+"""What root can read even without its rights."""
 
 READ_BYTES = 256 * 1024
 """Settings that are longer are hidden."""
@@ -96,7 +85,13 @@ def secret_places(
     """
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
-    known = [*_known(home, environ), *((path, "") for path in (*SYSTEM_FILES, *SYSTEM_FOLDERS))]
+    # What is there of the table, each with its place in it; folders before what lies in them.
+    found = list(_there(home, _names()))
+    for variable, place in MOVED.items():
+        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
+            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
+                found += _there(os.path.normpath(value), _moved(place))
+    known = [*sorted(found), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     copies: dict[str, bytes] = {}
@@ -148,7 +143,7 @@ class _Names:
         below: What is known below each name in it; the case of the key is folded, since there are file systems where it
             makes no difference.
         patterns: The same for names of a pattern.
-        any_pattern: All of these in one; `None` for none.
+        any_pattern: All of these in one, once it was needed.
     """
 
     place: str | None = None
@@ -173,15 +168,7 @@ def _names() -> _Names:
                 names.patterns.append((re.compile(translate(part.casefold())), pattern))
             names = pattern
         names.place = place
-    _join_patterns(top)
     return top
-
-
-def _join_patterns(names: _Names) -> None:
-    if names.patterns:
-        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
-    for below in (*(known for _, known in names.below.values()), *(known for _, known in names.patterns)):
-        _join_patterns(below)
 
 
 @cache
@@ -197,21 +184,13 @@ def _moved(folder: str) -> _Names:
     return _Names(folder) if exact is not None and exact.is_settings else names
 
 
-def _known(home: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is there of the table, each with its place in it; folders before what lies in them."""
-    found = list(_there(home, _names()))
-    for variable, place in MOVED.items():
-        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
-            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
-                found += _there(os.path.normpath(value), _moved(place))
-    return sorted(found)
-
-
 def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     """The paths of names that can be there: one look at a folder tells of most that they are not."""
     if names.place is not None:
         yield folder, names.place
     present: Iterable[str] = names.below  # what cannot be listed may be reached by name all the same
+    if names.patterns and names.any_pattern is None:
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
     if len(names.below) > _FEW or names.patterns:
         with suppress(OSError):
             present = os.listdir(folder)
@@ -229,8 +208,9 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool, Sequence[str]]:
     """What is shown of settings, `None` for nothing, whether that is all of them, and what they include."""
     changed = max(state.st_mtime_ns, state.st_ctime_ns)
-    look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
+    is_settled = time.time_ns() - changed > SETTLED_NANOSECONDS
     try:
+        look = _look if is_settled else _look.__wrapped__
         return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
     except OSError:
         return None, False, ()
@@ -242,14 +222,13 @@ def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequ
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None, False, ()
-        content = b""
-        while len(content) <= READ_BYTES and (block := os.read(descriptor, READ_BYTES + 1)):
-            content += block
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(READ_BYTES + 1)
     finally:
         os.close(descriptor)
     if len(content) > READ_BYTES:
         return None, False, ()
     text = content.decode("utf-8", "replace")
-    shown = blanked(text, place)
+    shown = without_secrets(text, place)
     included = included_settings(text) if "git" in HOME_PLACES[place].programs else ()
     return (None, False, included) if shown is None else (shown.encode(), shown == text, included)

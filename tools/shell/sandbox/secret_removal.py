@@ -13,7 +13,6 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable
 from typing import Any, cast
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
@@ -113,7 +112,7 @@ _PAIR_NAMES = frozenset({"name", "key", "id", "header"})
 """Of what tells what the value beside it is for."""
 
 
-def blanked(text: str, place: str) -> str | None:
+def without_secrets(text: str, place: str) -> str | None:
     """Settings without their secret values: the text itself where there are none, `None` if they cannot be told.
 
     Args:
@@ -127,11 +126,25 @@ def blanked(text: str, place: str) -> str | None:
         return None
     try:
         if start == "<":
-            shown = _xml(text)
+            if "<!DOCTYPE" in text.upper():
+                return None
+            document = minidom.parseString(text.lstrip("\ufeff \t\r\n").encode())  # noqa: S318 - no DOCTYPE, no entities
+            before = document.toxml()
+            _clean_node(document, is_secret=False)
+            shown = text if document.toxml() == before else document.toxml()
         elif start == "{" or place.endswith(".json"):
-            shown = _json(text)
+            data = json.loads(text.lstrip("\ufeff"), object_pairs_hook=_once)
+            clean = _clean(data, is_secret=False)
+            shown = text if clean == data else json.dumps(clean, indent=2)
         elif place.endswith(".toml"):
-            shown = _toml(text)
+            data = tomllib.loads(text.lstrip("\ufeff"))
+            clean = _clean(data, is_secret=False)
+            remarks = (line.partition("#")[2] for line in text.split("\n") if "#" in line)
+            if clean == data and not any(map(_looks_secret, remarks)):
+                shown = text
+            else:
+                pairs = ((json.dumps(key, ensure_ascii=False), value) for key, value in clean.items())
+                shown = "".join(f"{key} = {_toml_value(value)}\n" for key, value in pairs)
         elif place in SCRIPTS:
             shown = _script(text)
         else:
@@ -139,6 +152,13 @@ def blanked(text: str, place: str) -> str | None:
     except (ValueError, RecursionError, ExpatError):
         return None
     return None if shown is not None and "PRIVATE KEY-----" in shown else shown
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice")
+    return found
 
 
 def included_settings(text: str) -> list[str]:
@@ -221,82 +241,76 @@ def _without_words(remark: str) -> str:
 
 
 def _lines(text: str, place: str) -> str | None:
-    """Settings of lines with a name and a value each: INI, properties, YAML, variables of shells."""
+    """Settings of lines with a name and a value each: INI, properties, YAML, variables of shells.
+
+    `None` where something secret is in a line that is not understood to its end.
+    """
     lines = text.split("\n")
     shown: list[str] = []
-    judged = _is_secret
+    plain = PLAIN_NAMES.get(place)
+    is_alias = is_secret_section = False
     deeper: int | None = None
     """What is indented by more belongs to a secret value, and so do entries of a list at the same depth."""
-    for line in lines:
-        content = line.strip()
-        if not content or _COMMENT.match(line):
-            shown.append(line)
+    for whole_line in lines:
+        content = whole_line.strip()
+        if not content or _COMMENT.match(whole_line):
+            shown.append(whole_line)
             continue
-        indent = len(line) - len(line.lstrip(" \t"))
+        indent = len(whole_line) - len(whole_line.lstrip(" \t"))
         if deeper is not None and (indent > deeper or (indent == deeper and content.startswith("- "))):
             continue
         deeper = None
-        if (head := _SECTION.fullmatch(line.rstrip("\r"))) is not None:
+        if (head := _SECTION.fullmatch(whole_line.rstrip("\r"))) is not None:
+            # Names that somebody has made up for commands tell nothing.
             is_alias = head[1].strip().lower() == "alias"
-            judged = _never if is_alias else _in_secret if any(map(_is_secret, _WORD.findall(head[1]))) else _is_secret
-            shown.append(_without_known_forms(line))
+            is_secret_section = any(map(_is_secret, _WORD.findall(head[1])))
+            shown.append(_without_known_forms(whole_line))
             continue
-        without = _without_logins(line)
-        clean = _line(without, place, judged)
-        if clean is None:
+        line = _without_logins(whole_line)
+        found = _EQUAL.match(line) or (_BLANK.match(line) if place in SPACED else None) or _COLON.match(line)
+        if found is None:
+            if line.strip() != "---" and (plain is not None or _looks_secret(line)):
+                return None
+            shown.append(line if line.strip() == "---" else _without_known_forms(line))
+            continue
+        name = found["name"].strip("\"'[]").rpartition(":")[2]
+        value = line[found.end() :].rstrip("\r")
+        if plain is not None:
+            is_secret = re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None
+        else:
+            # What stands below the name of a secret is one, unless it says where that is kept.
+            is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
+            is_secret = (is_named and not is_alias) or _prints_secret(name, value)
+        bare_value = value.strip(" \t\"',;")
+        if name.lower() in _PAIR_NAMES and _WORD.fullmatch(bare_value) and _is_secret(bare_value):
+            return None  # the value of it stands somewhere beside
+        is_found = True  # or the place for one
+        if is_secret and _is_harmless(value) and _ends_here(value):
+            shown.append(line)
+            is_found = not value.strip()
+        elif not is_secret and not _tells_secret(value):
+            shown.append(_without_known_forms(found[0]) + _without_known_forms(line[found.end() :]))
+            is_found = False
+        elif not _ends_here(value):
             return None
-        kept, has_secret = clean
-        if has_secret:
+        elif place in LINES_LEFT_OUT:
+            shown.append("")
+        elif value[:1] in {"[", "{"}:
+            shown.append(line[: found.end()] + ("[]" if value[0] == "[" else "{}"))
+        else:
+            is_quoted = found["separator"].strip() in {":", ""} or value[:1] in {'"', "'"}
+            shown.append(line[: found.end()] + ('""' if is_quoted else ""))
+        if is_found:
             # An entry of a list is as deep as what stands behind its dash.
             deeper = indent + (2 if content.startswith("- ") else 0)
-        shown.append(kept)
     if shown == lines and not any(_COMMENT.match(line) and _looks_secret(line) for line in lines):
         return text
     return "\n".join("" if _COMMENT.match(line) else line for line in shown)
 
 
-def _never(name: str) -> bool:  # noqa: ARG001 - judges names as the others do
-    """Names that somebody has made up for commands tell nothing."""
-    return False
-
-
-def _in_secret(name: str) -> bool:
-    """What stands below the name of a secret is one, unless it says where that is kept."""
-    return _is_secret(name) or not _ABOUT.search(name)
-
-
 def _prints_secret(name: str, command: str) -> bool:
     """Whether a command that is to get a secret holds it."""
     return is_secret_name(name) and _PRINTS.search(command) is not None
-
-
-def _line(line: str, place: str, judged: Callable[[str], bool]) -> tuple[str, bool] | None:
-    """A line without its secret value, and whether there is one or the place for one.
-
-    `None` where something secret is in it and is not understood to its end.
-    """
-    found = _EQUAL.match(line) or (_BLANK.match(line) if place in SPACED else None) or _COLON.match(line)
-    plain = PLAIN_NAMES.get(place)
-    if found is None:
-        if line.strip() == "---":
-            return line, False
-        return None if plain is not None or _looks_secret(line) else (_without_known_forms(line), False)
-    name = found["name"].strip("\"'[]").rpartition(":")[2]
-    value = line[found.end() :].rstrip("\r")
-    if plain is not None:
-        is_secret = re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None
-    else:
-        is_secret = judged(name) or _prints_secret(name, value)
-    bare_value = value.strip(" \t\"',;")
-    if name.lower() in _PAIR_NAMES and _WORD.fullmatch(bare_value) and _is_secret(bare_value):
-        return None  # the value of it stands somewhere beside
-    if is_secret and _is_harmless(value) and _ends_here(value):
-        return line, not value.strip()
-    if not is_secret and not _tells_secret(value):
-        return _without_known_forms(found[0]) + _without_known_forms(line[found.end() :]), False
-    if not _ends_here(value):
-        return None
-    return "" if place in LINES_LEFT_OUT else line[: found.end()] + _empty(value, found["separator"]), True
 
 
 def _looks_secret(line: str) -> bool:
@@ -325,35 +339,6 @@ def _ends_here(value: str) -> bool:
     return not any(mark in outside for mark in "\"'`") and all(
         outside.count(opening) == outside.count(closing) for opening, closing in ("()", "[]", "{}")
     )
-
-
-def _empty(value: str, separator: str) -> str:
-    """What stands for no value, where one stood."""
-    brackets = {"[": "[]", "{": "{}"}
-    if value[:1] in brackets:
-        return brackets[value[0]]
-    return '""' if separator.strip() in {":", ""} or value[:1] in {'"', "'"} else ""
-
-
-def _json(text: str) -> str:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a key twice")
-        return found
-
-    data = json.loads(text.lstrip("\ufeff"), object_pairs_hook=once)
-    clean = _clean(data, is_secret=False)
-    return text if clean == data else json.dumps(clean, indent=2)
-
-
-def _toml(text: str) -> str:
-    data = tomllib.loads(text.lstrip("\ufeff"))
-    clean = _clean(data, is_secret=False)
-    remarks = (line for line in text.split("\n") if "#" in line)
-    if clean == data and not any(_looks_secret(line.partition("#")[2]) for line in remarks):
-        return text
-    return "".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml_value(value)}\n" for key, value in clean.items())
 
 
 def _toml_value(value: Any) -> str:
@@ -390,16 +375,6 @@ def _clean(value: Any, *, is_secret: bool) -> Any:
             return value if _is_harmless(value) else ""
         return "" if _tells_secret(_without_logins(value)) else _without_known_forms(value)
     return 0 if is_secret and isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-def _xml(text: str) -> str | None:
-    """XML without secret values: of elements and attributes by their names, and of pairs of a name and a value."""
-    if "<!DOCTYPE" in text.upper():
-        return None
-    document = minidom.parseString(text.lstrip("\ufeff \t\r\n").encode())  # noqa: S318 - no entities without a DOCTYPE
-    before = document.toxml()
-    _clean_node(document, is_secret=False)
-    return text if document.toxml() == before else document.toxml()
 
 
 def _clean_node(node: Any, *, is_secret: bool) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.files.workspace import contains, is_inside
@@ -190,7 +189,7 @@ def prepare(
     )
     repositories = () if waiver.is_git else _by_depth(path for each in found for path in each.pinned)
     pinned, read_only, uncovered = _kept_in_place(present, hidden.paths, repositories, (*own, *guarded))
-    private = _private()
+    private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
     needed = (*map(_real, (*readable, site.home, "/etc/resolv.conf", "/etc/localtime")), *RUNNING_SYSTEM)
     view = View(
         roots=present,
@@ -266,11 +265,6 @@ def _real(path: str) -> str:
         return path
 
 
-@cache
-def _private() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in PRIVATE if os.path.isdir(path)))
-
-
 def _kept_in_place(
     roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
@@ -311,7 +305,7 @@ def _kept_in_place(
     for paths, kind in ((ways, pinned), (repositories, pinned), (guarded, read_only)):
         used = 0
         for path in filter(is_seen, dict.fromkeys(paths)):
-            if path in kind or not _is_no_link(path):
+            if path in kind or os.path.islink(path) or not os.path.lexists(path):
                 continue
             way = [folder for folder in way_to(path) if folder not in pinned and folder not in read_only]
             if used + len(way) + 1 > KEPT:
@@ -323,13 +317,6 @@ def _kept_in_place(
     # What is read-only, or in a folder that is, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
-
-
-def _is_no_link(path: str) -> bool:
-    """Whether something is there, and not a link."""
-    with suppress(OSError):
-        return not stat.S_ISLNK(os.lstat(path).st_mode)
-    return False
 
 
 def _make_temporary(folder: str, needed: Iterable[str]) -> str:
