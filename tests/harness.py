@@ -24,6 +24,7 @@ from mcp.shared.message import SessionMessage
 
 from server.app import App
 from server.settings import load_settings
+from tests.fork_server import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -136,7 +137,7 @@ async def _find(process: anyio.abc.Process, pattern: str) -> str:
 async def our_http_server(root: Path | None, config: Path | None, transport: str = "http") -> AsyncGenerator[str]:
     """Our server over HTTP on a free port; yields its base URL."""
     options = server_arguments(root, config, "--transport", transport, "--port", "0")
-    async with listening([sys.executable, *options], r"serving MCP at (http://\S+?),") as url:
+    async with listening([sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url:
         yield url
 
 
@@ -204,7 +205,7 @@ async def connected(
         async with in_memory(revision, root, config, **callbacks) as client:
             yield client
     elif transport == "stdio":
-        parameters = StdioServerParameters(command=sys.executable, args=server_arguments(root, config))
+        parameters = StdioServerParameters(command=sys.executable, args=forked(server_arguments(root, config)))
         async with speaking(revision, stdio_client(parameters), **callbacks) as client:
             yield client
     else:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from tests.fork_server import forked
 from tests.harness import MODERN, server_arguments
 from tests.waiting import CEILING
 
@@ -435,7 +436,7 @@ def _outcome_of(result: Message) -> Outcome:
 @contextmanager
 def _process(arguments: list[str], environ: Mapping[str, str] | None) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [sys.executable, *arguments],
+        [sys.executable, *forked(arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

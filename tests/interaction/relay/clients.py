@@ -23,6 +23,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from server.app import App
 from server.settings import load_settings
+from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.waiting import CEILING
 
@@ -319,7 +320,7 @@ async def proxied(
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
     config = write_config(folder, written)
     if transport == "stdio":
-        command = StdioServerParameters(command=sys.executable, args=server_arguments(None, config))
+        command = StdioServerParameters(command=sys.executable, args=forked(server_arguments(None, config)))
         async with client_on(stdio_client(command), era, capabilities, answer) as client:
             yield client
         return
