@@ -13,11 +13,14 @@ from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.names_on_one_line import sendable_name
 from tools.contract.parameters import ToolParams, coerce
-from tools.contract.results import Part, TextPart, ToolResult
+from tools.contract.results import ToolResult
 from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
 _INTEGER = {"type": "integer"}
+
+_SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
+"""What a person is told of a file that is shown as another text than it holds."""
 
 
 class ReadFileParams(ToolParams):
@@ -110,60 +113,49 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop, and remember what was seen."""
-        return await run_blocking(context.signal, lambda: _read(params, context))
+        from tools.files.read.reader import read_path  # noqa: PLC0415 - with the first call
 
-
-def _read(params: ReadFileParams, context: ToolContext) -> ToolResult:
-    from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415 - all of these with the first call
-    from tools.files.read.line_window import Wanted  # noqa: PLC0415
-    from tools.files.read.media import FileKind  # noqa: PLC0415
-    from tools.files.read.pdf import Pages  # noqa: PLC0415
-    from tools.files.read.reader import look_at, read  # noqa: PLC0415
-    from tools.files.read_ledger import SeenFile  # noqa: PLC0415
-
-    location = context.workspace.locate(params.absolute_path)
-    refuse_hidden(context.workspace, location, "read")
-    wanted = Wanted(params.offset, params.limit or context.limits.read_lines, context.limits, context.signal)
-    with context.workspace.open_file(location) as opened:
-        beginning = look_at(opened, location)
-        reading = read(opened, location, beginning, wanted, context.media, pages=Pages.parse(params.pages or ""))
-    if context.client.reads is not None:
-        context.client.reads.record(location.path, SeenFile(opened.identity, reading.sha256))
-    kind, name = reading.kind, location.relative
-    facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
-    if not reading.is_text:
-        parts: list[Part] = list(reading.parts)
-        if kind is FileKind.PDF and (params.pages or "").strip():
-            parts.append(
-                TextPart("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
-            )
-        display = f"Skipped binary file: {name}" if kind is FileKind.BINARY else f"Read {kind.value} file: {name}"
-        return ToolResult(
-            llm_content=parts, return_display=display, facts={key: fact for key, fact in facts.items() if fact}
+        reading, location = await run_blocking(
+            context.signal,
+            lambda: read_path(
+                context.workspace,
+                params.absolute_path,
+                offset=params.offset,
+                limit=params.limit,
+                pages=params.pages or "",
+                limits=context.limits,
+                media=context.media,
+                signal=context.signal,
+                reads=context.client.reads,
+            ),
         )
-    facts |= {
-        "start": reading.start,
-        "end": reading.end,
-        "total": reading.total,
-        "encoding": reading.encoding,
-        "encoding_is_guess": reading.is_guess or None,
-        "eol": reading.eol,
-        "truncated": reading.truncated or reading.shortened,
-        "next_offset": reading.next_offset,
-        "pages": reading.pages,
-    }
-    if kind is not FileKind.TEXT:
-        what = {FileKind.NOTEBOOK: "notebook", FileKind.SVG: "SVG as text", FileKind.PDF: "PDF as text"}[kind]
-        display = f"Read {what}: {name}"
-    elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
-        lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
-        total = f" of {reading.total}" if reading.total is not None else ""
-        notes = (" (truncated)" if reading.truncated else "") + (" (some lines shortened)" if reading.shortened else "")
-        display = f"Read lines {lines}{total} from {name}{notes}"
-    else:
-        display = ""  # the whole text is shown
-    return ToolResult(
-        llm_content=list(reading.parts),
-        return_display=display,
-        facts={key: fact for key, fact in facts.items() if fact is not None},
-    )
+        kind, name = reading.kind, location.relative
+        facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
+        if reading.is_text:
+            facts |= {
+                "start": reading.start,
+                "end": reading.end,
+                "total": reading.total,
+                "encoding": reading.encoding,
+                "encoding_is_guess": reading.is_guess or None,
+                "eol": reading.eol,
+                "truncated": reading.truncated or reading.shortened,
+                "next_offset": reading.next_offset,
+                "pages": reading.pages,
+            }
+        display = ""  # of a text that is shown whole
+        if not reading.is_text:
+            display = f"Skipped binary file: {name}" if kind == "binary" else f"Read {kind.value} file: {name}"
+        elif kind in _SHOWN_AS:
+            display = f"Read {_SHOWN_AS[kind]}: {name}"
+        elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
+            lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
+            total = f" of {reading.total}" if reading.total is not None else ""
+            notes = " (truncated)" if reading.truncated else ""
+            notes += " (some lines shortened)" if reading.shortened else ""
+            display = f"Read lines {lines}{total} from {name}{notes}"
+        return ToolResult(
+            llm_content=list(reading.parts),
+            return_display=display,
+            facts={key: fact for key, fact in facts.items() if fact is not None},
+        )

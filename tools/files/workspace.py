@@ -150,11 +150,14 @@ class Workspace:
         try:
             literal = os.path.join(base, spelled)
             real = real_path(literal)
-            if self.holds(real) and not os.path.lexists(literal):
+            root = self._root_above(real)
+            if root and not os.path.lexists(literal):
                 real = self._other_reading(base, spelled)
+                root = self._root_above(real)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
-        root = self._root_of(real, spelled)
+        if not root:
+            raise PathNotInWorkspaceError(spelled, self.roots)
         if root in self._roots_without_case:
             real = _as_written(real, root)
             root = self._root_of(real, spelled)
@@ -215,7 +218,7 @@ class Workspace:
 
     def holds(self, real: str) -> bool:
         """Whether a real path lies in a root, or in a folder that may be read."""
-        return is_inside(real, self.roots) or is_inside(real, self._readable)
+        return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in.
@@ -242,14 +245,19 @@ class Workspace:
         """
         return Location(self._root_of(path, path), path, path)
 
-    def _root_of(self, real: str, spelled: str) -> str:
+    def _root_above(self, real: str) -> str:
+        """The innermost root or readable folder that a real path lies in; empty if there is none."""
         found = ""
         for root in (*self.roots, *self._readable):
             if len(root) > len(found) and contains(root, real):
                 found = root
-        if not found:
-            raise PathNotInWorkspaceError(spelled, self.roots)
         return found
+
+    def _root_of(self, real: str, spelled: str) -> str:
+        root = self._root_above(real)
+        if not root:
+            raise PathNotInWorkspaceError(spelled, self.roots)
+        return root
 
     def stat(self, location: Location) -> os.stat_result | None:
         """The stat of what is there, or `None` if nothing is.

@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import MediaHandling
+from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
+from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style, line_separator
 from tools.files.opener import OpenedFile
 from tools.files.read.line_window import Reading, Source, Wanted, has_short_lines, reading_of, window
 from tools.files.read.media import FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
+from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.text_encodings import SNIFFED_BYTES, UNKNOWN, UTF_8, Decoded, decode, guess, marked_encoding
-from tools.files.workspace import Location, explain
+from tools.files.workspace import Location, Workspace, explain
 
 HASHED_BYTES = 8_000_000
 """Up to this size a file is read whole, so that its digest and its encoding are known."""
@@ -53,6 +55,48 @@ def look_at(opened: OpenedFile, location: Location) -> Beginning:
     return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
 
 
+def read_path(
+    workspace: Workspace,
+    path: str,
+    *,
+    offset: int,
+    limit: int | None,
+    pages: str,
+    limits: Limits,
+    media: MediaHandling,
+    signal: AbortSignal,
+    reads: ReadLedger | None,
+) -> tuple[Reading, Location]:
+    """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
+
+    Args:
+        workspace: Where the file lies.
+        path: As the model wrote it.
+        offset: The first line, from 0; a negative one counts from the end.
+        limit: How many lines, or `None` for `limits.read_lines`.
+        pages: Of a PDF, those whose text is wanted; blank for all.
+        limits: How much is read.
+        media: What becomes of images and the like.
+        signal: Looked at between blocks.
+        reads: Remembers what was read, if anybody does.
+
+    Raises:
+        ToolError: There is no such file, or it cannot or may not be read; or as for `read`.
+    """
+    location = workspace.locate(path)
+    refuse_hidden(workspace, location, "read")
+    wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
+    with workspace.open_file(location) as opened:
+        beginning = look_at(opened, location)
+        reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
+    if reads is not None:
+        reads.record(location.path, SeenFile(opened.identity, reading.sha256))
+    if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
+        note = "Without its text no pages can be picked: 'pages' was ignored, this is the whole document."
+        reading = replace(reading, parts=(*reading.parts, TextPart(note)))
+    return reading, location
+
+
 def read(
     opened: OpenedFile,
     location: Location,
@@ -63,7 +107,7 @@ def read(
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read a file for a model. Blocking: call it in a worker thread.
+    """Read an opened file for a model. Blocking: call it in a worker thread.
 
     Memory does not grow with the file: text is streamed, media above 3 MB become a reference, and the text of a PDF
     is taken out by a process of its own.
