@@ -194,6 +194,7 @@ def test_what_another_program_runs_is_listed(command: str) -> None:
         "socat - EXEC:x",
         "git init --template=d",
         "git clone --templ d h",
+        "git clone --config= x",
         "git filter-branch x",
         "tar -I $X -xf a",
     ],

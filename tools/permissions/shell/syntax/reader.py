@@ -9,14 +9,13 @@ whatever it does not expect is a doubt, and it goes on as well as it can.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from tools.permissions.shell.syntax import words as lexis
 from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, Whereabouts
-from tools.permissions.shell.syntax.words import Word, literal, names, read_word
+from tools.permissions.shell.syntax.words import ASSIGNMENT, Word, literal, names, read_word
 
 UNFINISHED = "it ends in the middle of something"
 UNEXPECTED = "its grammar is not understood"
@@ -27,16 +26,91 @@ FUNCTION = "it defines a function"
 COPROCESS = "it starts a coprocess"
 TOO_DEEP = "it is nested too deep to be followed"
 
-PRINTING = names("echo printf print tar gtar bsdtar")
-"""Commands that print their words, or names among them, and nothing of what they are given to read."""
+MAX_DEPTH = 50
+"""Constructs within constructs. Each level repeats the text of all levels below it."""
 
 MAX_TEXTS = 64
 """Texts that one command is given to read; one more tells that there are more."""
 
+PRINTING = names("echo printf print tar gtar bsdtar")
+"""Commands that print their words, or names among them, and nothing of what they are given to read."""
+
+_EXPANSIONS = r"""(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
+    |(?P<arithmetic>\$\(\((?P<sum>[\w\s+\-*/%<>=!&|^~?:,$]{0,100}|[\d\s+\-*/%=!^~?:,()]{0,100})\)\))
+    |(?P<substitution>\$\()
+    |(?P<old_arithmetic>\$\[)
+    |(?P<parameter>\$\{)
+    |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)"""
+"""A sum longer than 100 characters is not looked for: reading stays linear."""
+
+_LIST_TOKEN = re.compile(
+    r"""(?P<blank>(?:[ \t\r\f\v]|\\\n(?=[ \t\n]|\\\n|\Z)|(?<![^ \t\n])\\\n)+)
+    |(?P<newline>\n)
+    |(?P<comment>(?<![^ \t\r\n;&|()<>])\#[^\n]*)
+    |(?P<plain>(?:[^ \t\r\f\v\n\\'"`$;&|<>()]++
+        |\\[^\n]|\\\n(?=[^ \t\n\\])|'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?![\w{(\["'`*@\#?$!-]))+)
+    |"""
+    + _EXPANSIONS.replace(r"\$\(\(", r"\$?\(\(")
+    + r"""
+    |(?P<double>\$?")
+    |(?P<process>[<>]\()
+    |(?P<redirect>&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>)
+    |(?P<operator>;;&|;;|;&|;|&&|&|\|\||\|&|\|)
+    |(?P<open>\()
+    |(?P<close>\))
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+"""What may follow in a list of commands."""
+
+_QUOTED_TOKEN = re.compile(
+    rf"""(?P<text>(?:[^"\\$`]++|\\.|\$(?![\w{{(\[*@\#?$!-]))+)
+    |{_EXPANSIONS}
+    |(?P<quote>")
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+"""What may follow in double quotes, and in the text of a here-document, where a quote is a character like any."""
+
+_PARAMETER_TOKEN = re.compile(
+    rf"""(?P<text>(?:[^"'\\$`}}<>]++|\\.|\$(?![\w{{(\[*@\#?$!"'-])|[<>](?!\())+)
+    |(?P<single>'[^']*')
+    |(?P<ansi>\$'(?:\\.|[^'\\])*')
+    |{_EXPANSIONS}
+    |(?P<double>\$?")
+    |(?P<process>[<>]\()
+    |(?P<close>\}})
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+"""What may follow in `${name...}` behind the name."""
+
+_TOKENS = {"quoted": _QUOTED_TOKEN, "document": _QUOTED_TOKEN, "parameter": _PARAMETER_TOKEN}
+
+_PARAMETER_HEAD = re.compile(r"\#?(?:[A-Za-z_]\w*|[0-9]+|[*@\#?$!-])(?=:?[-+?]|[\#%/^,}])|\#(?=\})", re.ASCII)
+"""A parameter whose expansion runs nothing: no `!` (indirection), `[` and `:n` (arithmetic), `=`, `@` (evaluation)."""
+
+_EMPTY_PARENTHESES = re.compile(r"[ \t]*\([ \t]*\)")
+_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_ARITHMETIC_LOOP = re.compile(r"\(\([\w\s+\-*/%<>=!&|^~?:,;$]{0,200}\)\)", re.ASCII)
+_DESCRIPTOR = re.compile(r"[0-9]+\Z|\{[A-Za-z_]\w*\}\Z", re.ASCII)
+_BEHIND_PREFIX = {
+    "coproc": re.compile(
+        r"[ \t]+[A-Za-z_]\w*(?=[ \t]+(?:[{(]|\[\[|(?:if|while|until|for|case|select)[ \t\n]))", re.ASCII
+    ),
+    "time": re.compile(r"[ \t]+-p(?=[ \t\n])"),
+}
+"""The name of a coprocess and the option of `time`, which stand before a command."""
+
+_BEFORE_COMMAND = names("if then elif else while until do { ! time coproc")
+_OPENING = names("if while until { for select case")
+_CLOSING = frozenset({"fi", "done", "esac", "}"})
+_HEADS = {"for": "for", "select": "for", "case": "case", "function": "function"}
+
 
 @dataclass(slots=True)
 class Redirection:
-    """An operator such as `>` or `<&`, and the word behind it. Here-documents and here-strings are none."""
+    """An operator such as `>` or `<&`, and the word behind it; not those of here-documents and here-strings."""
 
     operator: str
     target: Word
@@ -134,8 +208,31 @@ class Reading:
         self.is_lost = True
 
 
+class LoopReadings(Protocol):
+    """Tells every reading of words that are not literal."""
+
+    def __call__(self, words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
+        """The words of a command that runs in these folders, in loops with these variables."""
+        ...
+
+
+def read(
+    text: str, folders: Folders = START, *, is_document: bool = False, readings: LoopReadings | None = None
+) -> Reading:
+    """Find the commands of a text.
+
+    Args:
+        text: A command, or the text of a here-document.
+        folders: Where it starts.
+        is_document: Whether only the substitutions in it run.
+        readings: What is known of words that are not literal.
+    """
+    frame = _Frame("document" if is_document else "list", Whereabouts(folders, folders))
+    return _Reader(text, frame, readings).read()
+
+
 @dataclass(slots=True)
-class Frame:
+class _Frame:
     """An open construct, and the command that is being read in it.
 
     Args:
@@ -185,139 +282,23 @@ class Frame:
     piped_at: int = 0
 
     @property
-    def is_at_command(self) -> bool:
-        """Whether a command may begin here."""
-        return self.mode == "command" and self.word < 0 and not (self.words or self.assignments or self.operator)
-
-    @property
     def is_empty(self) -> bool:
         """Whether nothing of a command has been read."""
         return not (self.words or self.assignments or self.redirections or self.inputs)
-
-    def begin_body(self, mode: str = "command") -> None:
-        """Leave a head for what stands behind it."""
-        self.mode, self.is_closed = mode, False
-        self.clear()
 
     def clear(self) -> None:
         """Begin a new command."""
         self.begin = self.start = -1
         self.words, self.assignments, self.redirections, self.inputs = [], [], [], []
 
-    def end_pipeline(self) -> None:
-        """Forget what is printed into a pipeline that ends here."""
-        if self.open <= self.piped_at:
-            self.piped = []
-
-
-def new_frame(kind: str, folders: Folders = START) -> Frame:
-    """The frame of a whole text."""
-    return Frame(kind, Whereabouts(folders, folders))
-
-
-_BEFORE_COMMAND = names("if then elif else while until do { ! time coproc")
-_OPENING = names("if while until { for select case")
-_CLOSING = frozenset({"fi", "done", "esac", "}"})
-_LOOPS = names("for while until select")
-_HEADS = {"for": "for", "select": "for", "case": "case", "function": "function"}
-
-
-def take(frame: Frame, word: str, result: Reading) -> bool:
-    """Act on a word where a command may begin, if it is a reserved one.
-
-    Returns:
-        Whether it is one.
-    """
-    if word in _OPENING:
-        frame.open += 1
-    if word in _LOOPS:
-        frame.loops.append(None if word == "for" else "")
-    if word in _HEADS:
-        frame.mode = _HEADS[word]
-    elif word in _CLOSING:
-        _close(frame, word, result)
-    elif word in _BEFORE_COMMAND:
-        frame.is_closed, frame.needs_more = False, True
-        frame.is_piped = frame.is_piped or word == "!"
-        if word == "coproc":
-            result.doubt(COPROCESS)
-    else:
-        return False
-    return True
-
-
-def end_of_prefix(text: str, word: str, end: int) -> int:
-    """Where a command may begin behind `coproc` and a name, or `time` and its option.
-
-    Args:
-        text: The whole text.
-        word: The reserved word.
-        end: Where it ends.
-    """
-    further = {"coproc": lexis.COPROCESS_NAME, "time": lexis.TIME_OPTION}.get(word)
-    found = further.match(text, end) if further else None
-    return found.end() if found else end
-
-
-def add_to_head(frame: Frame, word: Word, result: Reading) -> None:
-    """Take a word of a head: the name and words of a loop, what a case looks at, a pattern, a function's name."""
-    frame.words.append(word)
-    match frame.mode, len(frame.words):
-        case "for", 1:
-            result.loops.append(Loop(word.text, None, frame.where.now))
-            if frame.loops and frame.loops[-1] is None:
-                frame.loops[-1] = word.text
-        case "for", 2 if word.source == "do":
-            frame.begin_body()
-        case "for", 2 if word.source == "in":
-            result.loops[-1] = Loop(frame.words[0].text, frame.words, frame.where.now)
-        case "case", 2:
-            if word.source != "in":
-                result.lose(UNEXPECTED)
-            frame.cases += 1
-            frame.begin_body("pattern")
-        case "function", 1:
-            define(frame, result)
-        case "pattern", 1 if word.source == "esac":
-            frame.begin_body()
-            _close(frame, "esac", result)
-        case _:
-            pass
-
-
-def define(frame: Frame, result: Reading) -> None:
-    """Begin the body of a function. It runs elsewhere, so from here on no folder is known."""
-    result.doubt(FUNCTION)
-    frame.where = Whereabouts(UNKNOWN, UNKNOWN)
-    frame.begin_body()
-    frame.needs_more = frame.is_defining = True
-
-
-def take_operator(frame: Frame, operator: str, result: Reading) -> None:
-    """Take an operator where no command is read: in a head, in a test, behind a redirection without a word."""
-    if frame.mode == "for" and operator == ";":
-        frame.begin_body()
-    elif (frame.mode, operator) not in (("test", "&&"), ("test", "||"), ("pattern", "|")):
-        result.lose(UNEXPECTED)
-        frame.operator = ""
-
-
-def _close(frame: Frame, word: str, result: Reading) -> None:
-    frame.open -= 1
-    frame.cases -= word == "esac"
-    if word == "done" and frame.loops:
-        frame.loops.pop()
-    if frame.open < 0 or frame.cases < 0:
-        result.lose(UNEXPECTED)
-        frame.open, frame.cases = max(0, frame.open), max(0, frame.cases)
-    frame.is_closed, frame.needs_more = True, False
-
-
-_QUOTE = re.compile(r'\\[$`\\\n]|\\?"')
+    def begin_body(self, mode: str = "command") -> None:
+        """Leave a head for what stands behind it."""
+        self.mode, self.is_closed = mode, False
+        self.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class _Document:
     """A here-document whose text is still to come.
 
     Args:
@@ -335,156 +316,31 @@ class Document:
     words: list[Word]
 
 
-def take_target(frame: Frame, word: Word, depth: int, result: Reading) -> list[Document]:
-    """Take the word behind a redirection: a file, a text, or what ends a here-document.
-
-    Returns:
-        The here-document that it announces, if it does.
-    """
-    operator, frame.operator = frame.operator, ""
-    if operator not in ("<<", "<<-", "<<<"):
-        frame.redirections.append(Redirection(operator, word))
-        if word.source.startswith("<("):
-            frame.inputs.append([word])
-    elif operator == "<<<":
-        # It is not split, and stars in it mean nothing.
-        is_bare = not word.is_literal and not any(mark in word.source for mark in "\\'\"")
-        frame.inputs.append([read_word(f'"{word.source}"') if is_bare else word])
-    elif announced := _document(operator, word, depth):
-        frame.inputs.append(announced.words)
-        return [announced]
-    else:
-        result.lose(DOCUMENT)
-    return []
-
-
-def _document(operator: str, word: Word, depth: int) -> Document | None:
-    """`None` if it is not known what ends it."""
-    is_quoted = any(mark in word.source for mark in "\\'\"")
-    if is_quoted and not word.is_literal:
-        return None
-    delimiter = word.text if word.is_literal else word.source
-    return None if "\n" in delimiter else Document(delimiter, operator == "<<-", is_quoted, depth, [])
-
-
-def _escaped(quote: re.Match[str]) -> str:
-    """A quote, which means nothing in such a text, as it stands in double quotes."""
-    return quote[0].replace("\\", r"\\").replace('"', r"\"") if quote[0].endswith('"') else quote[0]
-
-
-def read_documents(text: str, position: int, documents: list[Document], result: Reading, folders: Folders) -> int:
-    """Pass over the texts of here-documents.
-
-    Args:
-        text: The whole text.
-        position: Where the first one begins.
-        documents: They, in order.
-        result: Gets the texts in which something may run.
-        folders: Where that runs.
-
-    Returns:
-        Where the text goes on.
-    """
-    for current in documents:
-        begin = position
-        while True:
-            if position >= len(text):
-                result.lose(DOCUMENT)
-                return position
-            end = text.find("\n", position)
-            end = len(text) if end < 0 else end
-            line, last, position = text[position:end], position, end + 1
-            if (line.lstrip("\t") if current.strips_tabs else line) == current.delimiter:
-                break
-        body = text[begin:last]
-        current.words.append(literal(body) if current.is_quoted else read_word(f'"{_QUOTE.sub(_escaped, body)}"'))
-        if not current.is_quoted:
-            if "\\\n" in body:
-                result.lose(DOCUMENT)
-            if "$" in body or "`" in body:
-                result.inner.append(InnerText(body, folders, begin, is_document=True))
-    return min(position, len(text))
-
-
-MAX_DEPTH = 50
-"""Constructs within constructs. Each level repeats the text of all levels below it."""
-
-_TOKENS = {"quoted": lexis.QUOTED_TOKEN, "document": lexis.QUOTED_TOKEN, "parameter": lexis.PARAMETER_TOKEN}
-
-
-def read(
-    text: str, folders: Folders = START, *, is_document: bool = False, readings: LoopReadings | None = None
-) -> Reading:
-    """Find the commands of a text.
-
-    Args:
-        text: A command, or the text of a here-document.
-        folders: Where it starts.
-        is_document: Whether only the substitutions in it run.
-        readings: What is known of words that are not literal.
-    """
-    return _Reader(text, new_frame("document" if is_document else "list", folders), readings).read()
-
-
-class LoopReadings(Protocol):
-    """Tells every reading of words that are not literal."""
-
-    def __call__(self, words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
-        """The words of a command that runs in these folders, in loops with these variables."""
-        ...
-
-
 class _Reader:
     """One reading of one text."""
 
-    def __init__(self, text: str, frame: Frame, readings: LoopReadings | None) -> None:
+    def __init__(self, text: str, frame: _Frame, readings: LoopReadings | None) -> None:
         self._text = text
         self._readings = readings
         self._moves_in_loop = False
         self._at = 0
         self._stack = [frame]
-        self._documents: list[Document] = []
+        self._documents: list[_Document] = []
         self._result = Reading()
-        self._handlers: dict[str, Callable[[Frame, re.Match[str]], None]] = {
-            "plain": self._in_word,
-            "variable": self._in_word,
-            "old_arithmetic": self._on_old_arithmetic,
-            "comment": self._on_comment,
-            "blank": self._on_blank,
-            "newline": self._on_newline,
-            "arithmetic": self._on_arithmetic,
-            "substitution": self._on_substitution,
-            "process": self._on_substitution,
-            "parameter": self._on_parameter,
-            "double": self._on_double,
-            "quote": self._on_quote,
-            "single": self._on_single,
-            "backtick": self._on_backtick,
-            "redirect": self._on_redirect,
-            "operator": self._on_operator,
-            "open": self._on_open,
-            "close": self._on_close,
-        }
 
     def read(self) -> Reading:
         size = len(self._text)
         while self._at < size:
             frame = self._stack[-1]
-            token = _TOKENS.get(frame.kind, lexis.LIST_TOKEN).match(self._text, self._at)
+            token = _TOKENS.get(frame.kind, _LIST_TOKEN).match(self._text, self._at)
             if token is None:
                 self._result.lose(UNFINISHED)
                 break
             self._at = token.end()
-            handler = self._handlers.get(token.lastgroup or "")
-            if handler is not None:
-                handler(frame, token)
+            self._take(frame, token)
             if len(self._stack) > MAX_DEPTH:
                 self._result.lose(TOO_DEEP)
                 break
-        self._finish()
-        return self._result
-
-    def _finish(self) -> None:
         if len(self._stack) > 1 or self._documents:
             self._result.lose(UNFINISHED)
         while self._stack:
@@ -495,92 +351,92 @@ class _Reader:
         if self._moves_in_loop:
             self._result.commands = [replace(found, folders=UNKNOWN) for found in self._result.commands]
             self._result.inner = [replace(inner, folders=UNKNOWN) for inner in self._result.inner]
+        return self._result
 
-    def _end_list(self, frame: Frame, end: int) -> None:
-        self._end_command(frame, end)
-        if frame.mode != "command" or frame.open or frame.needs_more or frame.operator:
-            self._result.lose(UNFINISHED)
+    def _take(self, frame: _Frame, token: re.Match[str]) -> None:
+        start = token.start()
+        match token.lastgroup:
+            case "plain" | "variable":
+                self._begin_word(frame, start)
+            case "blank":
+                self._end_word(frame, start)
+            case "newline":
+                self._end_line(frame, start)
+            case "operator":
+                self._take_operator(frame, token[0], start)
+            case "redirect":
+                self._take_redirection(frame, token[0], start)
+            case "open":
+                self._open_parenthesis(frame, start)
+            case "close":
+                self._close_bracket(frame, start)
+            case "double":
+                self._begin_word(frame, start)
+                self._push("quoted")
+            case "quote" if frame.kind == "quoted":
+                self._stack.pop()
+            case "single" if any(outer.kind in ("quoted", "document") for outer in self._stack):
+                # In `"${x:-'}"` a single quote can be a character like any other.
+                self._result.lose(UNEXPECTED)
+            case "comment" if frame.word >= 0 or frame.mode == "test":
+                # Behind `$(...)` the mark goes on with the word; in a test nobody knows.
+                self._at = start + 1
+                if frame.word < 0:
+                    self._result.lose(UNEXPECTED)
+                self._begin_word(frame, start)
+            case "substitution" | "process":
+                self._begin_word(frame, start)
+                if self._text.startswith("$((", start):
+                    self._result.doubt(ARITHMETIC)
+                self._push("list")
+            case "parameter":
+                self._begin_word(frame, start)
+                self._push("parameter")
+                if head := _PARAMETER_HEAD.match(self._text, self._at):
+                    self._at = head.end()
+                elif self._text[self._at : self._at + 1] in " \t\n|(":
+                    # Newer shells run what stands in `${ ...; }`.
+                    self._result.lose(EVALUATION)
+                else:
+                    self._result.doubt(EVALUATION)
+            case "backtick":
+                self._begin_word(frame, start)
+                body = token["quoted_command"]
+                if '\\"' in body and len(self._stack) > 1:
+                    self._result.lose(UNEXPECTED)
+                if body.strip():
+                    inner = re.sub(r"\\([$`\\])", r"\1", body)
+                    self._result.inner.append(InnerText(inner, frame.where.now, None if "\\" in body else start + 1))
+            case "old_arithmetic":
+                self._begin_word(frame, start)
+                self._result.lose(ARITHMETIC)
+            case "arithmetic":
+                if re.search(r"[$A-Za-z_]", token["sum"]):
+                    self._result.doubt(ARITHMETIC)
+                is_at_command = frame.mode == "command" and frame.word < 0 and frame.kind == "list"
+                if token[0].startswith("$"):
+                    self._begin_word(frame, start)
+                elif is_at_command and not (frame.words or frame.assignments or frame.operator):
+                    frame.is_closed, frame.needs_more = True, False
+                else:
+                    self._result.lose(UNEXPECTED)
+            case _:
+                pass
 
     def _push(self, kind: str, *, is_group: bool = False) -> None:
         # What is opened in a pipeline reads what is printed into it.
         outer = self._stack[-1]
-        self._stack.append(Frame(kind, outer.where, is_group=is_group, piped=outer.piped, piped_at=-1))
+        self._stack.append(_Frame(kind, outer.where, is_group=is_group, piped=outer.piped, piped_at=-1))
 
-    # Words and what they are made of
+    # Words, and where they belong
 
-    def _in_word(self, frame: Frame, token: re.Match[str]) -> None:
+    def _begin_word(self, frame: _Frame, start: int) -> None:
         if frame.word < 0:
-            frame.word = token.start()
+            frame.word = start
             if frame.begin < 0:
-                frame.begin = token.start()
+                frame.begin = start
 
-    def _on_old_arithmetic(self, frame: Frame, token: re.Match[str]) -> None:
-        self._in_word(frame, token)
-        self._result.lose(ARITHMETIC)
-
-    def _on_double(self, frame: Frame, token: re.Match[str]) -> None:
-        self._in_word(frame, token)
-        self._push("quoted")
-
-    def _on_quote(self, frame: Frame, _token: re.Match[str]) -> None:
-        if frame.kind == "quoted":
-            self._stack.pop()
-
-    def _on_single(self, _frame: Frame, _token: re.Match[str]) -> None:
-        # In `"${x:-'}"` a single quote can be a character like any other.
-        if any(outer.kind in ("quoted", "document") for outer in self._stack):
-            self._result.lose(UNEXPECTED)
-
-    def _on_substitution(self, frame: Frame, token: re.Match[str]) -> None:
-        self._in_word(frame, token)
-        if self._text.startswith("$((", token.start()):
-            self._result.doubt(ARITHMETIC)
-        self._push("list")
-
-    def _on_parameter(self, frame: Frame, token: re.Match[str]) -> None:
-        self._in_word(frame, token)
-        self._push("parameter")
-        if head := lexis.PARAMETER_HEAD.match(self._text, self._at):
-            self._at = head.end()
-        elif self._text[self._at : self._at + 1] in " \t\n|(":
-            # Newer shells run what stands in `${ ...; }`.
-            self._result.lose(EVALUATION)
-        else:
-            self._result.doubt(EVALUATION)
-
-    def _on_backtick(self, frame: Frame, token: re.Match[str]) -> None:
-        self._in_word(frame, token)
-        body = token["quoted_command"]
-        if '\\"' in body and len(self._stack) > 1:
-            self._result.lose(UNEXPECTED)
-        if not body.strip():
-            return
-        inner = lexis.ESCAPED_IN_BACKTICKS.sub(r"\1", body)
-        base = None if "\\" in body else token.start() + 1
-        self._result.inner.append(InnerText(inner, frame.where.now, base))
-
-    def _on_arithmetic(self, frame: Frame, token: re.Match[str]) -> None:
-        if "$" in token["sum"] or lexis.IDENTIFIER.search(token["sum"]):
-            self._result.doubt(ARITHMETIC)
-        if token[0].startswith("$"):
-            self._in_word(frame, token)
-        elif frame.is_at_command and frame.kind == "list":
-            frame.is_closed, frame.needs_more = True, False
-        else:
-            self._result.lose(UNEXPECTED)
-
-    def _on_comment(self, frame: Frame, token: re.Match[str]) -> None:
-        # Behind `$(...)` the mark goes on with the word; in a test nobody knows.
-        if frame.word >= 0 or frame.mode == "test":
-            self._at = token.start() + 1
-            if frame.word < 0:
-                self._result.lose(UNEXPECTED)
-            self._in_word(frame, token)
-
-    def _on_blank(self, frame: Frame, token: re.Match[str]) -> None:
-        self._end_word(frame, token.start())
-
-    def _end_word(self, frame: Frame, end: int) -> None:
+    def _end_word(self, frame: _Frame, end: int) -> None:
         if frame.word < 0:
             return
         start, frame.word = frame.word, -1
@@ -589,26 +445,24 @@ class _Reader:
             if word.source.startswith("["):
                 self._result.doubt(ARITHMETIC)
         elif frame.operator:
-            self._documents += take_target(frame, word, len(self._stack), self._result)
+            self._take_target(frame, word)
         elif frame.mode in ("for", "case", "function", "pattern"):
-            add_to_head(frame, word, self._result)
-            if frame.is_defining and (parentheses := lexis.EMPTY_PARENTHESES.match(self._text, end)):
+            self._add_to_head(frame, word)
+            if frame.is_defining and (parentheses := _EMPTY_PARENTHESES.match(self._text, end)):
                 self._at = parentheses.end()
             frame.is_defining = False
-        else:
-            self._add_word(frame, word, start, end)
-
-    def _add_word(self, frame: Frame, word: Word, start: int, end: int) -> None:
-        if frame.mode == "test":
+        elif frame.mode == "test":
             frame.words.append(word)
             if word.source == "]]":
                 frame.mode = "command"
                 self._end_command(frame, end)
                 frame.is_closed = True
-        elif frame.is_empty and take(frame, word.source, self._result):
+        elif frame.is_empty and self._is_reserved(frame, word.source):
             frame.begin = -1
-            self._at = max(self._at, end_of_prefix(self._text, word.source, end))
-        elif not frame.words and (assigned := lexis.ASSIGNMENT.match(word.source)):
+            behind = _BEHIND_PREFIX.get(word.source)
+            if behind is not None and (found := behind.match(self._text, end)):
+                self._at = max(self._at, found.end())
+        elif not frame.words and (assigned := ASSIGNMENT.match(word.source)):
             if assigned[2] and not assigned[2][1:-1].isdigit():
                 self._result.doubt(ARITHMETIC)
             frame.assignments.append(word)
@@ -621,73 +475,185 @@ class _Reader:
                     frame.mode = "test"
             frame.words.append(word)
 
-    # Commands and what stands between them
+    def _is_reserved(self, frame: _Frame, word: str) -> bool:
+        """Act on a word where a command may begin, if it is a reserved one; whether it is one."""
+        frame.open += word in _OPENING
+        if word in ("for", "while", "until", "select"):
+            frame.loops.append(None if word == "for" else "")
+        if word in _HEADS:
+            frame.mode = _HEADS[word]
+        elif word in _CLOSING:
+            self._close(frame, word)
+        elif word in _BEFORE_COMMAND:
+            frame.is_closed, frame.needs_more = False, True
+            frame.is_piped = frame.is_piped or word == "!"
+            if word == "coproc":
+                self._result.doubt(COPROCESS)
+        else:
+            return False
+        return True
 
-    def _end_command(self, frame: Frame, end: int) -> None:
+    def _close(self, frame: _Frame, word: str) -> None:
+        frame.open -= 1
+        frame.cases -= word == "esac"
+        if word == "done" and frame.loops:
+            frame.loops.pop()
+        if frame.open < 0 or frame.cases < 0:
+            self._result.lose(UNEXPECTED)
+            frame.open, frame.cases = max(0, frame.open), max(0, frame.cases)
+        frame.is_closed, frame.needs_more = True, False
+
+    def _add_to_head(self, frame: _Frame, word: Word) -> None:
+        """Take a word of a head: the name and words of a loop, what a case looks at, a pattern, a function's name."""
+        frame.words.append(word)
+        match frame.mode, len(frame.words):
+            case "for", 1:
+                self._result.loops.append(Loop(word.text, None, frame.where.now))
+                if frame.loops and frame.loops[-1] is None:
+                    frame.loops[-1] = word.text
+            case "for", 2 if word.source == "do":
+                frame.begin_body()
+            case "for", 2 if word.source == "in":
+                self._result.loops[-1] = Loop(frame.words[0].text, frame.words, frame.where.now)
+            case "case", 2:
+                if word.source != "in":
+                    self._result.lose(UNEXPECTED)
+                frame.cases += 1
+                frame.begin_body("pattern")
+            case "function", 1:
+                self._define(frame)
+            case "pattern", 1 if word.source == "esac":
+                frame.begin_body()
+                self._close(frame, "esac")
+            case _:
+                pass
+
+    def _define(self, frame: _Frame) -> None:
+        """Begin the body of a function. It runs elsewhere, so from here on no folder is known."""
+        self._result.doubt(FUNCTION)
+        frame.where = Whereabouts(UNKNOWN, UNKNOWN)
+        frame.begin_body()
+        frame.needs_more = frame.is_defining = True
+
+    def _take_target(self, frame: _Frame, word: Word) -> None:
+        """Take the word behind a redirection: a file, a text, or what ends a here-document."""
+        operator, frame.operator = frame.operator, ""
+        is_quoted = any(mark in word.source for mark in "\\'\"")
+        if operator not in ("<<", "<<-", "<<<"):
+            frame.redirections.append(Redirection(operator, word))
+            if word.source.startswith("<("):
+                frame.inputs.append([word])
+        elif operator == "<<<":
+            # It is not split, and stars in it mean nothing.
+            frame.inputs.append([word if word.is_literal or is_quoted else read_word(f'"{word.source}"')])
+        elif (is_quoted and not word.is_literal) or "\n" in word.text:
+            # It is not known what ends it.
+            self._result.lose(DOCUMENT)
+        else:
+            announced = _Document(word.text, operator == "<<-", is_quoted, len(self._stack), [])
+            frame.inputs.append(announced.words)
+            self._documents.append(announced)
+
+    # Commands, and what stands between them
+
+    def _end_command(self, frame: _Frame, end: int) -> None:
         if frame.is_empty or frame.mode != "command":
             return
-        source = self._text[frame.begin : end].rstrip()
-        start = frame.start if frame.words else -1
-        where = frame.where
         is_conditional = frame.open > 0 or frame.is_piped
         loops = frozenset(name for each in (*self._stack, frame) for name in each.loops if name)
-        is_certain = len(self._stack) <= 1 and not is_conditional and not frame.is_joined
         self._result.commands.append(
             Found(
-                start,
-                source,
+                frame.start if frame.words else -1,
+                self._text[frame.begin : end].rstrip(),
                 frame.words,
                 frame.assignments,
                 frame.redirections,
-                where.now,
-                is_certain,
-                loops,
-                [*frame.inputs, *frame.piped][: MAX_TEXTS + 1],
+                frame.where.now,
+                is_certain=len(self._stack) <= 1 and not is_conditional and not frame.is_joined,
+                loops=loops,
+                inputs=[*frame.inputs, *frame.piped][: MAX_TEXTS + 1],
             )
         )
         if frame.loops and any(word.text in CHANGING for word in frame.words):
             # The next round begins where this one ends.
             self._moves_in_loop = True
         readings = partial(self._readings, loops=loops) if self._readings else None
-        frame.where = where.after(frame.words, readings, is_conditional=is_conditional)
+        frame.where = frame.where.after(frame.words, readings, is_conditional=is_conditional)
         frame.needs_more = False
         frame.clear()
 
-    def _on_newline(self, frame: Frame, token: re.Match[str]) -> None:
-        self._end_word(frame, token.start())
+    def _end_list(self, frame: _Frame, end: int) -> None:
+        self._end_command(frame, end)
+        if frame.mode != "command" or frame.open or frame.needs_more or frame.operator:
+            self._result.lose(UNFINISHED)
+
+    def _end_line(self, frame: _Frame, start: int) -> None:
+        self._end_word(frame, start)
         if frame.operator:
             self._result.lose(UNEXPECTED)
             frame.operator = ""
         if frame.kind == "list" and frame.mode in ("command", "for"):
             if frame.mode == "for":
                 frame.begin_body()
-            self._end_command(frame, token.start())
+            self._end_command(frame, start)
             if not frame.needs_more:
-                frame.where, frame.is_closed, frame.is_piped = frame.where.ended(), False, False
-                frame.is_joined = False
-                frame.end_pipeline()
+                frame.where, frame.is_closed = frame.where.ended(), False
+                frame.is_piped = frame.is_joined = False
+                if frame.open <= frame.piped_at:
+                    frame.piped = []
         elif frame.mode == "function":
             self._result.lose(UNEXPECTED)
         if self._documents:
             if frame.kind != "list" or any(each.depth != len(self._stack) for each in self._documents):
                 self._result.lose(DOCUMENT)
-            self._at = read_documents(self._text, self._at, self._documents, self._result, frame.where.now)
-            self._documents = []
+            self._read_documents(frame.where.now)
 
-    def _on_operator(self, frame: Frame, token: re.Match[str]) -> None:
-        self._end_word(frame, token.start())
-        operator = token[0]
+    def _read_documents(self, folders: Folders) -> None:
+        """Pass over the texts of here-documents, in which substitutions run."""
+        documents, self._documents = self._documents, []
+        for document in documents:
+            begin = self._at
+            while True:
+                if self._at >= len(self._text):
+                    self._result.lose(DOCUMENT)
+                    return
+                last = self._at
+                end = self._text.find("\n", last)
+                end = len(self._text) if end < 0 else end
+                line, self._at = self._text[last:end], end + 1
+                if (line.lstrip("\t") if document.strips_tabs else line) == document.delimiter:
+                    break
+            body = self._text[begin:last]
+            if document.is_quoted:
+                document.words.append(literal(body))
+                continue
+            # A quote means nothing in such a text; so it is written as in double quotes.
+            escaped = re.sub(r'(\\[$`\\\n])|(\\)?"', lambda found: found[1] or (r"\\\"" if found[2] else r"\""), body)
+            document.words.append(read_word(f'"{escaped}"'))
+            if "\\\n" in body:
+                self._result.lose(DOCUMENT)
+            if "$" in body or "`" in body:
+                self._result.inner.append(InnerText(body, folders, begin, is_document=True))
+        self._at = min(self._at, len(self._text))
+
+    def _take_operator(self, frame: _Frame, operator: str, start: int) -> None:
+        self._end_word(frame, start)
         if frame.kind != "list" or frame.mode != "command" or frame.operator:
-            take_operator(frame, operator, self._result)
+            # No command is read here: it is in a head, in a test, behind a redirection without a word.
+            if frame.mode == "for" and operator == ";":
+                frame.begin_body()
+            elif (frame.mode, operator) not in (("test", "&&"), ("test", "||"), ("pattern", "|")):
+                self._result.lose(UNEXPECTED)
+                frame.operator = ""
             return
         is_case_end = operator in (";;", ";&", ";;&")
         if (frame.is_empty and not frame.is_closed and not is_case_end) or (is_case_end and not frame.cases):
             self._result.lose(UNEXPECTED)
-        frame.is_piped = frame.is_piped or operator in ("|", "|&")
-        is_compound = frame.is_closed
-        self._end_command(frame, token.start())
-        frame.is_closed = False
-        if operator in ("|", "|&"):
+        is_pipe = operator in ("|", "|&")
+        frame.is_piped = frame.is_piped or is_pipe
+        is_compound, frame.is_closed = frame.is_closed, False
+        self._end_command(frame, start)
+        if is_pipe:
             frame.needs_more = True
             if not frame.piped:
                 frame.piped_at = frame.open
@@ -696,61 +662,62 @@ class _Reader:
             printed = {id(text): text for found in printing for text in found.outputs}
             frame.piped = list(printed.values())[: MAX_TEXTS + 1]
             return
-        frame.end_pipeline()
-        frame.is_piped, frame.needs_more = False, operator in ("&&", "||")
-        frame.is_joined = frame.needs_more
+        if frame.open <= frame.piped_at:
+            frame.piped = []
+        frame.is_piped, frame.is_joined = False, operator in ("&&", "||")
+        frame.needs_more = frame.is_joined
         self._result.has_background = self._result.has_background or operator == "&"
-        match operator:
-            case "&&":
-                frame.where = frame.where.and_then()
-            case "||":
-                frame.where = frame.where.or_else()
-            case _:
-                frame.where = frame.where.ended()
+        if operator == "&&":
+            frame.where = frame.where.and_then()
+        elif operator == "||":
+            frame.where = frame.where.or_else()
+        else:
+            frame.where = frame.where.ended()
         if is_case_end and frame.cases:
             frame.mode = "pattern"
 
-    def _on_redirect(self, frame: Frame, token: re.Match[str]) -> None:
-        if frame.word >= 0 and lexis.DESCRIPTOR.match(self._text[frame.word : token.start()]):
+    def _take_redirection(self, frame: _Frame, operator: str, start: int) -> None:
+        if frame.word >= 0 and _DESCRIPTOR.match(self._text[frame.word : start]):
             frame.word = -1
-        self._end_word(frame, token.start())
-        if frame.mode == "test" and token[0] in ("<", ">"):
+        self._end_word(frame, start)
+        if frame.mode == "test" and operator in ("<", ">"):
             return
         if frame.kind != "list" or frame.mode != "command" or frame.operator:
             self._result.lose(UNEXPECTED)
         if frame.begin < 0:
-            frame.begin = token.start()
-        frame.operator, frame.needs_more = token[0], False
+            frame.begin = start
+        frame.operator, frame.needs_more = operator, False
 
-    def _on_open(self, frame: Frame, token: re.Match[str]) -> None:
-        start = token.start()
-        if frame.word >= 0 and lexis.ARRAY.fullmatch(self._text, frame.word, start):
+    def _open_parenthesis(self, frame: _Frame, start: int) -> None:
+        if frame.word >= 0 and _ARRAY.fullmatch(self._text, frame.word, start):
             self._push("array")
             return
         self._end_word(frame, start)
         if frame.mode in ("test", "pattern"):
             return
-        parentheses = lexis.EMPTY_PARENTHESES.match(self._text, start)
+        parentheses = _EMPTY_PARENTHESES.match(self._text, start)
         if parentheses and frame.mode == "command" and len(frame.words) == 1 and not frame.assignments:
             self._at = parentheses.end()
-            define(frame, self._result)
+            self._define(frame)
             frame.is_defining = False
-        elif frame.mode == "for" and not frame.words and (loop := lexis.ARITHMETIC_LOOP.match(self._text, start)):
+        elif frame.mode == "for" and not frame.words and (loop := _ARITHMETIC_LOOP.match(self._text, start)):
             self._result.doubt(ARITHMETIC)
             self._at = loop.end()
             frame.words.append(literal("(("))
         else:
-            if not frame.is_at_command or frame.kind != "list" or not frame.is_empty or frame.is_closed:
+            is_expected = frame.kind == "list" and frame.mode == "command" and frame.is_empty
+            if not is_expected or frame.operator or frame.is_closed:
                 self._result.lose(UNEXPECTED)
             if self._text.startswith("((", start):
                 self._result.doubt(ARITHMETIC)
             self._push("list", is_group=True)
 
-    def _on_close(self, frame: Frame, token: re.Match[str]) -> None:
+    def _close_bracket(self, frame: _Frame, start: int) -> None:
+        """Take `)`, or the `}` of a parameter."""
         if frame.kind == "parameter":
             self._stack.pop()
             return
-        self._end_word(frame, token.start())
+        self._end_word(frame, start)
         if frame.mode == "test":
             return
         if frame.mode == "pattern":
@@ -758,10 +725,10 @@ class _Reader:
             return
         if len(self._stack) == 1:
             self._result.lose(UNEXPECTED)
-            self._end_command(frame, token.start())
+            self._end_command(frame, start)
             return
         if frame.kind == "list":
-            self._end_list(frame, token.start())
+            self._end_list(frame, start)
         if any(each.depth >= len(self._stack) for each in self._documents):
             self._result.lose(DOCUMENT)
         self._stack.pop()

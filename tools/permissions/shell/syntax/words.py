@@ -1,4 +1,4 @@
-"""The tokens of bash: what a reader meets next in a list of commands, in double quotes, in `${...}`."""
+"""The words of a command: what each stands for by bash's rules of quoting, and what variables and braces make of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import islice
 
 _PLAIN = re.compile(r"[\w./:@%+,^=#!\]}-]+\Z", re.ASCII)
 _HOME = re.compile(r"~(?=/|\Z)|\"?\$(?:HOME\b|\{HOME\})\"?(?=/|\"|\Z)")
@@ -29,6 +28,8 @@ PIECE = re.compile(
 )
 """A part of a word that is quoted in one way, or not at all."""
 
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII | re.DOTALL)
+LINE_CONTINUED_IN_WORD = re.compile(r"(?<=[^ \t\n])\\\n(?=[^ \t\n])")
 _DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
 
 NUMBER = re.compile(r'\$\$|\$\{\$\}|\$RANDOM\b|\$\(date "?\+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*"?\)', re.ASCII)
@@ -143,20 +144,64 @@ def _read(source: str) -> Word:
         return Word(source=source, text=source, is_literal=True, prefix=source, may_split=False, path=source)
     if source in {"[", "[[", "{}", "{"}:
         return literal(source)
-    decoder = _Decoder(source)
-    if decoder.is_literal:
-        text = decoder.text
-        return Word(
-            source=source, text=text, is_literal=True, prefix=text, may_split=False, path=_as_path(text, source)
-        )
-    return Word(
-        source=source,
-        text=source,
-        is_literal=False,
-        prefix=decoder.prefix,
-        may_split=decoder.may_split,
-        path=_home_path(source),
-    )
+    known: list[str] = []
+    prefix: str | None = None
+    may_split, position = False, 0
+    while position < len(source):
+        piece = PIECE.match(source, position)
+        text, splits = _decoded(piece, is_first=position == 0) if piece else ("", True)
+        known.append(text)
+        if splits is not None:
+            prefix = "".join(known) if prefix is None else prefix
+            may_split = may_split or splits
+        position = piece.end() if piece else len(source)
+    if prefix is None:
+        text = "".join(known)
+        path = _as_path(text, source)
+        return Word(source=source, text=text, is_literal=True, prefix=text, may_split=False, path=path)
+    path = _home_path(source)
+    return Word(source=source, text=source, is_literal=False, prefix=prefix, may_split=may_split, path=path)
+
+
+def _decoded(piece: re.Match[str], *, is_first: bool) -> tuple[str, bool | None]:
+    """The text of a part of a word, as far as it is known, and whether what is not may split; `None` if all is."""
+    text = piece[0]
+    match piece.lastgroup:
+        case "single":
+            return text[1:-1], None
+        case "ansi":
+            decoded = _ANSI_ESCAPE.sub(_ansi_character, text[2:-1])
+            return ("", False) if "\0" in decoded else (decoded, None)
+        case "double":
+            body = text[text.index('"') + 1 : -1]
+            bare = re.sub(r"\\.", "", body, flags=re.DOTALL)
+            # `"$@"` and `"${a[@]}"` may become several words.
+            return ("", "@" in bare) if _EXPANSION.search(bare) else (_without_escapes(body), None)
+        case "escape":
+            return text[1].replace("\n", ""), None
+        case _:
+            if _EXPANSION.search(text) or re.search(r"[<>()]", text):
+                before = re.match(r"[\w./:@%+,=-]*", text, re.ASCII)
+                return before[0] if before else "", True
+            if (is_first and text.startswith("~")) or _TILDE_VALUE.search(text):
+                return "", False
+            # What follows a brace, quoted or not, may make it a list.
+            before, *stars = re.split(r"[*?\[{]", text, maxsplit=1)
+            return before, False if stars else None
+
+
+def _ansi_character(escape: re.Match[str]) -> str:
+    """The character of one escape of `$'...'`; NUL for bytes and codes that are not ASCII text."""
+    letter, octal, *hexadecimal, _other = escape.groups()
+    if letter:
+        return _ANSI_LETTERS.get(letter, letter)
+    code = int(octal, 8) if octal else int(next(filter(None, hexadecimal), "0"), 16)
+    return chr(code) if code <= _LAST_ASCII else "\0"
+
+
+def _without_escapes(body: str) -> str:
+    """The text of what stands in double quotes."""
+    return _DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body)
 
 
 def _as_path(text: str, source: str) -> str:
@@ -176,108 +221,11 @@ def _home_path(source: str) -> str | None:
     return ("~" if found[0] == "~" else "$HOME") + rest if _PLAIN.match(rest) or not rest else None
 
 
-class _Decoder:
-    """Decodes one word piece by piece; what is not known ends the prefix."""
-
-    def __init__(self, source: str) -> None:
-        self.is_literal = True
-        self.may_split = False
-        self.prefix = ""
-        self._pieces: list[str] = []
-        position = 0
-        while position < len(source):
-            if not (piece := PIECE.match(source, position)):
-                self._unknown(split=True)
-                break
-            self._read(piece.lastgroup or "", piece[0], is_first=position == 0)
-            position = piece.end()
-        self.text = "".join(self._pieces)
-        if self.is_literal:
-            self.prefix = self.text
-
-    def _read(self, kind: str, piece: str, *, is_first: bool) -> None:
-        match kind:
-            case "single":
-                self._pieces.append(piece[1:-1])
-            case "ansi":
-                self._read_ansi(piece[2:-1])
-            case "double":
-                self._read_double(piece[piece.index('"') + 1 : -1])
-            case "escape":
-                self._pieces.append("" if piece[1] == "\n" else piece[1])
-            case _:
-                self._read_bare(piece, is_first=is_first)
-
-    def _read_ansi(self, body: str) -> None:
-        decoded: list[str] = []
-        position = 0
-        for escape in _ANSI_ESCAPE.finditer(body):
-            decoded.append(body[position : escape.start()])
-            position = escape.end()
-            if (character := _ansi_character(escape)) is None:
-                self._unknown(split=False)
-                return
-            decoded.append(character)
-        self._pieces.append("".join(decoded) + body[position:])
-
-    def _read_double(self, body: str) -> None:
-        bare = re.sub(r"\\.", "", body, flags=re.DOTALL)
-        if _EXPANSION.search(bare):
-            # `"$@"` and `"${a[@]}"` may become several words.
-            self._unknown(split="@" in bare)
-        else:
-            self._pieces.append(_DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body))
-
-    def _read_bare(self, piece: str, *, is_first: bool) -> None:
-        if _EXPANSION.search(piece) or any(mark in piece for mark in "<>()"):
-            before = re.match(r"[\w./:@%+,=-]*", piece, re.ASCII)
-            self._pieces.append(before[0] if before and not piece.startswith("~") else "")
-            self._unknown(split=True)
-        elif (is_first and piece.startswith("~")) or _TILDE_VALUE.search(piece):
-            self._unknown(split=False)
-        elif any(mark in piece for mark in "*?[") or _has_braces(piece):
-            self._pieces.append(re.split(r"[*?\[{]", piece, maxsplit=1)[0])
-            self._unknown(split=False)
-        elif "{" in piece:
-            # What follows, quoted or not, may make it a list in braces.
-            self._pieces.append(piece.split("{", 1)[0])
-            self._unknown(split=False)
-        else:
-            self._pieces.append(piece)
-
-    def _unknown(self, *, split: bool) -> None:
-        if self.is_literal:
-            self.prefix = "".join(self._pieces)
-        self.is_literal = False
-        self.may_split = self.may_split or split
-
-
 def _unquoted(piece: re.Match[str]) -> str:
     if piece.lastgroup == "double":
-        body = piece[0][piece[0].index('"') + 1 : -1]
         # What is escaped here is a variable of the inner shell.
-        return _DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body)
+        return _without_escapes(piece[0][piece[0].index('"') + 1 : -1])
     return piece[0] if piece.lastgroup == "bare" else read_word(piece[0]).text
-
-
-def _has_braces(piece: str) -> bool:
-    behind = piece.partition("{")[2]
-    return "," in behind or ".." in behind
-
-
-def _ansi_character(escape: re.Match[str]) -> str | None:
-    """The character of one escape of `$'...'`; `None` for bytes and codes that are no ASCII text."""
-    letter, octal, *hexadecimal, _other = escape.groups()
-    if letter:
-        return _ANSI_LETTERS.get(letter, letter)
-    digits = next((digits for digits in hexadecimal if digits), None)
-    if octal:
-        code = int(octal, 8)
-    elif digits:
-        code = int(digits, 16)
-    else:
-        return None
-    return chr(code) if 0 < code <= _LAST_ASCII else None
 
 
 MAX_VARIANTS = 128
@@ -401,87 +349,10 @@ def _first_braces(source: str) -> list[str] | None:
             ends = [*begins[1:], token.start()]
             parts = [source[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
             if len(parts) > 1 or ".." in parts[0]:
-                words = parts if len(parts) > 1 else _range(parts[0])
-                return [source[: begins[0]] + word + source[token.end() :] for word in words]
+                if len(parts) == 1:
+                    found = _RANGE.fullmatch(parts[0])
+                    first, last = (int(found[1]), int(found[2])) if found else (0, -1)
+                    step = -1 if found and last < first else 1
+                    parts = [str(number) for number in range(first, last + step, step)[: MAX_VARIANTS + 1]]
+                return [source[: begins[0]] + part + source[token.end() :] for part in parts]
     return None
-
-
-def _range(text: str) -> list[str]:
-    found = _RANGE.fullmatch(text)
-    if found is None:
-        return []
-    first, last = int(found[1]), int(found[2])
-    step = 1 if first <= last else -1
-    return [str(number) for number in islice(range(first, last + step, step), MAX_VARIANTS + 1)]
-
-
-LIST_TOKEN = re.compile(
-    r"""(?P<blank>(?:[ \t\r\f\v]|\\\n(?=[ \t\n]|\\\n|\Z)|(?<![^ \t\n])\\\n)+)
-    |(?P<newline>\n)
-    |(?P<comment>(?<![^ \t\r\n;&|()<>])\#[^\n]*)
-    |(?P<plain>(?:[^ \t\r\f\v\n\\'"`$;&|<>()]++
-        |\\[^\n]|\\\n(?=[^ \t\n\\])|'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?![\w{(\["'`*@\#?$!-]))+)
-    |(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
-    |(?P<arithmetic>\$?\(\((?P<sum>[\w\s+\-*/%<>=!&|^~?:,$]{0,100}|[\d\s+\-*/%=!^~?:,()]{0,100})\)\))
-    |(?P<substitution>\$\()
-    |(?P<old_arithmetic>\$\[)
-    |(?P<parameter>\$\{)
-    |(?P<double>\$?")
-    |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)
-    |(?P<process>[<>]\()
-    |(?P<redirect>&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>)
-    |(?P<operator>;;&|;;|;&|;|&&|&|\|\||\|&|\|)
-    |(?P<open>\()
-    |(?P<close>\))
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
-"""What may follow in a list of commands. A sum longer than 100 characters is not looked for: reading stays linear."""
-
-QUOTED_TOKEN = re.compile(
-    r"""(?P<text>(?:[^"\\$`]++|\\.|\$(?![\w{(\[*@\#?$!-]))+)
-    |(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
-    |(?P<arithmetic>\$\(\((?P<sum>[\w\s+\-*/%<>=!&|^~?:,$]{0,100}|[\d\s+\-*/%=!^~?:,()]{0,100})\)\))
-    |(?P<substitution>\$\()
-    |(?P<old_arithmetic>\$\[)
-    |(?P<parameter>\$\{)
-    |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)
-    |(?P<quote>")
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
-"""What may follow in double quotes, and in the text of a here-document, where a quote is a character like any."""
-
-PARAMETER_TOKEN = re.compile(
-    r"""(?P<text>(?:[^"'\\$`}<>]++|\\.|\$(?![\w{(\[*@\#?$!"'-])|[<>](?!\())+)
-    |(?P<single>'[^']*')
-    |(?P<ansi>\$'(?:\\.|[^'\\])*')
-    |(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
-    |(?P<arithmetic>\$\(\((?P<sum>[\w\s+\-*/%<>=!&|^~?:,$]{0,100}|[\d\s+\-*/%=!^~?:,()]{0,100})\)\))
-    |(?P<substitution>\$\()
-    |(?P<old_arithmetic>\$\[)
-    |(?P<parameter>\$\{)
-    |(?P<double>\$?")
-    |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)
-    |(?P<process>[<>]\()
-    |(?P<close>\})
-    """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
-)
-"""What may follow in `${name...}` behind the name."""
-
-PARAMETER_HEAD = re.compile(r"\#?(?:[A-Za-z_]\w*|[0-9]+|[*@\#?$!-])(?=:?[-+?]|[\#%/^,}])|\#(?=\})", re.ASCII)
-"""A parameter whose expansion runs nothing: no `!` (indirection), `[` and `:n` (arithmetic), `=`, `@` (evaluation)."""
-
-EMPTY_PARENTHESES = re.compile(r"[ \t]*\([ \t]*\)")
-ARRAY = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
-ARITHMETIC_LOOP = re.compile(r"\(\([\w\s+\-*/%<>=!&|^~?:,;$]{0,200}\)\)", re.ASCII)
-TIME_OPTION = re.compile(r"[ \t]+-p(?=[ \t\n])")
-IDENTIFIER = re.compile(r"[A-Za-z_]")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII | re.DOTALL)
-DESCRIPTOR = re.compile(r"[0-9]+\Z|\{[A-Za-z_]\w*\}\Z", re.ASCII)
-COPROCESS_NAME = re.compile(
-    r"[ \t]+[A-Za-z_]\w*(?=[ \t]+(?:[{(]|\[\[|(?:if|while|until|for|case|select)[ \t\n]))", re.ASCII
-)
-ESCAPED_IN_BACKTICKS = re.compile(r"\\([$`\\])")
-LINE_CONTINUED_IN_WORD = re.compile(r"(?<=[^ \t\n])\\\n(?=[^ \t\n])")
