@@ -157,12 +157,12 @@ def test_many_places_in_a_large_text_are_counted_and_replaced_in_one_pass() -> N
     match = find_match(haystack, "word ")
     assert match is not None
     assert [haystack.line_number(span.start) for span in match.spans] == [1] * count + [2] * count
-    after = apply_edit(haystack, match, "word ", "new\nword ").text
+    after = apply_edit(haystack, match, "word ", "new\nword ")[0]
     assert after == text.replace("word ", "new\rword ")
     both = Haystack("x\n" + text)
     match = find_match(both, "word ")
     assert match is not None
-    after = apply_edit(both, match, "word ", "new\nword ").text
+    after = apply_edit(both, match, "word ", "new\nword ")[0]
     assert after == "x\n" + text.replace("word ", "new\rword ")
 
 
@@ -174,7 +174,7 @@ def test_new_lines_end_like_the_line_they_come_to_up_to_the_last_one(text: str, 
     haystack = Haystack(text)
     match = find_match(haystack, "a")
     assert match is not None
-    assert apply_edit(haystack, match, "a", "b\nb").text == text.replace("a", f"b{ending}b")
+    assert apply_edit(haystack, match, "a", "b\nb")[0] == text.replace("a", f"b{ending}b")
 
 
 def _diagnosis(haystack: Haystack) -> object:

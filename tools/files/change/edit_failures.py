@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.files.change.text_match import (
@@ -226,8 +226,7 @@ def _squeezed(haystack: Haystack, text: str) -> str:
     return "".join(joined)
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(NamedTuple):
     """The part of a file that is most like a text.
 
     Args:

@@ -205,8 +205,8 @@ def plan_edit(
             f"found {len(match.spans):,} times, and new_string has {len(new_string):,} characters. "
             "Nothing was written.",
         )
-    edited = apply_edit(haystack, match, old_string, new_string)
-    if edited.text == old.text:
+    text, spans = apply_edit(haystack, match, old_string, new_string)
+    if text == old.text:
         raise ToolError(
             ToolErrorType.EDIT_NO_CHANGE,
             f"The edit would leave '{location.shown}' as it is: what it puts in place of old_string is there "
@@ -221,13 +221,13 @@ def plan_edit(
     return TextEdit(
         target=target,
         snapshot=snapshot,
-        text=edited.text,
+        text=text,
         encoding=old.encoding,
-        data=encode_or_refuse(edited.text, old.encoding, "new_string"),
-        diff=unified_diff(old.shown(), Decoded(edited.text, old.encoding).shown()),
+        data=encode_or_refuse(text, old.encoding, "new_string"),
+        diff=unified_diff(old.shown(), Decoded(text, old.encoding).shown()),
         notes=tuple(notes),
         match=match,
-        spans=edited.spans,
+        spans=spans,
         lines=lines,
     )
 
@@ -264,20 +264,7 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
     return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """The outcome of an edit.
-
-    Args:
-        text: The whole new text.
-        spans: What was put in, in the new text, in order.
-    """
-
-    text: str
-    spans: tuple[Span, ...]
-
-
-def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> Edited:
+def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
     """Put `new` in place of every match.
 
     An empty `new` deletes; where a match covers whole lines, the ending of the last one goes with them.
@@ -287,6 +274,9 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> Edited:
         match: Where.
         old: As the model gave it.
         new: As the model gave it. LF becomes the ending of the lines around.
+
+    Returns:
+        The whole new text, and where in it is what was put in, in order.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Whoever writes the carriage returns out means them; and without line endings there is nothing to adapt.
@@ -316,7 +306,7 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> Edited:
         length += len(put)
         done = stop
     pieces.append(text[done:])
-    return Edited("".join(pieces), tuple(spans))
+    return "".join(pieces), tuple(spans)
 
 
 class _NearbyEndings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import Deadline
@@ -14,9 +15,7 @@ from tools.files.find.walk import (
     Walk,
     count,
     excluded_folders,
-    fitting,
-    names_below,
-    page_end,
+    list_page,
     search_starts,
     visible_kind,
     walk_notes,
@@ -69,29 +68,26 @@ def find_files(
         ToolError: What was named cannot be searched; `cancelled`.
     """
     if os.path.isabs(pattern):
-        named = workspace.locate(pattern)
-        path = workspace.locate(path).path if path else named.root
-        if not contains(path, named.path) or path == named.path:
+        absolute = workspace.locate(pattern)
+        path = workspace.locate(path).path if path else absolute.root
+        if not contains(path, absolute.path) or path == absolute.path:
             raise InvalidToolParamsError(
                 "glob",
                 f"the pattern '{brief(pattern)}' is absolute and lies outside '{shown_path(path)}', "
                 "the folder to search; give a pattern relative to it.",
             )
-        pattern = os.path.relpath(named.path, path).replace(os.sep, "/")
-    starts = search_starts(workspace, path, agent=agent)
-    if starts[0].is_file:
+        pattern = os.path.relpath(absolute.path, path).replace(os.sep, "/")
+    starts, is_file = search_starts(workspace, path, agent=agent)
+    if is_file:
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{starts[0].location.shown}' is a file; give the folder to search as path and the name as pattern.",
+            f"'{starts[0].shown}' is a file; give the folder to search as path and the name as pattern.",
         )
-    compiled = [
-        compile_glob(pattern, ignore_case=ignore_case, exists=names_below(workspace, start.location, deadline))
-        for start in starts
-    ]
-    literals = frozenset[str]().union(*(each.literals for each in compiled))
-    filters = Filters(git=git, agent=agent, folders=excluded_folders(starts, literals), links=True, stats=True)
-    walk = Walk(workspace, filters, deadline)
-    roots = [start.location.path for start in starts]
+    walk = Walk(workspace, Filters(git=git, agent=agent, links=True, stats=True), deadline)
+    compiled = [compile_glob(pattern, ignore_case=ignore_case, exists=walk.names_below(start)) for start in starts]
+    named = frozenset[str]().union(*(each.literals for each in compiled))
+    walk.filters = replace(walk.filters, folders=excluded_folders(starts, named))
+    roots = [start.path for start in starts]
     recent: list[tuple[float, str]] = []
     others: list[str] = []
     try:
@@ -99,8 +95,8 @@ def find_files(
             position = each.start()
             if position is None:
                 continue
-            base = os.path.join(start.location.path, "")
-            for below, is_link, info in walk.files(start.location, position, roots):
+            base = os.path.join(start.path, "")
+            for below, is_link, info in walk.files(start, position, roots):
                 if info is None:
                     continue  # it has gone meanwhile
                 found = base + below.replace("/", os.sep)
@@ -114,12 +110,12 @@ def find_files(
                 else:
                     others.append(found)
     except OSError as error:
-        raise explain(error, starts[0].location.shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
+        raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
     files = [found for _, found in sorted(recent)] + sorted(others)
 
     total, shown_pattern = len(files), one_line(pattern)
     where = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
-    where = f"within {shown_whole_path(starts[0].location.path)}" if path else where
+    where = f"within {shown_whole_path(starts[0].path)}" if path else where
     what = f'{count(total, "file")} matching "{shown_pattern}" {where}'
     head = [f"Found {what}, changed in the last 24 hours first (newest first), then by path:", "---"]
     if not total:
@@ -132,10 +128,7 @@ def find_files(
                 f"Only files directly in that folder were looked at; '**/{shown_pattern}' searches folders below."
             )
     page = files[offset : offset + limit]
-    lines = [shown_whole_path(found) for found in page]
-    page = page[: fitting(lines, head)]
-    end = offset + len(page)
-    text = [*head, *lines[: len(page)], *page_end(total, offset, len(page), "file")]
+    text, shown, next_offset = list_page(head, [shown_whole_path(found) for found in page], offset, total, "file")
     notes = walk_notes(walk)
     if notes:
         text += ["", " ".join(notes)]
@@ -144,12 +137,12 @@ def find_files(
     summary += f" ({ignored} ignored)" if ignored else ""
     return ToolResult(
         llm_content="\n".join(text),
-        return_display=summary + (" (truncated)" if end < total else ""),
+        return_display=summary + (" (truncated)" if next_offset is not None else ""),
         structured={
-            "files": [sendable_name(found) for found in page],
+            "files": [sendable_name(found) for found in page[:shown]],
             "total": total,
             "ignored": ignored,
             "partial": walk.timed_out,
-            "next_offset": end if end < total else None,
+            "next_offset": next_offset,
         },
     )

@@ -17,7 +17,7 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorT
 from tools.contract.limits import AbortSignal
 from tools.contract.names_on_one_line import sendable_name, shown_name, shown_whole_path
 from tools.contract.results import ToolResult
-from tools.files.find.walk import MAX_TEXT_BYTES, count, fitting, hidden_note, page_end
+from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, refuse_hidden, scope_of
 from tools.files.opener import Entry, PathKind
 from tools.files.workspace import Location, Workspace, missing
@@ -146,21 +146,19 @@ def list_folder(
     head = [f"Listed {count(total, 'item')} in {where}:", "---"]
     if not total:
         head = [f"Directory {where} is empty." if not note else f"Nothing to list in {where}."]
-    fit = fitting(lines, head)
-    end = offset + fit
-    text = [*head, *lines[:fit], *page_end(total, offset, fit, "item")]
+    text, shown_entries, next_offset = list_page(head, lines, offset, total, "item")
     if note:
         text += ["", f"({note}; file_filtering_options can show them)"]
     summary = f"Listed {count(total, 'item')}" + (f" ({note})" if note else "")
     return ToolResult(
         llm_content="\n".join(text),
-        return_display=summary + (" (truncated)" if end < total else ""),
+        return_display=summary + (" (truncated)" if next_offset is not None else ""),
         structured={
             "path": sendable_name(location.path),
-            "entries": entries[:fit],
+            "entries": entries[:shown_entries],
             "total": total,
             "hidden": {by.value: hidden[by] for by in HiddenBy},
-            "next_offset": end if end < total else None,
+            "next_offset": next_offset,
         },
     )
 

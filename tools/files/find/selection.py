@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.contract.names_on_one_line import shown_path
 from tools.files.find.patterns import MAX_ALTERNATIVES, Names, PathPattern, PatternRefusedError, compile_patterns
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Exclusion, Selection, Walk, Without, names_below
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Exclusion, Selection, Walk, Without
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
@@ -152,7 +152,7 @@ class FileSelection:
                 elif location.root == root.path:
                     globs.append(location.relative)
             if globs:
-                pattern = _compiled(globs, names_below(walk.workspace, root, walk.deadline))
+                pattern = _compiled(globs, walk.names_below(root))
                 self._search(root, pattern.start(), pattern.literals)
         self._look_in_any_case({entry: found for entry, found in missing.items() if entry not in settled})
 

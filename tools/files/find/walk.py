@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -186,18 +186,21 @@ class Walk:
                         elif kind is is_link and filters.links:
                             links.append(name)
                     if prefix:
-                        inner = self._scope_below(scope, path, {name for name, _ in entries})
-                        if inner is None:
-                            continue
-                        scope = inner
+                        scope = scope_below(self.workspace, filters, scope, path, {name for name, _ in entries})
                     for names, are_links in ((files, False), (links, True)):
                         for name in self._visible(names, wanted, scope):
                             info = opened.stat(name) if filters.stats else None
                             found.append(Found(prefix + name, are_links, info))
-            except (OSError, PathNotInWorkspaceError):
-                if not prefix:
+            except (OSError, ToolError) as error:
+                if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
+                    # It is not known what of this folder is hidden.
+                    self.hidden[HiddenBy.AGENT] += 1
+                    if len(self.refusals) < MAX_REFUSALS:
+                        self.refusals.append(error.message)
+                elif prefix and isinstance(error, OSError | PathNotInWorkspaceError):
+                    self.unreadable += 1
+                else:
                     raise
-                self.unreadable += 1
                 continue
             base = os.path.join(path, "")
             if apart:
@@ -218,6 +221,13 @@ class Walk:
             ahead += below
             yield from found
 
+    def names_below(self, folder: Location) -> Callable[[str], bool]:
+        """What tells whether a relative path exists below a folder; nothing is looked up once the time is up.
+
+        A pattern may ask very often, each time through links.
+        """
+        return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
+
     def is_out_of_time(self) -> bool:
         """Whether the budget is used up; what is left out from now on is told by `timed_out`.
 
@@ -226,22 +236,6 @@ class Walk:
         """
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
-
-    def _scope_below(self, above: Scope, path: str, names: set[str]) -> Scope | None:
-        """The rules in a folder below the start; `None` where it is not known what of the folder is hidden."""
-        try:
-            if path in self.workspace.roots:
-                # A root below a root has agent-ignore files of its own, as it has for a read.
-                location = self.workspace.locate(path)
-                return scope_of(self.workspace, location, git=self.filters.git, agent=self.filters.agent)
-            return above.enter(path, names)
-        except ToolError as error:
-            if error.code is not ToolErrorType.PATH_IGNORED:
-                raise
-            self.hidden[HiddenBy.AGENT] += 1
-            if len(self.refusals) < MAX_REFUSALS:
-                self.refusals.append(error.message)
-            return None
 
     def _visible(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[str]:
         """The files of a folder that are wanted and not hidden."""
@@ -259,33 +253,23 @@ class Walk:
             yield names[start : start + CHECK_EVERY] if len(names) > CHECK_EVERY else names
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a search begins.
-
-    Args:
-        location: A folder, or for a content search perhaps a file.
-        is_file: Whether it is one.
-    """
-
-    location: Location
-    is_file: bool = False
-
-
-def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> list[Start]:
-    """The folder that was named, or every root.
+def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> tuple[list[Location], bool]:
+    """Where a search begins: the folder or file that was named, or every root.
 
     Args:
         workspace: Whose roots count.
         path: As given in the call; `None` or blank for all roots.
         agent: Whether agent-ignore files apply.
 
+    Returns:
+        The locations, and whether there is but one and that is a file.
+
     Raises:
         ToolError: `search_path_not_found`, `search_path_not_a_directory` (a device, pipe or socket), `path_ignored`,
             `path_not_in_workspace`, `no_workspace`.
     """
     if path is None or not path.strip():
-        return [Start(root) for root in workspace.root_locations()]
+        return workspace.root_locations(), False
     location = workspace.locate(path)
     info = workspace.stat(location)
     if info is None:
@@ -302,30 +286,32 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> lis
         )
     if agent:
         refuse_hidden(workspace, location, "searched")
-    return [Start(location, is_file=stat.S_ISREG(info.st_mode))]
+    return [location], stat.S_ISREG(info.st_mode)
 
 
 def excluded_folders(
-    starts: Sequence[Start], named: frozenset[str], folders: frozenset[str] | None = None
+    starts: Sequence[Location], named: frozenset[str], folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
 ) -> frozenset[str]:
     """The folders left out by default, but those that the call names: in its pattern, or above where it starts."""
-    above = {part for start in starts for part in start.location.relative.split("/")}
-    return (DEFAULT_EXCLUDED_FOLDERS if folders is None else folders) - above - named
+    return folders - {part for start in starts for part in start.relative.split("/")} - named
 
 
-def names_below(workspace: Workspace, folder: Location, deadline: Deadline) -> Callable[[str], bool]:
-    """What tells whether a relative path exists below a folder. A pattern may ask very often, each time through links.
+def scope_below(workspace: Workspace, filters: Filters, above: Scope, folder: str, names: Container[str]) -> Scope:
+    """The rules in a folder below the one of a scope.
 
     Args:
-        workspace: Whose folder it is.
-        folder: The folder.
-        deadline: Once it is over, nothing is looked up any more; the function raises `cancelled`.
+        workspace: A root below a root has agent-ignore files of its own, as it has for a read.
+        filters: Which rules apply.
+        above: The rules in its parent.
+        folder: Its real path.
+        names: Base names of what is in it.
+
+    Raises:
+        ToolError: `path_ignored`: it is not known what of the folder is hidden.
     """
-
-    def exists(path: str) -> bool:
-        return not deadline.check() and workspace.has(folder, path)
-
-    return exists
+    if folder in workspace.roots:
+        return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)
+    return above.enter(folder, names)
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
@@ -378,27 +364,33 @@ def walk_notes(walk: Walk) -> list[str]:
     return notes
 
 
-def fitting(lines: Sequence[str], first: Sequence[str]) -> int:
-    """How many lines fit the text beside structured content, after some first ones; at least one."""
-    room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in first)
+def list_page(
+    head: Sequence[str], lines: Sequence[str], offset: int, total: int, noun: str
+) -> tuple[list[str], int, int | None]:
+    """A page of a list: as many lines as fit the text beside structured content, at least one, and how to continue.
+
+    Args:
+        head: The lines above.
+        lines: The entries of the page.
+        offset: Where the page begins.
+        total: Entries of the whole list.
+        noun: What one entry is called.
+
+    Returns:
+        The lines of the text, how many entries are among them, and the offset of the next page, if there is one.
+    """
+    room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
+    shown = len(lines)
     for number, line in enumerate(lines):
         room -= len(line.encode("utf-8", "replace")) + 1
         if room < 0 and number:
-            return number
-    return len(lines)
-
-
-def page_end(total: int, offset: int, shown: int, noun: str) -> list[str]:
-    """What follows a page of a list: that it lies past the end, or how to continue.
-
-    Args:
-        total: Entries of the whole list.
-        offset: Where the page begins.
-        shown: Entries on it.
-        noun: What one entry is called.
-    """
-    lines = [f"(offset {offset} lies past the end)"] if total and not shown else []
+            shown = number
+            break
+    text = [*head, *lines[:shown]]
+    if total and not shown:
+        text.append(f"(offset {offset} lies past the end)")
     end = offset + shown
-    if end < total:
-        lines += ["---", f"[{count(total - end, f'more {noun}')} not shown; continue with offset={end}]"]
-    return lines
+    if end >= total:
+        return text, shown, None
+    text += ["---", f"[{count(total - end, f'more {noun}')} not shown; continue with offset={end}]"]
+    return text, shown, end

@@ -18,7 +18,16 @@ from tools.contract.limits import Deadline, Limits
 from tools.contract.names_on_one_line import brief
 from tools.contract.results import ToolResult
 from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
-from tools.files.find.walk import Everything, Filters, Selection, Start, Without, excluded_folders, search_starts
+from tools.files.find.walk import (
+    DEFAULT_EXCLUDED_FOLDERS,
+    Everything,
+    Filters,
+    Selection,
+    Without,
+    excluded_folders,
+    scope_below,
+    search_starts,
+)
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
 from tools.files.search.match_report import ContentQuery, MatchReport
@@ -89,7 +98,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         InvalidToolParamsError: ripgrep does not take a pattern.
         ToolError: The search cannot be carried out, or was cancelled.
     """
-    starts = search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
+    starts, is_file = search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = Everything()
     named: frozenset[str] = frozenset()
@@ -110,14 +119,15 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
         agent=workspace.respect_agent_ignore,
-        folders=excluded_folders(starts, named, frozenset({".git"}) if query.no_ignore else None),
+        folders=excluded_folders(starts, named, frozenset({".git"}) if query.no_ignore else DEFAULT_EXCLUDED_FOLDERS),
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
-    search = ContentSearch(workspace, program, deadline, starts, filters, wanted, type_options)
+    search = ContentSearch(workspace, program, deadline, filters, wanted, type_options)
     report = MatchReport(workspace, query, limits, deadline.signal, starts)
+    most = report.most_per_file
     try:
-        with closing(search.matches(main, exclude, report.most_per_file)) as found:
+        with closing(search.matches(starts, main, exclude, most, is_file=is_file)) as found:
             for folder, match in found:
                 if not report.add(folder, match):
                     break
@@ -125,15 +135,15 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         name = "pattern" if error.query is main else "exclude_pattern"
         hint = "" if error.query.fixed else " To search for it as literal text set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep says: {error}.{hint}") from None
-    searched = search.searched
-    if not report.matches and not search.timed_out and query.glob is not None:
-        searched = search.count_files()
+    searched, timed_out = search.ripgrep.searched, search.ripgrep.timed_out or search.excluding.timed_out
+    if not report.matches and not timed_out and query.glob is not None and not is_file:
+        searched = search.count_files(starts)
     return report.result(
         searched=searched,
-        timed_out=search.timed_out,
+        timed_out=timed_out,
         seconds=deadline.seconds,
         huge=search.huge,
-        left_out_some=search.left_out_some,
+        left_out_some=search.ripgrep.left_out_some,
     )
 
 
@@ -154,7 +164,6 @@ class ContentSearch:
         workspace: What is searched; its rules say what may be shown.
         program: Absolute path of ripgrep.
         deadline: When what runs is ended.
-        starts: Where to search.
         filters: Which ignore files count, and which folders are left out by their name.
         wanted: Which files are searched.
         type_options: As much of that as ripgrep can be told.
@@ -165,108 +174,94 @@ class ContentSearch:
         workspace: Workspace,
         program: str,
         deadline: Deadline,
-        starts: Sequence[Start],
         filters: Filters,
         wanted: Selection,
         type_options: Sequence[str],
     ) -> None:
         self._workspace = workspace
-        self._starts = starts
         self._filters = filters
         self._wanted = wanted
         self._type_options = type_options
-        self._ripgrep = Ripgrep(program, deadline)
-        self._excluding = Ripgrep(program, deadline)
+        self.ripgrep = Ripgrep(program, deadline)
+        """Searches for what is wanted."""
+        self.excluding = Ripgrep(program, deadline)
+        """Searches for what is left out of that."""
         self.huge = 0
         """Files named outright that are too large to be searched."""
 
-    @property
-    def timed_out(self) -> bool:
-        """Whether the time did not suffice."""
-        return self._ripgrep.timed_out or self._excluding.timed_out
-
-    @property
-    def left_out_some(self) -> bool:
-        """Whether some files or folders could not be read."""
-        return self._ripgrep.left_out_some
-
-    @property
-    def searched(self) -> int:
-        """Files searched, where the search has come to its end."""
-        return self._ripgrep.searched
-
-    def matches(self, query: Query, exclude: Query | None, most: int) -> Generator[tuple[Location, Match]]:
+    def matches(
+        self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
+    ) -> Generator[tuple[Location, Match]]:
         """The files with matches, each with the folder that its path starts from.
 
         Args:
+            starts: Where to search.
             query: What to search for.
             exclude: Lines that match this too are left out.
             most: Lines wanted of each file.
+            is_file: Whether the start is a file.
 
         Raises:
             RefusedQueryError: A pattern cannot be used.
             ToolError: `grep_execution_error`, `cancelled`, and why what was named cannot be searched.
         """
-        if exclude is not None and (reason := self._excluding.refusal(exclude)):
+        if exclude is not None and (reason := self.excluding.refusal(exclude)):
             raise RefusedQueryError(exclude, reason)
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
-        for start in self._starts:
-            if start.is_file:
+        for start in starts:
+            if is_file:
                 # What was named outright has to be readable, and is never hidden by the rules of git.
-                with self._workspace.open_file(start.location) as opened:
+                with self._workspace.open_file(start) as opened:
                     is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not look at that in a named file
                 if is_huge:
                     self.huge += 1
-                    continue
-                above, name = os.path.split(start.location.path)
+                    return
+                above, name = os.path.split(start.path)
                 folder = self._workspace.locate(above)
-                found = self._ripgrep.matches(query, above, [name], count)
+                found = self.ripgrep.matches(query, above, [name], count)
             else:
-                folder = start.location
-                found = self._below(folder, query, count)
+                folder = start
+                found = self._below(folder, starts, query, count)
             with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
                 for match in left:
                     yield folder, Match(match.path, match.lines[:most])
 
-    def count_files(self) -> int:
-        """The files that a search looks into and may show.
+    def count_files(self, folders: Sequence[Location]) -> int:
+        """The files below folders that a search looks into and may show.
 
         Raises:
             ToolError: As for `matches`.
         """
         number = 0
-        for start in self._starts:
-            if start.is_file:
-                number += 1
-                continue
-            visible = self._visible_below(start.location)
+        for folder in folders:
+            visible = self._visible_below(folder, folders)
             options = [*visible.options, *self._type_options]
-            with closing(self._ripgrep.files(start.location.path, *options)) as paths:
+            with closing(self.ripgrep.files(folder.path, *options)) as paths:
                 number += sum(map(visible.holds, paths))
         return number
 
-    def _visible_below(self, folder: Location) -> VisibleFiles:
-        others = frozenset(start.location.path for start in self._starts) - {folder.path}
+    def _visible_below(self, folder: Location, folders: Sequence[Location]) -> VisibleFiles:
+        others = frozenset(other.path for other in folders) - {folder.path}
         return VisibleFiles(self._workspace, folder, self._filters, self._wanted, others)
 
-    def _below(self, folder: Location, query: Query, count: str) -> Generator[Match]:
+    def _below(self, folder: Location, folders: Sequence[Location], query: Query, count: str) -> Generator[Match]:
         """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
-        visible = self._visible_below(folder)
+        visible = self._visible_below(folder, folders)
         options = [count, *visible.options, *self._type_options]
         unsorted: list[Match] = []
         lines = 0
-        with closing(self._ripgrep.matches(query, folder.path, (), *options)) as found:
+        with closing(self.ripgrep.matches(query, folder.path, (), *options)) as found:
             for match in found:
                 unsorted.append(match)
                 lines += len(match.lines)
                 if lines > MAX_SORTED:
                     break
-        if lines <= MAX_SORTED or self._ripgrep.timed_out:
+        if lines <= MAX_SORTED or self.ripgrep.timed_out:
             unsorted.sort(key=lambda match: os.fsencode(match.path).split(b"/"))
             yield from (match for match in unsorted if visible.holds(match.path))
             return
         del unsorted
-        with closing(self._ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
+        with closing(self.ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
@@ -274,11 +269,11 @@ class ContentSearch:
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match.lines for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self._excluding.matches(exclude, folder.path, list(left), count)) as others:
+            with closing(self.excluding.matches(exclude, folder.path, list(left), count)) as others:
                 for other in (match for match in others if match.path in left):
                     excluded = frozenset(other.lines)
                     left[other.path] = [line for line in left[other.path] if line not in excluded]
-            if self._excluding.timed_out:
+            if self.excluding.timed_out:
                 return  # what would have to be left out of them is not known
             yield from (Match(path, lines) for path, lines in left.items() if lines)
 
@@ -355,12 +350,7 @@ class VisibleFiles:
         if outer.scope.hides(name, is_folder=True) is not None:
             return None
         try:
-            if folder in self._workspace.roots:
-                # A root below a root has agent-ignore files of its own, as it has for a read.
-                location = self._workspace.locate(folder)
-                scope = scope_of(self._workspace, location, git=self._filters.git, agent=self._filters.agent)
-            else:
-                scope = outer.scope.enter(folder, PresentNames(folder))
+            scope = scope_below(self._workspace, self._filters, outer.scope, folder, PresentNames(folder))
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

@@ -9,7 +9,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.names_on_one_line import one_line, shown_whole_path
 from tools.contract.results import ToolResult
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Start, count
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
 from tools.files.search.line_excerpts import excerpt, is_searchable
 from tools.files.search.ripgrep import MAX_FILE_BYTES, Match
 from tools.files.workspace import Location, Workspace
@@ -62,7 +62,7 @@ class MatchReport:
     """
 
     def __init__(
-        self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Start]
+        self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
     ) -> None:
         self._workspace = workspace
         self._query = query
@@ -146,7 +146,7 @@ class MatchReport:
             huge: Files named outright that are too large to be searched.
             left_out_some: Whether some files or folders could not be read.
         """
-        query, first = self._query, shown_whole_path(self._starts[0].location.path)
+        query, first = self._query, shown_whole_path(self._starts[0].path)
         if query.path:
             where = f"within {first}"
         elif len(self._starts) == 1:
