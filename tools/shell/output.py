@@ -250,13 +250,8 @@ class OutputReader:
         self._is_large = False
         self._loop.add_reader(descriptor, self._on_readable)
 
-    @property
-    def is_ended(self) -> bool:
-        """Whether the end was reached: nobody can print any more."""
-        return self._ended.is_set()
-
     async def wait_ended(self, seconds: float) -> bool:
-        """Wait for the end, but not for longer; whether it was reached."""
+        """Wait for the end, when nobody can print any more, but not for longer; whether it was reached."""
         with anyio.move_on_after(seconds):
             await self._ended.wait()
         return self._ended.is_set()

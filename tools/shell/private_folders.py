@@ -20,9 +20,6 @@ FILE_BYTES = 64 << 20
 CLIENT_BYTES = 1 << 30
 """Most bytes of outputs kept for one client; the oldest complete one goes first."""
 
-JOINED_BYTES = 1 << 14
-"""Smaller pieces are joined before they are written."""
-
 PIECE_OVERHEAD = 64
 """Bytes of memory that a piece costs beside its content, so that very small ones count for what they are."""
 
@@ -119,12 +116,9 @@ class OutputFile:
         if self._descriptor is None:
             self._folder.make()
             self._descriptor = os.open(self.path, _FLAGS, 0o600)
-        if len(pieces) > 1 and sum(map(len, pieces)) < JOINED_BYTES * len(pieces):
-            pieces = [b"".join(pieces)]
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+        rest = memoryview(b"".join(pieces))
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
 
     def _on_done(self, pieces: list[bytes], writing: asyncio.Future[None]) -> None:
         self._writing = None

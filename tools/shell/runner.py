@@ -143,18 +143,22 @@ class StartQueue:
         self._change = anyio.Event()
 
 
-class _Runner:
+class Runner:
     """What both runners do.
 
     Args:
         starter: Starts processes, and sees to it that nothing is left of them.
         folders: Where long outputs are kept.
-        max_concurrent: The most programs that calls wait for at once.
+        max_concurrent: The most programs that run at once for calls; others wait, in the order of arrival.
         queue: That of all programs which the starter starts.
     """
 
     def __init__(
-        self, starter: ProcessStarter, folders: PrivateFolders, max_concurrent: int, queue: StartQueue | None
+        self,
+        starter: ProcessStarter,
+        folders: PrivateFolders,
+        max_concurrent: int = MAX_CONCURRENT,
+        queue: StartQueue | None = None,
     ) -> None:
         self._starter = starter
         self._folders = folders
@@ -292,7 +296,7 @@ class Finished:
     job: Job | None = None
 
 
-class CommandRunner(_Runner):
+class CommandRunner(Runner):
     """Runs shell commands for all clients.
 
     Args:
@@ -437,24 +441,8 @@ class ProgramOutcome:
     seconds: float
 
 
-class ProgramRunner(_Runner):
-    """Runs programs that the operator has configured, for all clients.
-
-    Args:
-        starter: Starts processes, and sees to it that nothing is left of them.
-        folders: Where long outputs are kept.
-        max_concurrent: The most programs that run at once; others wait, in the order of arrival.
-        queue: That of all programs which the starter starts.
-    """
-
-    def __init__(
-        self,
-        starter: ProcessStarter,
-        folders: PrivateFolders,
-        max_concurrent: int = MAX_CONCURRENT,
-        queue: StartQueue | None = None,
-    ) -> None:
-        super().__init__(starter, folders, max_concurrent, queue)
+class ProgramRunner(Runner):
+    """Runs programs that the operator has configured, for all clients."""
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
         """Run a program until it has ended, or a limit is reached.

@@ -43,7 +43,7 @@ if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
-"""After so long without the server, what is still there is left alone: supervisors are given up one second earlier."""
+"""After so long without the server, what is still there is left alone: supervisors abandon it one second earlier."""
 
 
 class Broker:

@@ -21,7 +21,7 @@ if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
 
 STOP_ROUNDS = 20
-"""So often is looked for processes that were started while the others were stopped."""
+"""How often to look for processes that were started while the others were stopped."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h."""

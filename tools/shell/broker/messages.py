@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessSpec
@@ -28,7 +28,7 @@ STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
 GONE: nothing is left, the next one may come. LISTED: the ids of what runs."""
 
 MOST_DESCRIPTORS = 253
-"""As many does Linux pass with one message (SCM_MAX_FD)."""
+"""Linux passes as many with one message (SCM_MAX_FD)."""
 
 STANDARD_ERROR = 2
 
@@ -37,26 +37,6 @@ OUTPUT_NUMBERS = (1, STANDARD_ERROR)
 
 LARGEST_LIMIT = (1 << 63) - 2
 """Of setrlimit; one more means none."""
-
-
-class Packed(NamedTuple):
-    """What is to be run, as a supervisor reads it.
-
-    Args:
-        argv: The program and its arguments.
-        folder: The folder it starts in.
-        environment: All of its environment.
-        limits: Bytes of a file, processes, bytes of a core dump; -1 leaves one as it is.
-        group: The control group; empty for none.
-        numbers: Those of the descriptors that come after the one of the output.
-    """
-
-    argv: list[bytes]
-    folder: bytes
-    environment: dict[bytes, bytes]
-    limits: tuple[int, int, int]
-    group: bytes
-    numbers: list[int]
 
 
 def framed(kind: int, *numbers: int) -> bytes:
@@ -90,10 +70,18 @@ def packed(spec: ProcessSpec) -> bytes:
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
-def unpacked(body: bytes) -> Packed:
-    """What `packed` has put together."""
+def unpacked(
+    body: bytes,
+) -> tuple[list[bytes], bytes, dict[bytes, bytes], tuple[int, int, int], bytes, list[int]]:
+    """What `packed` has put together, as a supervisor reads it.
+
+    Returns:
+        The program and its arguments; its folder; its environment; the limits (bytes of a file, processes, bytes of a
+        core dump; -1 leaves one as it is); the control group, empty for none; and the numbers of the descriptors that
+        come after the one of the output.
+    """
     head, group, folder, *texts = body.split(b"\0")
     count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
     pairs = iter(texts[count:])
     environment = dict(zip(pairs, pairs, strict=True))
-    return Packed(texts[:count], folder, environment, (file_bytes, processes, core_bytes), group, numbers)
+    return texts[:count], folder, environment, (file_bytes, processes, core_bytes), group, numbers

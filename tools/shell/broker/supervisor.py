@@ -36,13 +36,13 @@ else:
 
 
 LEAVE_GRACE_SECONDS = 0.2
-"""So long have programs to end by themselves once the server is gone."""
+"""How long programs have to end by themselves once the server is gone."""
 
 LEAVE_SECONDS = 30.0
 """After so long without the server, what cannot be killed is left alone."""
 
 LOOKS = 50
-"""So often is looked for what runs, if none is found: each time, they may have been replaced by others meanwhile."""
+"""How often to look for what runs if nothing is found: it may have been replaced by others meanwhile."""
 
 KILL_PAUSE_SECONDS = 0.02
 """Between two attempts to kill what is left."""

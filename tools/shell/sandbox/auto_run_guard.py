@@ -80,15 +80,9 @@ class AutoRunPaths:
 
 
 class _Folder(NamedTuple):
-    """What matters of a folder, as it was when it was last looked into.
+    """What matters of a folder, as it was when it was last looked into: its auto-run entries, and where to go on."""
 
-    Args:
-        stamp: Set by the system: it is another one if an entry was made, removed or renamed. Nobody can set it back.
-        auto_run: Auto-run entries.
-        below: Paths of the folders to go on with.
-    """
-
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, int, int]  # another one if an entry was made, removed or renamed; nobody can set it back
     auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
 

@@ -241,7 +241,7 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-"""The names of what is no secret, as patterns, in settings where a secret may stand behind any other name."""
+"""The names of what is not secret, as patterns, in settings where a secret may stand behind any other name."""
 
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")

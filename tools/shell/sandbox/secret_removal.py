@@ -37,7 +37,7 @@ _ABOUT = re.compile(
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
-"""Values that are no secret after whatever name: none, a switch, a variable of the environment."""
+"""Values that are not secret after whatever name: none, a switch, a variable of the environment."""
 
 _USERINFO = re.compile(
     r"(?<=://)[^\s/\"'<>:@]*:[^\s/\"'<>]*@|(?<=http://)[^\s/\"'<>]+@|(?<=https://)[^\s/\"'<>]+@"
@@ -177,7 +177,7 @@ def _is_inner_secret(name: str) -> bool:
 
 
 def _is_harmless(value: str) -> bool:
-    """Whether a value is no secret although its name says so."""
+    """Whether a value is not secret although its name says so."""
     value = value.strip(" \t\r\n\"'")
     if _HARMLESS.fullmatch(value) or value.startswith(("~/", "$HOME/", "${HOME}/")):
         return True

@@ -1,6 +1,6 @@
 """What a command may ask the kernel for: a filter of system calls, as the program that bubblewrap loads.
 
-Mounts hide files, but a socket of the local family is no file to them: connecting to one works on a read-only mount,
+Mounts hide files, but a socket of the local family is not a file to them: connecting to one works on a read-only mount,
 and abstract ones have no path at all. So the sandbox has no local sockets but pairs, which have no name. The internet
 families are left to the network namespace.
 
