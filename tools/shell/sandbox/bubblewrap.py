@@ -44,8 +44,8 @@ from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.probe_program import FIRST_CODE
-from tools.shell.sandbox.sandboxed_command import SandboxedCommand, not_made, sandboxed
-from tools.shell.sandbox.view import Prepared, Site, prepare, too_broad
+from tools.shell.sandbox.sandboxed_command import not_made, sandboxed
+from tools.shell.sandbox.view import Site, too_broad
 
 USUAL_FOLDER = "/usr/bin"
 """AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
@@ -142,7 +142,8 @@ class BubblewrapConfinement:
         self._status: SandboxStatus | None = None
         self._trying = Lock()
         self._group = ProcessGroupLimit()
-        self._lookout = AutoRunLookout(consented)
+        self._server = (site, network, AutoRunLookout(consented), self._group)
+        """What is the same for every command."""
 
     async def confine(
         self,
@@ -163,8 +164,15 @@ class BubblewrapConfinement:
         if failure is None and status.program is not None:
             if is_outside(status.program, workspace_roots):
                 free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
-                look = partial(prepare, waiver=free, private_folder=private_folder)
-                make = partial(self._sandboxed, status.program, spec, workspace_roots, look)
+                make = partial(
+                    sandboxed,
+                    status.program,
+                    spec,
+                    workspace_roots,
+                    *self._server,
+                    waiver=free,
+                    private_folder=private_folder,
+                )
                 # Not to be lost on the way: it holds descriptors.
                 with CancelScope(shield=True):
                     try:
@@ -197,26 +205,6 @@ class BubblewrapConfinement:
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""
         self._group.close()
-
-    def _sandboxed(
-        self,
-        program: str,
-        spec: ProcessSpec,
-        roots: Sequence[str],
-        look: Callable[..., Prepared],
-        filter_descriptor: int | None = None,
-    ) -> SandboxedCommand:
-        return sandboxed(
-            program,
-            spec,
-            roots,
-            self._site,
-            self._network,
-            self._lookout,
-            look,
-            process_group=self._group.entrance() if is_root() else None,
-            filter_descriptor=filter_descriptor,
-        )
 
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
         """Look for the program and try it. What fails for want of descriptors or memory tells nothing of the sandbox.
@@ -279,8 +267,8 @@ class BubblewrapConfinement:
             for server, address in ((named, os.path.join(root, "socket")), (nameless, "\0" + abstract)):
                 server.bind(address)
                 server.listen()
-            calls, look = calls_filter.fileno(), partial(prepare, readable=needed)
-            confined = self._sandboxed(bubblewrap, ProcessSpec(argv, root, {}), [root], look, calls)
+            calls, spec = calls_filter.fileno(), ProcessSpec(argv, root, {})
+            confined = sandboxed(bubblewrap, spec, [root], *self._server, readable=needed, filter_descriptor=calls)
             spec = confined.spec
             try:
                 calls_filter.write(spec.attachments.get(calls, b""))

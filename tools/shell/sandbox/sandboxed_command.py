@@ -20,10 +20,12 @@ from anyio import CancelScope, move_on_after
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
+from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.files.workspace import contains
 from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
 from tools.shell.process import ProcessSpec
+from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.mount_check import Expected, Gate
@@ -35,6 +37,7 @@ from tools.shell.sandbox.view import (
     Site,
     View,
     depth,
+    prepare,
     sandbox_environment,
     writable,
 )
@@ -209,9 +212,11 @@ def sandboxed(
     site: Site,
     network: NetworkAccess,
     lookout: AutoRunLookout,
-    prepare: Callable[..., Prepared],
+    processes: ProcessGroupLimit,
     *,
-    process_group: str | None = None,
+    readable: Sequence[str] = (),
+    waiver: Waiver = NO_WAIVER,
+    private_folder: Callable[[], str] | None = None,
     filter_descriptor: int | None = None,
 ) -> SandboxedCommand:
     """A command in the sandbox, ready to be started.
@@ -223,8 +228,10 @@ def sandboxed(
         site: What matters to every command.
         network: What it reaches.
         lookout: Looks through the roots.
-        prepare: That of `view`, with what is particular to this command.
-        process_group: The control group that it joins, if any.
+        processes: Limits the processes of all commands, where this server runs as root.
+        readable: What it has to see wherever it lies.
+        waiver: What of the protection it is let off.
+        private_folder: Makes the client's folder, if it has one.
         filter_descriptor: Where bubblewrap is started with our own numbers of descriptors: that of the filter of system
             calls, an attachment. It gets no copies of settings then.
 
@@ -232,7 +239,7 @@ def sandboxed(
         OSError: There are no descriptors left.
     """
     calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-    # Before anything is started: bubblewrap is given the copies as descriptors.
+    # Looked for before anything is started: bubblewrap is given the copies as descriptors.
     present = writable(roots)
     hidden = secret_places(site.home, site.hidden, site.readable, present)
     gate = Gate()
@@ -249,7 +256,7 @@ def sandboxed(
     wrapped = replace(
         spec,
         argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
-        limits=replace(spec.limits, group=process_group),
+        limits=replace(spec.limits, group=processes.entrance() if is_root() else None),
         environment=sandbox_environment(spec.environment, present),
         attachments={**spec.attachments, **attachments},
         descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
@@ -259,7 +266,17 @@ def sandboxed(
         sandbox="bwrap",
         network=network,
         withheld=hidden.withheld,
-        prepare=partial(prepare, site, network, lookout, roots, secrets=(hidden, copies)),
+        prepare=partial(
+            prepare,
+            site,
+            network,
+            lookout,
+            roots,
+            readable,
+            secrets=(hidden, copies),
+            waiver=waiver,
+            private_folder=private_folder,
+        ),
         gate=gate,
         descriptors=descriptors,
     )
