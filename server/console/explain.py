@@ -9,8 +9,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
 
 import anyio
 
@@ -36,6 +34,9 @@ _CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 }
 """Calls written like rules: the tool, the parameter that the parentheses hold, and the others."""
 
+MAX_PART_CHARS = 48
+"""Characters of a part of a command that are shown (ours)."""
+
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
     """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`.
@@ -57,53 +58,52 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
 
 def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -> int:
     """Print what would be decided. Exit code 1 where the call cannot be judged."""
-    return anyio.run(until_signal, partial(_explain, report, call, as_json))
 
+    async def explain() -> int:
+        app = App(report, "stdio")
+        async with app.running():
+            owner = app.pool.owner_of(call.name)
+            if owner is not None:
+                app.start_upstreams()
+                await owner.known.wait()  # however long other servers take, they do not matter here
+            try:
+                judged = await app.judge(call)
+            except ToolError as error:
+                # A tool of a server that is down is not unknown.
+                told = error if owner is None or owner.is_connected else owner.unavailable()
+                sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
+                return EXIT_FAILED
+        if not as_json:
+            sys.stdout.write(_as_text(judged))
+            return 0
+        permission = judged.permission
+        whole = {
+            "verdict": permission.verdict.value,
+            "reason": permission.reason,
+            "parts": [
+                {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
+            ],
+            "answers": [
+                {"answer": choice.decision.value, "title": choice.title, "rules": list(choice.rules)}
+                for choice in judged.choices
+            ],
+        }
+        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
+        return 0
 
-async def _explain(report: SettingsReport, call: FunctionCall, as_json: bool) -> int:
-    app = App(report, "stdio")
-    async with app.running():
-        owner = app.pool.owner_of(call.name)
-        if owner is not None:
-            app.start_upstreams()
-            # However long other servers take, they do not matter here.
-            await owner.known.wait()
-        try:
-            judged = await app.judge(call)
-        except ToolError as error:
-            # A tool of a server that is down is not unknown.
-            told = error if owner is None or owner.is_connected else owner.unavailable()
-            sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
-            return EXIT_FAILED
-    sys.stdout.write(json.dumps(_as_object(judged), indent=2) + "\n" if as_json else _as_text(judged))
-    return 0
-
-
-def _as_object(judged: Judgement) -> Mapping[str, Any]:
-    permission = judged.permission
-    return {
-        "verdict": permission.verdict.value,
-        "reason": permission.reason,
-        "parts": [
-            {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
-        ],
-        "answers": [
-            {"answer": choice.decision.value, "title": choice.title, "rules": list(choice.rules)}
-            for choice in judged.choices
-        ],
-    }
+    return anyio.run(until_signal, explain)
 
 
 def _as_text(judged: Judgement) -> str:
     permission = judged.permission
     lines = [f"{permission.verdict}: {visible(permission.reason)}"]
-    if permission.parts:
-        width = min(48, max(len(_part(part.source)) for part in permission.parts))
+    shown = [visible_line(without_gaps(part.source)) or "(the whole command)" for part in permission.parts]
+    shown = [part if len(part) <= MAX_PART_CHARS else f"{part[: MAX_PART_CHARS - 3]}..." for part in shown]
+    if shown:
+        width = max(map(len, shown))
         lines.append("")
-        lines += [
-            f"  {part.verdict:<5}  {_part(part.source):<{width}}  {visible_line(part.reason)}"
-            for part in permission.parts
-        ]
+        for source, part in zip(shown, permission.parts, strict=True):
+            lines.append(f"  {part.verdict:<5}  {source:<{width}}  {visible_line(part.reason)}")
     if judged.choices:
         width = max(len(choice.decision) for choice in judged.choices)
         lines += ["", "The answers offered, and the rules that they would add:"]
@@ -111,8 +111,3 @@ def _as_text(judged: Judgement) -> str:
             lines.append(f"  {choice.decision:<{width}}  {visible_line(choice.title)}")
             lines += [f"  {'':<{width}}    {visible_line(rule)}" for rule in choice.rules]
     return "\n".join(lines) + "\n"
-
-
-def _part(source: str) -> str:
-    shown = visible_line(without_gaps(source)) or "(the whole command)"
-    return shown if len(shown) <= 48 else f"{shown[:45]}..."

@@ -73,7 +73,12 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     if field.get("type") == "boolean":
         said = await _line(f"{title} [y/N] ", lambda line: line.lower() in ("", "y", "yes", "n", "no"))
         return said.lower() in ("y", "yes")
-    choices = _choices(field)
+    # The values that may be chosen, each with what a person reads; none where a text is asked for.
+    items: Mapping[str, Any] = field.get("items", field)
+    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
+    values: Sequence[str] = items.get("enum", ())
+    choices = [(each["const"], each.get("title", each["const"])) for each in titled]
+    choices = choices or list(zip(values, items.get("enumNames", values), strict=True))
     if not choices:
         return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
     for number, (_, shown) in enumerate(choices, start=1):
@@ -86,16 +91,6 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
 
     picked = _picked(await _line(which, is_accepted), choices, several=several) or [None]
     return picked if several else picked[0]
-
-
-def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values that may be chosen, each with what a person reads; none where a text is asked for."""
-    items: Mapping[str, Any] = field.get("items", field)
-    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
-    if titled:
-        return [(each["const"], each.get("title", each["const"])) for each in titled]
-    values: Sequence[str] = items.get("enum", ())
-    return list(zip(values, items.get("enumNames", values), strict=True))
 
 
 def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:

@@ -57,11 +57,16 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         shown: list[Any] = []
         before = ""
         for item in items:
-            if isinstance(item, str):
-                shown.append(_shown_word(program, before, item))
-            else:
+            if not isinstance(item, str):
                 shown.append(shown_value((*path[:-1], ""), item))
-            before = item if isinstance(item, str) else ""
+                before = ""
+                continue
+            option, equals, argument = item.partition("=") if item.startswith("-") else ("", "", item)
+            word = f"{option}={_shown_argument(program, option, argument)}" if equals else _shown_text(item)
+            if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(item):
+                word = _shown_argument(program, before, word)
+            shown.append(word)
+            before = item
         return shown
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
@@ -69,15 +74,6 @@ def shown_value(path: KeyPath, value: Any) -> Any:
     if is_secret_name(name) or name.lower() == "key" or "headers" in path[:-1]:
         return HIDDEN
     return _shown_text(value)
-
-
-def _shown_word(program: str, before: str, word: str) -> str:
-    """A word of a command line, as the option before it explains it."""
-    option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-    shown = f"{option}={_shown_argument(program, option, value)}" if equals else _shown_text(word)
-    if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(word):
-        return _shown_argument(program, before, shown)
-    return shown
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:

@@ -7,7 +7,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import anyio
@@ -31,28 +30,28 @@ LEGEND = "* may change something; coretools-mcp permissions explain tells what w
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
     """Print the tools that a client would see. Exit code 1 if an upstream, or the custom tools, cannot be reached."""
-    return anyio.run(until_signal, partial(_show_tools, report, as_json))
 
+    async def show() -> int:
+        app = App(report, "stdio")
+        async with app.running():
+            app.start_upstreams()
+            await app.registry.discover_all_tools()
+            settings = report.settings
+            plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
+            tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
+            names = app.pool.catalog.names
+            sys.stdout.write((listing_as_json(tools, names) if as_json else listing_as_text(tools, names)) + "\n")
+            missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
+            for upstream in missing:
+                how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
+                sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
+            custom = app.custom_tools.state
+            problem = custom.problem if custom is not None else ""
+            if problem:
+                sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
+        return EXIT_FAILED if missing or problem else 0
 
-async def _show_tools(report: SettingsReport, as_json: bool) -> int:
-    app = App(report, "stdio")
-    async with app.running():
-        app.start_upstreams()
-        await app.registry.discover_all_tools()
-        settings = report.settings
-        plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-        tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
-        names = app.pool.catalog.names
-        sys.stdout.write((listing_as_json(tools, names) if as_json else listing_as_text(tools, names)) + "\n")
-        missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
-        for upstream in missing:
-            how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
-            sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
-        custom = app.custom_tools.state
-        problem = custom.problem if custom is not None else ""
-        if problem:
-            sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
-    return EXIT_FAILED if missing or problem else 0
+    return anyio.run(until_signal, show)
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from server.console.prompts import Failure, ask
 from server.console.settings_display import as_text, command_text, describe_entry, is_remote
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise
-from server.settings.files import Layer, Tree, leaves, table_at
+from server.settings.files import Tree, leaves, table_at
 from server.settings.load import load_settings
 from server.settings.section import Diagnostics, SettingsError, dotted
 from server.settings.trust import (
@@ -152,44 +152,31 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     canonicalise(layer, environ, diagnostics)
     sanitize(layer, (), diagnostics)
     diagnostics.raise_problems()
-    here = [without_gaps(line) for line in _what_runs(layer)]
-    others = [without_gaps(line) for line in _what_is_set(layer)]
-    counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
-    lines.append(f"{visible_line(file.path)}{counts}")
-    lines += [f"  would {line}" for line in (*here, *others) or ["change nothing"]]
-    lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
-    if len(diagnostics.warnings) > MAX_NOTES:
-        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes like these are not shown.")
-    runs += here
-
-
-def _what_runs(layer: Layer) -> Iterator[str]:
-    """What a layer starts and reaches, and what it allows; complete, since all of it is the workspace's own text."""
+    # All of it is shown complete, since it is the workspace's own text.
+    here: list[str] = []
+    others: list[str] = []
     for table, what in ENTRIES.items():
         for name, given in table_at(layer.data, table).items():
             entry = cast("Tree", given) if isinstance(given, dict) else {}
             verb = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
-            yield f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}"
+            here.append(f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}")
     for path, value in leaves(layer.data):
         key = cast("tuple[str, ...]", path)
+        if key[0] in ENTRIES:
+            continue
         if key in COMMANDS and value:
             words = cast("list[Any]", value) if isinstance(value, list) else [value]
-            yield f"{COMMANDS[key]}: {command_text(words)}"
-        elif RULES.get(key, "").startswith("allow") and value and isinstance(value, list):
-            yield _rules(key, cast("list[Any]", value))
-
-
-def _what_is_set(layer: Layer) -> Iterator[str]:
-    """All else that a layer does, complete as well."""
-    for path, value in leaves(layer.data):
-        key = cast("tuple[str, ...]", path)
-        if key[0] in ENTRIES or (key in COMMANDS and value):
-            continue
-        if key not in RULES or not isinstance(value, list):
-            yield f"set {visible_line(dotted(path))} to {as_text(value)}"
-        elif value and not RULES[key].startswith("allow"):
-            yield _rules(key, cast("list[Any]", value))
-
-
-def _rules(key: tuple[str, ...], rules: Sequence[Any]) -> str:
-    return f"{RULES[key]}: {visible_line(', '.join(str(rule) for rule in rules))}"
+            here.append(f"{COMMANDS[key]}: {command_text(words)}")
+        elif key not in RULES or not isinstance(value, list):
+            others.append(f"set {visible_line(dotted(path))} to {as_text(value)}")
+        elif value:
+            rules = visible_line(", ".join(str(rule) for rule in cast("list[Any]", value)))
+            (here if RULES[key].startswith("allow") else others).append(f"{RULES[key]}: {rules}")
+    here = [without_gaps(line) for line in here]
+    counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
+    lines.append(f"{visible_line(file.path)}{counts}")
+    lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
+    lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
+    if len(diagnostics.warnings) > MAX_NOTES:
+        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes like these are not shown.")
+    runs += here

@@ -136,7 +136,20 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         diagnostics.warn(source, said)
     rename_transports(data)
     for path in _COMMAND_LINES:
-        _split_command_line(data, path, source, diagnostics)
+        parent, line = parent_at(data, path), value_at(data, path)
+        if parent is None or not (isinstance(line, str) or line == []):
+            continue
+        import shlex  # noqa: PLC0415 - needed only where a command line is configured
+
+        lexer = shlex.shlex(line or "", posix=True)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        if sys.platform == "win32":
+            lexer.escape = ""  # paths have backslashes there
+        try:
+            parent[path[-1]] = list(lexer) or None
+        except ValueError:
+            diagnostics.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
+            parent[path[-1]] = None
     memory_file = value_at(data, ("memory", "fileName"))
     if isinstance(memory_file, str):
         data["memory"]["fileName"] = [memory_file]
@@ -217,23 +230,6 @@ def rename_transports(data: Tree) -> None:
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):
             entry["type"] = TRANSPORT_ALIASES.get(named, named)
-
-
-def _split_command_line(data: Tree, path: tuple[str, ...], source: str, diagnostics: Diagnostics) -> None:
-    parent, line = parent_at(data, path), value_at(data, path)
-    if parent is None or not (isinstance(line, str) or line == []):
-        return
-    import shlex  # noqa: PLC0415 - needed only where a command line is configured
-
-    lexer = shlex.shlex(line or "", posix=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    if sys.platform == "win32":
-        lexer.escape = ""  # paths have backslashes there
-    try:
-        parent[path[-1]] = list(lexer) or None
-    except ValueError:
-        diagnostics.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
-        parent[path[-1]] = None
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:

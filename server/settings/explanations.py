@@ -1,4 +1,4 @@
-"""What people are told of a key: its type in words, and what is wrong with a value. Loaded only when needed."""
+"""A key in words: what its value has to be, and what is wrong with one. Loaded only when needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SHOWN_VALUE = 80
 """Characters of a wrong value that a sentence repeats (ours)."""
 
 MAX_PROBLEMS = 20
-"""Problems told at once (ours)."""
+"""Problems listed at once (ours)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class KeyDescription:
         path: Its dotted path; `NAME` stands for a name that the operator chooses.
         type: What its value has to be, in words.
         default: What counts where nobody gives it, as JSON has it.
-        section: The section it stands in.
+        section: The section it is in.
         attribute: Its name there.
     """
 
@@ -101,45 +101,33 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     """A sentence for each wrong value: the file, the key, the value unless it may be a secret, what is expected."""
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
-        path = item["loc"]
-        key, rest = _key_at(path)
-        expected = "an object" if key is None else _item_words(key.field.annotation) if rest else words(key)
-        said = f"{source_of(path)}: {dotted(path)} is {_shown(item['input'], key)}, but has to be {expected}."
+        path, value = item["loc"], item["input"]
+        # The key that the path leads to or through; none where it ends at a name that the operator chose.
+        section: type[Section] = Settings
+        key: Key | None = None
+        position = 0
+        while position < len(path):
+            key = keys_of(section)[str(path[position])]
+            position += 1
+            if key.section is None:
+                break
+            section = key.section
+            if key.is_table and position < len(path):
+                key = None
+                position += 1
+        is_inside = position < len(path)  # of an array, or of an object of strings
+        expected = "an object" if key is None else _item_words(key.field.annotation) if is_inside else words(key)
+        if isinstance(value, dict | list):
+            shown = "an object" if isinstance(value, dict) else "an array"
+        elif value is None:
+            shown = "null"
+        elif key is None or key.section is not None or not key.field.repr:  # it may be a secret
+            shown = "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
+        else:
+            shown = json.dumps(value, ensure_ascii=False)
+            shown = shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."
+        said = f"{source_of(path)}: {dotted(path)} is {shown}, but has to be {expected}."
         sentences.setdefault(path, said)
     told = list(sentences.values())
     more = [f"There are {len(told) - MAX_PROBLEMS} more problems like these."] if len(told) > MAX_PROBLEMS else []
     return told[:MAX_PROBLEMS] + more
-
-
-def _key_at(path: KeyPath) -> tuple[Key | None, KeyPath]:
-    """The key that a path leads to or through, and the rest of the path, which leads into its value.
-
-    There is no key where the path ends at a name that the operator chose.
-    """
-    section: type[Section] = Settings
-    key: Key | None = None
-    position = 0
-    while position < len(path):
-        key = keys_of(section)[str(path[position])]
-        position += 1
-        if key.section is None:
-            break
-        section = key.section
-        if key.is_table and position < len(path):
-            key = None
-            position += 1
-    return key, path[position:]
-
-
-def _shown(value: Any, key: Key | None) -> str:
-    """The value, or only its kind where it may hold a secret or says too much."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "an array"
-    if value is None:
-        return "null"
-    if key is None or key.section is not None or not key.field.repr:
-        return "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."

@@ -13,7 +13,7 @@ from functools import partial
 
 import anyio
 
-from server.settings.load import SettingsInputs, SettingsReport, read_settings
+from server.settings.load import SettingsReport, read_settings
 from server.settings.section import SettingsError
 from server.settings.trust import trust_file
 from tools.contract.threads import THREADS
@@ -44,14 +44,16 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     inputs = report.inputs
     if inputs is None:
         return
-    paths: list[str] | None = None
+    store = trust_file(inputs.environ)
     read: dict[str, FileMark] = {}  # nothing counts as read: a file may have changed between the start and now
     last: Mapping[str, FileMark] = {}
     looks: dict[str, int] = {}  # for each file that has changed since it was read, at how many looks it had
     while True:
         await anyio.sleep(look_seconds)
         try:
-            paths = await THREADS.run(partial(_watched_paths, report, inputs)) if paths is None else paths
+            # What is behind a pipe, such as a shell's `<(...)`, was read once and is gone.
+            candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
+            paths = [inputs.links.get(path, path) for path in candidates] + ([store] if store is not None else [])
             now = await THREADS.run(partial(_file_marks, paths))
             looks = {path: looks.get(path, 0) + 1 for path, mark in now.items() if read.get(path, ()) != mark}
             due = {
@@ -77,16 +79,8 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         for warning in fresh.warnings:
             if warning not in report.warnings:
                 logger.warning(warning)
-        report, paths = fresh, None
+        report = fresh
         yield report
-
-
-def _watched_paths(report: SettingsReport, inputs: SettingsInputs) -> list[str]:
-    """Without what is behind a pipe, such as a shell's `<(...)`: that was read once and is gone. Blocking."""
-    paths = [inputs.links.get(file.path, file.path) for file in report.candidates]
-    store = trust_file(inputs.environ)
-    paths += [store] if store is not None else []
-    return [path for path in paths if os.path.isfile(path) or not os.path.exists(path)]
 
 
 def _file_marks(paths: Iterable[str]) -> dict[str, FileMark]:

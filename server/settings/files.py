@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -174,8 +175,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(plain) == len(pairs):
         return plain
     marked = _ObjectWithRepeatedKeys(plain)
-    keys = [key for key, _ in pairs]
-    marked.repeated = tuple(key for key in plain if keys.count(key) > 1)
+    marked.repeated = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
     return marked
 
 
@@ -230,7 +230,7 @@ def table_at(tree: Tree, key: str) -> Tree:
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Give a key a value if it has none. Where something else than an object stands above it, nothing happens."""
+    """Give a key a value if it has none. Where something else than an object is above it, nothing happens."""
     parent = parent_at(tree, path, create=True)
     if parent is not None:
         parent.setdefault(str(path[-1]), value)
@@ -311,7 +311,7 @@ class Layer:
 
 
 class FileState(StrEnum):
-    """What became of a file in which settings may stand."""
+    """What became of a file that may hold settings."""
 
     READ = "read"
     ABSENT = "not there"
@@ -322,7 +322,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file in which settings may stand.
+    """A file that may hold settings.
 
     Args:
         path: The file.
@@ -380,9 +380,8 @@ class MergedLayers:
         for length in range(len(names), 0, -1):
             giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
             if len(names) > 2 and names[0] == "mcpServers":  # an entry is replaced as a whole
-                entry = names[:2]
-                last = [layer for layer in self._layers if _is_given(layer.data, entry)][-1:]
-                giving = [layer for layer in giving if layer in last]
+                entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
+                giving = [layer for layer in giving if layer is entries[-1]]
             if giving and names[:length] in ADDED_RULES:
                 first = max((at for at, layer in enumerate(giving) if not layer.scope.adds_rules), default=0)
                 return " and ".join(dict.fromkeys(layer.source for layer in giving[first:]))

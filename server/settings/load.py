@@ -98,7 +98,7 @@ class SettingsReport:
         user_file: The user's own settings file, if there is one.
         home: The user's home folder.
         given: Every value that was given, as it was written.
-        candidates: Every file in which settings may stand, and what became of it.
+        candidates: Every file that may hold settings, and what became of it.
         inputs: What all of this was made from.
         restrictions: What restricts in the files of workspaces, for when they are not trusted any more.
     """

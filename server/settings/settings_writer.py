@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from server.settings.files import parse, without_comments
-from server.settings.section import Diagnostics, SettingsError
+from server.settings.section import SettingsError
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.contract.threads import run_blocking
@@ -23,13 +23,13 @@ from tools.files.opener import identity_of
 from tools.files.workspace import Workspace
 
 SAVED_SECTION, SAVED_KEY = "permissions", "allow"
-"""Where saved rules stand in the user's file."""
+"""Where saved rules are in the user's file."""
 
 _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
     ToolErrorType.NO_SPACE_LEFT: "the disk is full",
     ToolErrorType.FILE_CHANGED_SINCE_READ: "somebody else changed it in the same moment",
-    ToolErrorType.TARGET_IS_DIRECTORY: "a folder stands in its place",
+    ToolErrorType.TARGET_IS_DIRECTORY: "there is a folder in its place",
 }
 """Why the file was not written, in words that name no path."""
 
@@ -48,7 +48,7 @@ class SavedRules:
         """Add rules that are not there yet to `permissions.allow`, all of them or none.
 
         Returns:
-            The key that they stand under.
+            The key that they are under.
 
         Raises:
             ToolError: The file cannot be read as settings, or cannot be written (`file_write_failure`).
@@ -140,27 +140,21 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
         texts: What to add.
 
     Raises:
-        SettingsError: It cannot be used as settings, or something else than a list stands there.
+        SettingsError: It cannot be used as settings, or there is something else than a list.
     """
-    body = content.removeprefix(BOM_UTF8)
-    mark = content[: len(content) - len(body)]
-    if not body.strip():
-        return mark + _written({section: {key: list(texts)}}, "").encode() + b"\n"
-    inner: Any = parse(body, _SOURCE, Diagnostics()).get(section, {})
+    mark, text = _split_mark(content)
+    inner: Any = parse(text.encode(), _SOURCE).get(section, {})
     present: Any = cast("dict[str, Any]", inner).get(key, []) if isinstance(inner, dict) else None
     if not isinstance(present, list):
         raise SettingsError([f"{_SOURCE}: {section}.{key} is not a list; make it one, such as []."])
     added = [item for item in dict.fromkeys(texts) if item not in present]
     if not added:
         return content
-    text = body.decode()
+    if key not in inner:
+        return mark + _with_member(text, section, key, added).encode()
     blanked = without_comments(text, _SOURCE)
     whole = _Container.at(blanked, blanked.index("{"))
-    if section not in whole.members:
-        return mark + whole.with_member(text, section, _written({key: added}, INDENT)).encode()
     below = _Container.at(blanked, whole.members[section])
-    if key not in below.members:
-        return mark + below.with_member(text, key, _written(added, INDENT * 2)).encode()
     items = [_written(item, "") for item in added]
     return mark + _Container.at(blanked, below.members[key]).with_items(text, items).encode()
 
@@ -174,31 +168,43 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
         entries: The entries by their names.
 
     Raises:
-        SettingsError: It cannot be used as settings, or something else than an object stands there.
+        SettingsError: It cannot be used as settings, or there is something else than an object.
     """
-    body = content.removeprefix(BOM_UTF8)
-    mark = content[: len(content) - len(body)]
     if not entries:
         return content
-    if not body.strip():
-        return mark + _written({section: dict(entries)}, "").encode() + b"\n"
-    if not isinstance(parse(body, _SOURCE, Diagnostics()).get(section, {}), dict):
+    mark, text = _split_mark(content)
+    if not isinstance(parse(text.encode(), _SOURCE).get(section, {}), dict):
         raise SettingsError([f"{_SOURCE}: {section} is not an object; make it one, such as {{}}."])
-    text = body.decode()
     for name, entry in entries.items():
-        blanked = without_comments(text, _SOURCE)
-        whole = _Container.at(blanked, blanked.index("{"))
-        if section not in whole.members:
-            text = whole.with_member(text, section, _written({name: entry}, INDENT))
-            continue
-        below = _Container.at(blanked, whole.members[section])
-        written = _written(entry, INDENT * 2)
-        if name in below.keys:
-            first, last = below.items[below.keys.index(name)]
-            text = text[:first] + written + text[last:]
-        else:
-            text = below.with_member(text, name, written)
+        text = _with_member(text, section, name, entry)
     return mark + text.encode()
+
+
+def _split_mark(content: bytes) -> tuple[bytes, str]:
+    """The byte order mark, if there is one, and the text of a settings file, which is an object at least.
+
+    Raises:
+        SettingsError: It is not UTF-8.
+    """
+    body = content.removeprefix(BOM_UTF8)
+    try:
+        return content[: len(content) - len(body)], body.decode() if body.strip() else "{}\n"
+    except UnicodeDecodeError:
+        raise SettingsError([f"{_SOURCE}: this file is not UTF-8."]) from None
+
+
+def _with_member(text: str, section: str, key: str, value: Any) -> str:
+    """The text of a settings file with a member of a section set; the section is made where it is missing."""
+    blanked = without_comments(text, _SOURCE)
+    whole = _Container.at(blanked, blanked.index("{"))
+    if section not in whole.members:
+        return whole.with_items(text, [f"{json.dumps(section)}: {_written({key: value}, INDENT)}"])
+    below = _Container.at(blanked, whole.members[section])
+    written = _written(value, INDENT * 2)
+    if key not in below.keys:
+        return below.with_items(text, [f"{json.dumps(key)}: {written}"])
+    first, last = below.items[below.keys.index(key)]
+    return text[:first] + written + text[last:]
 
 
 def _written(value: Any, indent: str) -> str:
@@ -242,10 +248,6 @@ class _Container:
             position = _skip(text, after)
             position += text[position] == ","
         return cls(start, position, tuple(items), tuple(keys))
-
-    def with_member(self, text: str, key: str, value: str) -> str:
-        """The text with one more member at the end of this object."""
-        return self.with_items(text, [f"{json.dumps(key)}: {value}"])
 
     def with_items(self, text: str, added: Sequence[str]) -> str:
         """The text with more items at the end of this container, written as those before them are."""

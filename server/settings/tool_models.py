@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -103,14 +103,7 @@ class LimitSettings(Section):
 
     def for_tools(self) -> Limits:
         """The limits as tools are given them."""
-        return Limits(
-            read_lines=self.read_lines,
-            read_chars=self.read_chars,
-            list_entries=self.list_entries,
-            grep_matches=self.grep_matches,
-            read_many_files=self.read_many_files,
-            read_many_chars=self.read_many_chars,
-        )
+        return Limits(**{name: value for name, value in self if name != "request_bytes"})
 
 
 class ShellSettings(Section):
@@ -204,29 +197,23 @@ class WebSearchSettings(Section):
     @property
     def configured(self) -> tuple[str, ...]:
         """The providers that can be asked, in the order of preference."""
-        google = self.google.api_key and self.google.search_engine_id
-        given = {
+        is_configured = {
             "tavily": self.tavily.api_key,
             "brave": self.brave.api_key,
-            "google": google,
+            "google": self.google.api_key and self.google.search_engine_id,
             "searxng": self.searxng.url,
         }
-        return tuple(name for name, value in given.items() if value)
+        return tuple(name for name, value in is_configured.items() if value)
 
     def for_tools(self) -> search_settings.SearchSettings:
         """The providers as tools are given them."""
-        from tools.web.search_settings import (  # noqa: PLC0415 - for the first search
-            ProviderSettings,
-            SearchSettings,
-        )
+        from tools.web.search_settings import ProviderSettings, SearchSettings  # noqa: PLC0415 - for the first search
 
-        possible = (
-            ProviderSettings("tavily", self.tavily.url, self.tavily.api_key or ""),
-            ProviderSettings("brave", self.brave.url, self.brave.api_key or ""),
-            ProviderSettings("google", self.google.url, self.google.api_key or "", self.google.search_engine_id or ""),
-            ProviderSettings("searxng", self.searxng.url),
-        )
-        return SearchSettings(tuple(each for each in possible if each.name in self.configured), self.default)
+        providers = [
+            ProviderSettings(name, **{key: value for key, value in getattr(self, name) if value is not None})
+            for name in self.configured
+        ]
+        return SearchSettings(tuple(providers), self.default)
 
 
 class WebSettings(Section):
@@ -316,14 +303,6 @@ class AgentSettings(Section):
         """
         from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents
 
-        return AgentCommand(
-            name=name,
-            command=self.command or "",
-            description=self.description,
-            args=self.args,
-            env=self.env,
-            inherit_env=self.inherit_env,
-            prompt=self.prompt,
-            output=self.output,
-            timeout=self.timeout,
-        )
+        values: dict[str, Any] = dict(self)
+        values["command"] = self.command or ""
+        return AgentCommand(name=name, **values)

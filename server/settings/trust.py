@@ -254,7 +254,7 @@ ONLY_IF_NOT_GIVEN = (
     (("tools", "discoveryCommand"), ("tools", "callCommand")),
 )
 """Keys that a workspace gives only where the operator says nothing: replacing these would open what they close, or run
-something else under a name that rules allow. Those that stand together are the operator's if one of them is."""
+something else under a name that rules allow. Those in one group are the operator's if one of them is."""
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from functools import cache
 from typing import Any
 
 SNIFFED_BYTES = 4_096
@@ -101,10 +100,5 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
 
 def _by_table(body: bytes, name: str) -> str:
     """Decode by a table, which takes no longer for bytes that mean nothing."""
-    table: Any = _table(name)  # the stub knows other tables only
+    table: Any = bytes(range(256)).decode(name, "replace")  # the stub knows other tables only
     return codecs.charmap_decode(body, "strict", table)[0]
-
-
-@cache
-def _table(name: str) -> str:
-    return bytes(range(256)).decode(name, "replace")

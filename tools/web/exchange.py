@@ -52,17 +52,6 @@ FRAMING_BYTES = 512 << 10
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
 
-_CERTIFICATE_REASONS = {
-    9: "it is not valid yet",
-    10: "it has expired",
-    18: "it is signed by itself",
-    19: "it is signed by an authority that is not trusted",
-    20: "it is signed by an authority that is not known",
-    62: "it is for another host",
-    64: "it is for another address",
-}
-"""OpenSSL's codes of verification (`X509_V_ERR_...`)."""
-
 _FAILURES = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError)
 
 
@@ -108,7 +97,7 @@ async def exchange(
     """Send a request to the first address that accepts a connection, and read the answer.
 
     Args:
-        target: Where it goes; its host stands in the `Host` header and in TLS, whatever address is connected to.
+        target: Where it goes; its host is named in the `Host` header and in TLS, whatever address is connected to.
         addresses: Where to connect to.
         method: The HTTP method.
         headers: Beside `Host`, `Connection`, `Accept-Encoding` and `Content-Length`.
@@ -320,14 +309,15 @@ class _CountedStream(httpcore2.AsyncNetworkStream):
 
 
 def _what_failed(error: Exception | None) -> str:
-    """Why there is no answer, as a phrase. What the libraries say about it is not passed on."""
+    """Why there is no answer, as a phrase."""
     if isinstance(error, httpcore2.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = _CERTIFICATE_REASONS.get(cause.verify_code, "it cannot be verified")
-            return f"its TLS certificate is not accepted: {reason}"
+            return (
+                f"its TLS certificate is not accepted ({cause.verify_message.rstrip('.') or 'it cannot be verified'})"
+            )
         if isinstance(cause, ssl.SSLError):
             return "it does not speak TLS in a way that is accepted"
         cause = cause.__cause__ or cause.__context__

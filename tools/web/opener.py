@@ -58,12 +58,12 @@ class FairLimit:
         """Wait for a turn, and have it until the end of the `with`.
 
         Args:
-            client: Whose call it is. Those who cannot be told from others share the turns of one client.
+            client: Whose call it is. Clients that cannot be told apart share the turns of one.
         """
         own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = own, calls + 1
         try:
-            # A client that has used up its own share does not stand in anybody else's way.
+            # A client that has used up its own share does not hold up others.
             async with own, self._total:
                 yield
         finally:
@@ -240,7 +240,7 @@ class UrlOpener:
                 url=target.url,
                 status=answer.status,
                 headers=answer.headers,
-                # It is told to a model, so it has to have the usual form.
+                # A model is shown it, so it has to have the usual form.
                 media_type=media_type if _MEDIA_TYPE.fullmatch(media_type) else "",
                 charset=charset,
                 body=answer.body,

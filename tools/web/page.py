@@ -101,15 +101,15 @@ def page_text(
             with DocumentWorker(
                 "html", url, document=document, memory=memory, seconds=seconds, signal=signal
             ) as worker:
-                said = next(worker.messages(MAX_TEXT_BYTES), None)
+                answer = next(worker.messages(MAX_TEXT_BYTES), None)
                 is_late = worker.deadline.is_over
         except ChildFailedError as error:
             logger.warning("a page is shown as it came: %s", error)
             return Unconverted.NOT_STARTED
     signal.raise_if_aborted()
-    if said is None or said["end"] != "done":
+    if answer is None or answer["end"] != "done":
         return Unconverted.LATE if is_late else Unconverted.ENDED
-    return PageText(said["title"], said["text"], said["is_partial"])
+    return PageText(answer["title"], answer["text"], answer["is_partial"])
 
 
 ERROR_CHARS = 10_000
@@ -188,27 +188,26 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
     if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
-            return _html(page, decode(body, charset, is_markup=True, is_cut=is_cut), shown_as, signal)
+            source = decode(body, charset, is_markup=True, is_cut=is_cut)
+            if shown_as is Format.HTML:
+                return replace(page, text=source)
+            converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
+            if isinstance(converted, Unconverted):
+                note = f"It could not be turned into text, since {converted}. This is its source."
+                return replace(page, text=source, notes=(note,))
+            note = ""
+            if not converted.text.strip():
+                note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
+            elif converted.is_partial:
+                note = "What is nested too deep in it is missing; format='html' shows its source."
+            text = converted.text if converted.text.strip() else ""
+            return replace(page, title=converted.title, text=text, notes=(note,) if note else ())
     # A text of two-byte characters does not look like text.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind.is_text or (is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))):
         text = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
         return replace(page, text=text)
     return _pdf(page, media, signal) if found.kind is FileKind.PDF else _media(page, found, media)
-
-
-def _html(page: Page, source: str, shown_as: Format, signal: AbortSignal) -> Page:
-    if shown_as is Format.HTML:
-        return replace(page, text=source)
-    found = page_text(source, "" if shown_as is Format.TEXT else page.response.url, signal)
-    if isinstance(found, Unconverted):
-        note = f"It could not be turned into text, since {found}. This is its source."
-        return replace(page, text=source, notes=(note,))
-    if not found.text.strip():
-        note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
-        return replace(page, title=found.title, notes=(note,))
-    notes = ("What is nested too deep in it is missing; format='html' shows its source.",) if found.is_partial else ()
-    return replace(page, title=found.title, text=found.text, notes=notes)
 
 
 def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:

@@ -118,19 +118,14 @@ class _Interface:
     answer: Callable[[Json], Any] = lambda _reply: None
 
 
-def _google_date(page: Json) -> Any:
-    """The date in a page's own `meta` elements, which Google hands on."""
-    pagemap = page.get("pagemap")
-    groups = cast("Json", pagemap).get("metatags") if isinstance(pagemap, dict) else None
-    first = cast("list[Any]", groups)[0] if isinstance(groups, list) and groups else None
-    return cast("Json", first).get("article:published_time") if isinstance(first, dict) else None
-
-
-def _searxng_answer(reply: Json) -> Any:
-    """The first answer: a text, or in newer versions an object that holds one."""
-    answers = reply.get("answers")
-    first = cast("list[Any]", answers)[0] if isinstance(answers, list) and answers else None
-    return cast("Json", first).get("answer") if isinstance(first, dict) else first
+def _at(value: Any, *path: str | int) -> Any:
+    """What a path of names and positions leads to in an answer of any shape; `None` if nothing is there."""
+    for step in path:
+        if isinstance(step, str):
+            value = cast("Json", value).get(step) if isinstance(value, dict) else None
+        else:
+            value = cast("list[Any]", value)[step] if isinstance(value, list) and value else None
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -189,7 +184,10 @@ PROVIDERS: Mapping[str, _Interface] = {
         },
         lists=("items",),
         is_empty=lambda reply: reply.get("kind") == "customsearch#search",
-        page=lambda page: (page.get("title"), page.get("link"), page.get("snippet"), None, _google_date(page)),
+        page=lambda page: (
+            page.get("title"), page.get("link"), page.get("snippet"), None,
+            _at(page, "pagemap", "metatags", 0, "article:published_time"),
+        ),
         refusals={
             400: f"usually the API key or the search engine's id is wrong. The operator sets {SETUP['google']}.",
             403: "the API key may not use Custom Search, or its searches of today are used up. The operator can look "
@@ -207,7 +205,8 @@ PROVIDERS: Mapping[str, _Interface] = {
         page=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
-        answer=_searxng_answer,
+        # In newer versions an answer is an object that holds the text.
+        answer=lambda reply: _at(reply, "answers", 0, "answer") or _at(reply, "answers", 0),
         refusals={
             401: "the instance wants a name and a password, which are not sent. The operator can set "
             "web.search.searxng.url to one that wants none.",
@@ -221,7 +220,7 @@ class SearchProvider:
     """A provider that is set up.
 
     Args:
-        settings: Which one, and its key, which must not be told.
+        settings: Which one, and its key, which must not be shown.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -307,9 +306,7 @@ class SearchProvider:
     def _results(self, reply: Json, limit: int) -> SearchResults:
         """The pages of an answer that have an address."""
         interface = self._interface
-        listed: Any = reply
-        for name in interface.lists:
-            listed = cast("Json", listed).get(name) if isinstance(listed, dict) else None
+        listed = _at(reply, *interface.lists)
         if listed is None and not interface.is_empty(reply):
             raise self._misunderstood(f"it has no '{'.'.join(interface.lists)}'")
         if not isinstance(listed, list | None):

@@ -64,8 +64,17 @@ def harmless(text: str) -> str:
         parts.append(_UNSEEN.sub("", piece))
         start = end
     text = "".join(parts)
-    if not text.isascii():
-        text = _without_idle_joiners(text)
+    parts = []
+    start = done = 0 if not text.isascii() else len(text)
+    while start < len(text):
+        end = min(start + PIECE_CHARS, len(text))
+        while end < len(text) and _JOINER.match(text, end - 1):
+            end += 1  # what stands behind joiners is looked at with them
+        for found in _IDLE_JOINERS.finditer(text, start, end):
+            parts.append(text[done : found.start()])
+            done = found.end()
+        start = end
+    text = "".join([*parts, text[done:]]) if parts else text
     parts = []
     start = 0
     while start < len(text):
@@ -76,20 +85,6 @@ def harmless(text: str) -> str:
         parts.append(_ACTING.sub(lambda found: _ESCAPES[found[0]], text[start:end]))
         start = end
     return "".join(parts)
-
-
-def _without_idle_joiners(text: str) -> str:
-    parts: list[str] = []
-    start = done = 0
-    while start < len(text):
-        end = min(start + PIECE_CHARS, len(text))
-        while end < len(text) and _JOINER.match(text, end - 1):
-            end += 1  # what stands behind joiners is looked at with them
-        for found in _IDLE_JOINERS.finditer(text, start, end):
-            parts.append(text[done : found.start()])
-            done = found.end()
-        start = end
-    return "".join([*parts, text[done:]])
 
 
 def fenced(text: str) -> str:

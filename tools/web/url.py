@@ -64,7 +64,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port as they stand in a URL; the scheme's own port is left out."""
+        """Host and port as in a URL; the scheme's own port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 

@@ -153,7 +153,7 @@ async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_p
             UrlOpener(rules_for(site), NameServer(), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), WebRequest(url)
         )
     assert wrong.code is strange.code is plain.code is ToolErrorType.WEB_UNREACHABLE
-    assert "certificate is not accepted: it is for another host" in wrong.message
+    assert "certificate is not accepted (Hostname mismatch" in wrong.message
     assert "certificate is not accepted" in strange.message
 
 
