@@ -2,8 +2,8 @@
 
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, an agent obeys its settings.
 The permission check asks before such a file is changed, whatever the mode. The sandbox keeps commands from writing them
-as well, by a mount each, but for those in `ASKED_...`, which would cost it too many. A path counts by its text, whether
-something is there or not.
+as well, by a mount each, but for those in `_ASKED` and `_ASKED_PAIRS`, which would cost it too many. A path counts by
+its text, whether something is there or not.
 
 Not in the lists: what is run only when a person names it (`Makefile`, `package.json`), what a program merely shows
 (`.Xresources`), and what git takes no commands from (`.gitmodules`, `.gitattributes`).
@@ -12,154 +12,95 @@ Not in the lists: what is run only when a person names it (`Makefile`, `package.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from tools.files.ignore_files import AGENT_IGNORE_FILES
 
-EDITOR_FOLDERS = {".vscode", ".idea", ".zed", ".fleet", ".devcontainer"}
-"""Tasks, launch configurations, paths of interpreters and servers: run when the folder is opened."""
 
-AGENT_FOLDERS = {
-    ".coretools",
-    ".qwen",
-    ".gemini",
-    ".claude",
-    ".cursor",
-    ".codex",
-    ".windsurf",
-    ".continue",
-    ".kiro",
-    ".amazonq",
-    ".roo",
-    ".opencode",
-    ".junie",
-    ".trae",
-}
+def _reasons(texts: Mapping[str, str]) -> dict[str, str]:
+    """The reason for each name of each text, from reason -> text."""
+    return {name: reason for reason, text in texts.items() for name in text.split()}
+
+
+_EDITOR_SETTINGS = "an editor runs what its settings and tasks say"
+_PACKAGES = "package managers run the programs that it names"
+_VERSIONS = "it says which programs run in the folder"
+_AT_START = "a program runs the commands in it at its start"
+_AT_COMMIT = "git runs the hooks that it names"
+_STARTS_ITSELF = "what is in it starts by itself"
+_SHELLS = "shells run it"
+
+_AGENTS = (
+    ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
+)
+AGENT_FOLDERS = frozenset(_AGENTS.split())
 """Settings of agents: permissions, hooks, servers to start."""
-
-ACCOUNT_FOLDERS = {".ssh", ".gnupg"}
-"""Who may log in, and commands to connect by."""
-
-AGENT_FILES = {".mcp.json"}
-"""Servers that agents start."""
-
-SHELL_FILES = {
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".zlogout",
-    ".kshrc",
-    ".mkshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".logout",
-    ".inputrc",
-    ".xprofile",
-    ".xinitrc",
-    ".xsession",
-    ".xsessionrc",
-    ".bash_completion",
-    ".pam_environment",
-    ".envrc",
-}
-"""Run when a shell or a session starts, or (direnv) when a shell enters the folder."""
-
-PROGRAM_FILES = {".gitconfig", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit"}
-"""Commands that git, vim and debuggers take from a folder or from the home."""
 
 WORKSPACE_SUFFIX = ".code-workspace"
 """A VS Code workspace: settings and tasks in one file."""
 
-ASKED_FOLDERS = {
-    ".vs": "an editor runs what its settings and tasks say",
-    ".husky": "git runs the hooks in it",
-    ".jj": "jj runs what its configuration says",
-    ".emacs.d": "Emacs runs it at its start",
-    ".vim": "vim runs it at its start",
-}
-"""Further folders that are asked about, with the reason. All names are in lower case: they are compared folded."""
+_PROTECTED = _reasons({
+    _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
+    "an agent takes its permissions and programs from its settings": _AGENTS,
+    "it says who may log in and how": ".ssh .gnupg",
+    "agents start the servers it names": ".mcp.json",
+    "it says what is hidden from agents": " ".join(AGENT_IGNORE_FILES),
+    # When a shell or a session starts, or (direnv) when a shell enters the folder.
+    _SHELLS: ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin"
+    " .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc .xprofile .xinitrc .xsession .xsessionrc"
+    " .bash_completion .pam_environment .envrc",
+    "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
+})  # fmt: skip
+"""Files and folders by name, with the reason. All names are in lower case: they are compared folded."""
 
-_OF_PACKAGES = "package managers run the programs that it names"
-_OF_VERSIONS = "it says which programs run in the folder"
-_OF_EDITORS = "an editor runs the commands in it"
-_AT_START = "a program runs the commands in it at its start"
-_AT_COMMIT = "git runs the hooks that it names"
-
-ASKED_FILES = {
-    ".devcontainer.json": "an editor runs what its settings and tasks say",
-    **dict.fromkeys((".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs"), _OF_PACKAGES),
-    **dict.fromkeys((".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".tool-versions"), _OF_VERSIONS),
-    **dict.fromkeys((".vimrc", ".gvimrc", ".lvimrc", ".ideavimrc", ".emacs", ".dir-locals.el"), _OF_EDITORS),
-    **dict.fromkeys((".pre-commit-config.yaml", ".pre-commit-config.yml"), _AT_COMMIT),
-    **{
-        f"{dot}lefthook{local}.{ending}": _AT_COMMIT
-        for dot in ("", ".")
-        for local in ("", "-local")
-        for ending in ("yml", "yaml", "toml", "json")
-    },
-    **dict.fromkeys(("opencode.json", "opencode.jsonc", ".aider.conf.yml"), "an agent takes its programs from it"),
-    **dict.fromkeys((".bazelrc", ".pdbrc", ".rprofile", ".screenrc", ".tmux.conf", ".irbrc", ".pryrc"), _AT_START),
-    **dict.fromkeys((".psqlrc", ".sqliterc", ".ghci", ".perldb", ".curlrc", ".wgetrc"), _AT_START),
-    **dict.fromkeys(("sitecustomize.py", "usercustomize.py"), "Python runs it at its start"),
-}
-"""Further files that are asked about, with the reason."""
-
-ASKED_PAIRS = {
-    (".hg", "hgrc"): "Mercurial runs the hooks that it names",
-    (".mise", "config.toml"): _OF_VERSIONS,
-    ("mise", "config.toml"): _OF_VERSIONS,
-    (".kilocode", "mcp.json"): "agents start the servers it names",
-    (".cargo", "config.toml"): "cargo runs the programs that it names",
-    (".cargo", "config"): "cargo runs the programs that it names",
-    (".config", "nvim"): _AT_START,
-    (".config", "mise"): _OF_VERSIONS,
-    (".config", "direnv"): "shells run it",
-    (".config", "zsh"): "shells run it",
-    (".config", "nushell"): "shells run it",
-    (".config", "pip"): _OF_PACKAGES,
-    (".config", "gh"): _AT_START,
-    (".config", "tmux"): _AT_START,
-    (".config", "i3"): _AT_START,
-    (".config", "sway"): _AT_START,
-    (".config", "hypr"): _AT_START,
-    (".config", "openbox"): _AT_START,
-    (".config", "emacs"): _AT_START,
-    (".config", "vim"): _AT_START,
-    (".config", "npm"): _OF_PACKAGES,
-    (".local", "lib"): "Python and other programs load what is in it",
-    (".cargo", "bin"): "it stands before other programs",
-    (".cargo", "env"): "shells run it",
-    (".docker", "config.json"): _AT_START,
-    (".docker", "cli-plugins"): _AT_START,
-    (".kube", "config"): "kubectl runs the programs that it names",
-    (".aws", "config"): "it names programs that hand out credentials",
-    (".gradle", "init.d"): _AT_START,
-    (".gradle", "init.gradle"): _AT_START,
-    (".m2", "settings.xml"): _OF_PACKAGES,
-    ("library", "launchagents"): "what is in it starts by itself",
-    ("library", "launchdaemons"): "what is in it starts by itself",
-    ("systemd", "user"): "what is in it starts by itself",
-    ("dbus-1", "services"): "what is in it starts by itself",
-}
-"""Files and folders that count in the folder before them only."""
-
-HOME_FOLDERS = {
-    (".config", "autostart"),
-    (".config", "systemd"),
-    (".config", "fish"),
-    (".config", "git"),
-    (".config", "environment.d"),
-    (".local", "bin"),
-}
+_PROTECTED_PAIRS = {
+    (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
+} | {(".local", "bin")}  # fmt: skip
 """Folders of a home whose files start by themselves or stand before other programs."""
+
+_ASKED = _reasons({
+    _EDITOR_SETTINGS: ".vs .devcontainer.json",
+    "git runs the hooks in it": ".husky",
+    "jj runs what its configuration says": ".jj",
+    "Emacs runs it at its start": ".emacs.d",
+    "vim runs it at its start": ".vim",
+    _PACKAGES: ".npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs .pnpmfile.mjs",
+    _VERSIONS: ".mise.toml mise.toml .mise.local.toml mise.local.toml .tool-versions",
+    "an editor runs the commands in it": ".vimrc .gvimrc .lvimrc .ideavimrc .emacs .dir-locals.el",
+    _AT_COMMIT: ".pre-commit-config.yaml .pre-commit-config.yml",
+    "an agent takes its programs from it": "opencode.json opencode.jsonc .aider.conf.yml",
+    _AT_START: ".bazelrc .pdbrc .rprofile .screenrc .tmux.conf .irbrc .pryrc .psqlrc .sqliterc .ghci .perldb .curlrc"
+    " .wgetrc",
+    "Python runs it at its start": "sitecustomize.py usercustomize.py",
+}) | {
+    f"{dot}lefthook{local}.{ending}": _AT_COMMIT
+    for dot in ("", ".")
+    for local in ("", "-local")
+    for ending in ("yml", "yaml", "toml", "json")
+}  # fmt: skip
+"""Further files and folders that are asked about, and that the sandbox does not guard."""
+
+_ASKED_PAIRS = {
+    (folder, name): reason
+    for reason, pairs in {
+        "Mercurial runs the hooks that it names": ".hg/hgrc",
+        _VERSIONS: ".mise/config.toml mise/config.toml .config/mise",
+        "agents start the servers it names": ".kilocode/mcp.json",
+        "cargo runs the programs that it names": ".cargo/config.toml .cargo/config",
+        _SHELLS: ".config/direnv .config/zsh .config/nushell .cargo/env",
+        _PACKAGES: ".config/pip .config/npm .m2/settings.xml",
+        _AT_START: ".config/nvim .config/gh .config/tmux .config/i3 .config/sway .config/hypr .config/openbox"
+        " .config/emacs .config/vim .docker/config.json .docker/cli-plugins .gradle/init.d .gradle/init.gradle",
+        "Python and other programs load what is in it": ".local/lib",
+        "it stands before other programs": ".cargo/bin",
+        "kubectl runs the programs that it names": ".kube/config",
+        "it names programs that hand out credentials": ".aws/config",
+        _STARTS_ITSELF: "library/launchagents library/launchdaemons systemd/user dbus-1/services",
+    }.items()
+    for folder, name in (pair.split("/") for pair in pairs.split())
+}
+"""Further files and folders that are asked about in the folder before them only."""
 
 HOLDING_FOLDERS = (".config", ".local", ".local/share", "Library")
 """Folders of a home in which a name that is not known may be one of these."""
@@ -189,28 +130,10 @@ REPOSITORY_WITHOUT_CONTENTS = {
 }  # fmt: skip
 """What of a repository holds names, messages and settings; in the rest are contents of files."""
 
-_FOLDER_REASONS = (
-    dict.fromkeys(EDITOR_FOLDERS, "an editor runs what its settings and tasks say")
-    | dict.fromkeys(AGENT_FOLDERS, "an agent takes its permissions and programs from its settings")
-    | dict.fromkeys(ACCOUNT_FOLDERS, "it says who may log in and how")
-)
-_FILE_REASONS = (
-    dict.fromkeys(AGENT_FILES, "agents start the servers it names")
-    | dict.fromkeys(AGENT_IGNORE_FILES, "it says what is hidden from agents")
-    | dict.fromkeys(SHELL_FILES, "shells run it")
-    | dict.fromkeys(PROGRAM_FILES, "programs run the commands in it")
-)
-_GIT_REASON = "git runs what its hooks and its configuration say"
-_HOME_REASON = "what is in it starts by itself"
-_SYSTEM_REASON = "the whole system runs what is in it"
 _SHORT_NAMES = {"git~1": REPOSITORY}
 """How Windows also calls it."""
 
-
-_NAMES = sorted({
-    REPOSITORY, *_FOLDER_REASONS, *_FILE_REASONS, *ASKED_FOLDERS, *ASKED_FILES,
-    *(first for first, _ in (*ASKED_PAIRS, *HOME_FOLDERS)),
-})  # fmt: skip
+_NAMES = sorted({REPOSITORY, *_PROTECTED, *_ASKED, *(first for first, _ in (*_ASKED_PAIRS, *_PROTECTED_PAIRS))})
 _DOTTED = [name for name in _NAMES if name.startswith(".")]
 _DATA_ENDINGS = (
     ".log", ".txt", ".csv", ".tsv", ".html", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".o", ".a", ".bak",
@@ -251,11 +174,23 @@ def why_protected(relative_path: str) -> str | None:
     """
     parts = [folded(part) for part in relative_path.replace("\\", "/").split("/") if part not in {"", "."}]
     for at, part in enumerate(parts):
-        reason = _reason_of_name(part) or _reason_of_pair(parts, at) or _reason_to_ask(parts, at)
+        pair = (part, "".join(parts[at + 1 : at + 2]))
+        reason = _PROTECTED.get(part) or _ASKED.get(part) or _ASKED_PAIRS.get(pair)
+        if part.endswith(WORKSPACE_SUFFIX):
+            reason = _EDITOR_SETTINGS
+        elif pair in _PROTECTED_PAIRS:
+            reason = _STARTS_ITSELF
         if reason is not None:
             return reason
         if part == REPOSITORY:
-            return _reason_in_repository(parts[at + 1 :])
+            rest = parts[at + 1 :]
+            # `.git` itself: a file of that name leads git to another configuration.
+            is_asked = not rest or rest[0] == "rebase-merge" or rest[-3:-1] == ["objects", "info"]
+            return (
+                "git runs what its hooks and its configuration say"
+                if is_asked or is_guarded_in_repository(rest)
+                else None
+            )
     return None
 
 
@@ -266,7 +201,7 @@ def why_system_protected(path: str) -> str | None:
         path: An absolute path without `.` and `..`, outside every workspace root.
     """
     is_system = any(path == folder or path.startswith(f"{folder}/") for folder in SYSTEM_FOLDERS)
-    return _SYSTEM_REASON if is_system else None
+    return "the whole system runs what is in it" if is_system else None
 
 
 def is_auto_run_name(name: str, folder: str = "") -> bool:
@@ -277,7 +212,7 @@ def is_auto_run_name(name: str, folder: str = "") -> bool:
         folder: The name of the folder that it is in.
     """
     bare = folded(name)
-    return _reason_of_name(bare) is not None or (folded(folder), bare) in HOME_FOLDERS
+    return bare in _PROTECTED or bare.endswith(WORKSPACE_SUFFIX) or (folded(folder), bare) in _PROTECTED_PAIRS
 
 
 def is_guarded_in_repository(parts: list[str]) -> bool:
@@ -288,27 +223,3 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
         # A submodule's name may have slashes, and its folder is like another `.git`.
         return any(part in REPOSITORY_FOLDERS or part in REPOSITORY_FILES for part in parts[1:])
     return parts[0] in REPOSITORY_FOLDERS or (len(parts) == 1 and parts[0] in REPOSITORY_FILES)
-
-
-def _reason_in_repository(rest: list[str]) -> str | None:
-    # `.git` itself: a file of that name leads git to another configuration.
-    is_asked = rest[:1] == ["rebase-merge"] or rest[-3:-1] == ["objects", "info"]
-    return _GIT_REASON if not rest or is_asked or is_guarded_in_repository(rest) else None
-
-
-def _reason_of_name(name: str) -> str | None:
-    if name.endswith(WORKSPACE_SUFFIX):
-        return _FOLDER_REASONS[".vscode"]
-    return _FOLDER_REASONS.get(name) or _FILE_REASONS.get(name)
-
-
-def _reason_of_pair(parts: list[str], at: int) -> str | None:
-    return _HOME_REASON if tuple(parts[at : at + 2]) in HOME_FOLDERS else None
-
-
-def _reason_to_ask(parts: list[str], at: int) -> str | None:
-    return (
-        ASKED_FOLDERS.get(parts[at])
-        or ASKED_FILES.get(parts[at])
-        or ASKED_PAIRS.get((parts[at], "".join(parts[at + 1 : at + 2])))
-    )

@@ -1,7 +1,7 @@
-"""The server's own settings, wherever they lie: whoever writes them decides what runs, and without a question.
+"""Guarded paths: the server's own settings and log, which are written with a person's consent only.
 
-`auto_run_files` knows such files by their names. These here are known by their real paths: a file named on the command
-line may have any name and lie in a workspace.
+Whoever writes them decides what runs, and without a question. `auto_run_files` knows such files by their names; these
+are known by their real paths, since a file named on the command line may have any name and lie in a workspace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.permissions.auto_run_files import folded
 
 _REASON = "it is this server's own settings or log, or they lie in it"
 
-_Plain = tuple[str, ...]
+_FoldedPath = tuple[str, ...]
 """The names of a path as careless file systems compare them."""
 
 
@@ -28,18 +28,18 @@ class GuardedPaths:
     Args:
         files: Files, present or not, by every path that leads to them.
         folders: Folders with all that is in them, likewise.
-        plain_files: The files by the names of their paths.
-        plain_folders: The same for the folders.
+        folded_files: The files by the names of their paths.
+        folded_folders: The same for the folders.
         passed: The same for what the paths of both pass through.
         free: The same for files in these folders that may be written like others.
     """
 
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    plain_files: frozenset[_Plain] = frozenset()
-    plain_folders: frozenset[_Plain] = frozenset()
-    passed: frozenset[_Plain] = frozenset()
-    free: frozenset[_Plain] = frozenset()
+    folded_files: frozenset[_FoldedPath] = frozenset()
+    folded_folders: frozenset[_FoldedPath] = frozenset()
+    passed: frozenset[_FoldedPath] = frozenset()
+    free: frozenset[_FoldedPath] = frozenset()
 
     @classmethod
     def of(cls, files: Iterable[str], folders: Iterable[str] = (), free: Iterable[str] = ()) -> GuardedPaths:
@@ -50,16 +50,19 @@ class GuardedPaths:
             folders: Paths of folders.
             free: Paths of files in them that are not guarded, unless they are among the files.
         """
-        all_files = tuple(dict.fromkeys(path for file in files for path in _ways(file)))
-        all_folders = tuple(dict.fromkeys(path for folder in folders for path in _ways(folder)))
-        plain_files, plain_folders = frozenset(map(_plain, all_files)), frozenset(map(_plain, all_folders))
+        all_files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
+        all_folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
+        folded_files, folded_folders = (
+            frozenset(map(_folded_path, all_files)),
+            frozenset(map(_folded_path, all_folders)),
+        )
         return cls(
             all_files,
             all_folders,
-            plain_files,
-            plain_folders,
-            frozenset(path[:length] for path in plain_files | plain_folders for length in range(1, len(path))),
-            frozenset(_plain(path) for file in free for path in _ways(file)),
+            folded_files,
+            folded_folders,
+            frozenset(path[:length] for path in folded_files | folded_folders for length in range(1, len(path))),
+            frozenset(_folded_path(path) for file in free for path in _all_paths_to(file)),
         )
 
     def why(self, paths: Iterable[str]) -> str | None:
@@ -78,20 +81,20 @@ class GuardedPaths:
             folders: Absolute paths.
             ending: What its path ends with for certain.
         """
-        around = [_plain(folder) for folder in folders]
+        around = [_folded_path(folder) for folder in folders]
         for path in (*self.files, *self.folders):
-            plain = _plain(path)
-            is_inside = any(plain[: len(folder)] == folder for folder in around)
+            name = _folded_path(path)
+            is_inside = any(name[: len(folder)] == folder for folder in around)
             if is_inside and (path in self.folders or path.casefold().endswith(ending.casefold())):
                 return _REASON
         return None
 
     def _guards(self, path: str) -> bool:
-        plain = _plain(path)
-        if plain in self.plain_files or plain in self.passed or self._is_other_name(path):
+        name = _folded_path(path)
+        if name in self.folded_files or name in self.passed or self._is_other_name(path):
             return True
-        is_inside = any(plain[: len(folder)] == folder for folder in self.plain_folders)
-        return is_inside and plain not in self.free
+        is_inside = any(name[: len(folder)] == folder for folder in self.folded_folders)
+        return is_inside and name not in self.free
 
     def _is_other_name(self, path: str) -> bool:
         """Whether a file is one of the guarded ones by a hard link."""
@@ -105,7 +108,7 @@ class GuardedPaths:
         for folder in self.folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                yield from (path for path in paths if _plain(path) not in self.free)
+                yield from (path for path in paths if _folded_path(path) not in self.free)
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -115,7 +118,7 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _plain(path: str) -> _Plain:
+def _folded_path(path: str) -> _FoldedPath:
     anchor, names = _split(path)
     return (anchor.casefold(), *(folded(name) or name for name in names))
 
@@ -127,32 +130,25 @@ def _split(path: str) -> tuple[str, list[str]]:
     return anchor, [name for name in rest.split(os.sep) if name not in ("", os.curdir)]
 
 
-def _ways(path: str) -> Iterator[str]:
+def _all_paths_to(path: str) -> Iterator[str]:
     """Every path that leads to a file: as it is named, with each link on the way, and the real one."""
     named = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     done, rest = _split(named)
     yield os.path.normpath(named)
-    for _ in range(MAX_LINKS):
-        link, done, rest = _next_link(done, rest)
-        if link is None:
-            break
-        yield os.path.join(link, *rest)
+    links = 0
+    rest.reverse()
+    while rest and links < MAX_LINKS:
+        name = rest.pop()
+        here = os.path.dirname(done) if name == os.pardir else os.path.join(done, name)
+        if name == os.pardir or not os.path.islink(here):
+            done = here
+            continue
+        links += 1
+        yield os.path.join(here, *reversed(rest))
         try:
-            anchor, names = _split(os.readlink(link))
+            anchor, names = _split(os.readlink(here))
         except OSError:
             return
-        done, rest = anchor or done, [*names, *rest]
-    yield os.path.join(done, *rest)
-
-
-def _next_link(done: str, rest: list[str]) -> tuple[str | None, str, list[str]]:
-    """The first link on the way, the real folder that it is in, and the names behind it; `None` where there is none."""
-    for at, name in enumerate(rest):
-        if name == os.pardir:
-            done = os.path.dirname(done)
-            continue
-        path = os.path.join(done, name)
-        if os.path.islink(path):
-            return path, done, rest[at + 1 :]
-        done = path
-    return None, done, []
+        done = anchor or done
+        rest += reversed(names)
+    yield os.path.join(done, *reversed(rest))
