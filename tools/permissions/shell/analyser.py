@@ -6,7 +6,6 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from tools.contract.display import visible
 from tools.contract.subjects import Access
@@ -42,7 +41,7 @@ from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_ca
 from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax import second_reading
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.reader import MAX_TEXTS, Found, Reading, Redirection, read
+from tools.permissions.shell.syntax.reader import MAX_TEXTS, Redirection, read
 from tools.permissions.shell.syntax.words import (
     ASSIGNMENT,
     FOUND,
@@ -55,64 +54,11 @@ from tools.permissions.shell.syntax.words import (
 )
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
 
-TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
-GUESSED = "it is only guessed to be a command"
-_PIECE = re.compile(r"[^\s;&|()<>`{}!][^;&|()<>`{}\n]*")
-_WRAPPED = re.compile(r"-|\d|[A-Za-z_]\w*=", re.ASCII)
-_KEYWORDS = names("if then elif else while until do time coproc in case for select function")
-_NO_QUOTES = str.maketrans("", "", "'\"\\")
-_QUOTES_AS_ENDS = str.maketrans("'\"", "\n\n", "\\")
-
-
-def _command_words(piece: str) -> list[str]:
-    """The words of a piece of text, from what could be the name on."""
-    words = piece.split()
-    for place, word in enumerate(words):
-        if word not in _KEYWORDS and not ASSIGNMENT.match(word) and word.strip("$'\"\\-"):
-            return words[place:]
-    return []
-
-
-def guessed(text: str) -> Iterator[list[str]]:
-    """What could be commands of a text, however it is quoted, each once."""
-    versions = dict.fromkeys((text, text.replace("\\\n", "").translate(_NO_QUOTES), text.translate(_QUOTES_AS_ENDS)))
-    seen: set[str] = set()
-    for version in versions:
-        for piece in _PIECE.finditer(version):
-            if piece[0] not in seen:
-                seen.add(piece[0])
-                if words := _command_words(piece[0]):
-                    yield words
-
-
-def skimmed(text: str) -> Iterator[SubCommand]:
-    """The same of a text that is too long to be judged in detail; wrappers are passed over by their names."""
-    for words in guessed(text):
-        places = (at for at, word in enumerate(words) if not _is_passed_over(word))
-        place = next(places, 0)
-        for begin in {0, place}:
-            part = (rule_name(words[begin]), *words[begin + 1 :])
-            spelled = " ".join(part)
-            yield SubCommand(words=part, text=spelled, source=spelled, doubts=(GUESSED,))
-
-
-def _is_passed_over(word: str) -> bool:
-    return wrapper_called(family_of(bare_name(word))) is not None or _WRAPPED.match(word) is not None
-
-
-def last_of(words: Sequence[Word]) -> SubCommand:
-    """The first word that is no wrapper, with all that is behind it."""
-    place = next((at for at, word in enumerate(words) if wrapper_called(family_of(bare_name(word.text))) is None), 0)
-    rest = words[place:]
-    text = " ".join(word.text for word in rest)
-    return SubCommand(words=tuple(word.text for word in rest), text=text, source=text, doubts=(TOO_NESTED,))
-
-
 MAX_READ_CHARS = 131_072
 """Linux starts no program with a longer argument, so a longer command is none that `bash -c` could be given."""
 
 MAX_READ_ALTOGETHER = 4 * MAX_READ_CHARS
-"""Characters of a command and all texts within it. What was guessed is read in several ways."""
+"""Characters of a command and all texts within it. Likely commands are read in several ways."""
 
 MAX_PASSES = 3
 """How often a text is read again, where what it is found to hold sets further variables."""
@@ -120,6 +66,8 @@ MAX_PASSES = 3
 MAX_NESTED = 12
 """Texts within texts, and wrappers around wrappers."""
 
+TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
+LIKELY = "it is only guessed to be a command"
 HIDES_TEXT = "it hides text: control or invisible characters, or a long run of blanks"
 DIFFERS = "two readings of it differ"
 TOO_LONG = f"it is longer than {second_reading.MAX_CHARS:,} characters or {second_reading.MAX_COMMANDS:,} commands"
@@ -127,46 +75,49 @@ UNREAD = f"it is longer than {MAX_READ_CHARS:,} characters and is not read"
 CONTINUED = "a line is continued within a word"
 TOO_MANY_OPTIONS = "so many options hide what it is told to do"
 
+_TEXT_DOUBTS = {"alias": "it defines an alias", "trap": "it runs something at another time"}
+
+_PIECE = re.compile(r"[^\s;&|()<>`{}!][^;&|()<>`{}\n]*")
+_WRAPPED = re.compile(r"-|\d|[A-Za-z_]\w*=", re.ASCII)
+_KEYWORDS = names("if then elif else while until do time coproc in case for select function")
+_NO_QUOTES = str.maketrans("", "", "'\"\\")
+_QUOTES_AS_ENDS = str.maketrans("'\"", "\n\n", "\\")
 _LONG_RUN = re.compile(r"\s{200,}")
+_TIME = re.compile(r"(?:(?<=[\n;&|({])|\A)[ \t]*time(?:[ \t]+-p)?(?=[ \t])")
 
 _LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|ignore|skip)(?!-?(?:from|file|path))")
 """Options whose values are names that are left out, and no files that are opened."""
 
-_TEXT_DOUBTS = {"alias": "it defines an alias", "trap": "it runs something at another time"}
+
+def likely_commands(text: str) -> Iterator[list[str]]:
+    """What could be commands of a text, however it is quoted, as words, each once."""
+    versions = dict.fromkeys((text, text.replace("\\\n", "").translate(_NO_QUOTES), text.translate(_QUOTES_AS_ENDS)))
+    seen: set[str] = set()
+    for version in versions:
+        for piece in _PIECE.finditer(version):
+            if piece[0] in seen:
+                continue
+            seen.add(piece[0])
+            words = piece[0].split()
+            for place, word in enumerate(words):
+                # The first word that could be a name.
+                if word not in _KEYWORDS and not ASSIGNMENT.match(word) and word.strip("$'\"\\-"):
+                    yield words[place:]
+                    break
 
 
-@dataclass(slots=True)
-class _Text:
-    """A text to read."""
-
-    text: str
-    folders: Folders = START
-    base: int | None = None
-    is_document: bool = False
-    depth: int = 0
-    is_main: bool = False
-    inputs: Sequence[Sequence[Word]] = ()
-    is_open: bool = False
-
-
-@dataclass(slots=True)
-class _Command:
-    """Words to judge."""
-
-    words: Sequence[Word]
-    source: str
-    folders: Folders
-    assignments: Sequence[Word] = ()
-    redirections: Sequence[Redirection] = ()
-    doubts: tuple[str, ...] = ()
-    depth: int = 0
-    text: str = ""
-    is_candidate: bool = False
-    certain: frozenset[str] = frozenset()
-    found: Sequence[str] | None = None
-    mark: str = ""
-    appends: bool = False
-    inputs: Sequence[Sequence[Word]] = ()
+def skimmed(text: str) -> Iterator[SubCommand]:
+    """The same of a text that is too long to be judged in detail; wrappers are passed over by their names."""
+    for words in likely_commands(text):
+        inner = (
+            at
+            for at, word in enumerate(words)
+            if wrapper_called(family_of(bare_name(word))) is None and not _WRAPPED.match(word)
+        )
+        for begin in {0, next(inner, 0)}:
+            part = (rule_name(words[begin]), *words[begin + 1 :])
+            spelled = " ".join(part)
+            yield SubCommand(words=part, text=spelled, source=spelled, doubts=(LIKELY,))
 
 
 def analyse(command: str, disk: NamesOnDisk | None = None) -> Analysis:
@@ -190,6 +141,20 @@ def analyse(command: str, disk: NamesOnDisk | None = None) -> Analysis:
         # What words stand for is known only when all is read.
         known = notes
     return _Analyser(command, Expansion(is_lost=True, is_upset=known.is_upset), Expansion()).run()
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text to read."""
+
+    text: str
+    folders: Folders = START
+    base: int | None = None
+    is_document: bool = False
+    depth: int = 0
+    is_main: bool = False
+    inputs: Sequence[Sequence[Word]] = ()
+    is_open: bool = False
 
 
 class _Analyser:
@@ -218,7 +183,15 @@ class _Analyser:
             return Analysis(tuple(skimmed(command)), tuple(self._doubts))
         while self._texts:
             self._read(self._texts.popleft())
-        self._compare()
+        if not self._doubts:
+            # Hold our reading against the grammar's.
+            if len(command) > second_reading.MAX_CHARS or len(self._starts) > second_reading.MAX_COMMANDS:
+                self._doubts[TOO_LONG] = None
+            else:
+                starts = second_reading.beginnings(_TIME.sub(lambda found: " " * len(found[0]), command))
+                if starts is None or starts != self._starts:
+                    self._doubts[DIFFERS] = None
+                    self._add_likely(command, 1)
         return Analysis(tuple(self._found), tuple(self._doubts))
 
     def _read(self, text: _Text) -> None:
@@ -228,7 +201,13 @@ class _Analyser:
             self._found.extend(skimmed(text.text))
             return
         certain = frozenset(self._known.certain) if text.is_main else frozenset[str]()
-        readings = partial(self._readings, certain=certain)
+
+        def readings(words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
+            if self._known.is_upset:
+                return [[words[0], unknown("")]]
+            folder = folders[0] if len(folders) == 1 else None
+            return list(self._known.variants(words, folder, certain=certain | loops))
+
         reading = read(text.text, text.folders, is_document=text.is_document, readings=readings)
         self._doubts.update(reading.doubts)
         for loop in reading.loops:
@@ -240,7 +219,8 @@ class _Analyser:
             self._texts.append(
                 _Text(inner.text, inner.folders, base, inner.is_document, text.depth + 1, inputs=text.inputs)
             )
-        self._note_starts(reading, text)
+        if text.base is not None:
+            self._starts.update(text.base + found.start for found in reading.commands if found.start >= 0)
         # What a loop or a group is given to read, any command in it may read.
         shared = [*text.inputs, *(each for found in reading.commands if not found.words for each in found.inputs)]
         for found in reading.commands:
@@ -251,40 +231,31 @@ class _Analyser:
             self._notes.note_command(words, found.assignments, found.folders, is_certain=is_certain)
             for word in (
                 *(each.target for each in found.redirections),
-                *(word for text in found.inputs for word in text),
+                *(word for given in found.inputs for word in given),
             ):
                 self._notes.note_use(word)
             if found.words or found.redirections or doubts_of(found.assignments):
-                command = _command_of(found, text, certain | found.loops)
-                inputs = [*found.inputs, *shared]
-                self._add(replace(command, text=f"{self._command}\n{text.text}", inputs=inputs))
+                self._add(
+                    _Command(
+                        found.words,
+                        found.source,
+                        found.folders,
+                        found.assignments,
+                        found.redirections,
+                        depth=text.depth,
+                        text=f"{self._command}\n{text.text}",
+                        certain=certain | found.loops,
+                        inputs=[*found.inputs, *shared],
+                    )
+                )
         if reading.is_lost:
-            self._guess(text.text, text.depth + 1)
+            self._add_likely(text.text, text.depth + 1)
 
-    def _note_starts(self, reading: Reading, text: _Text) -> None:
-        if text.base is not None:
-            self._starts.update(text.base + found.start for found in reading.commands if found.start >= 0)
-
-    def _compare(self) -> None:
-        """Hold our reading against the grammar's, unless there is doubt already."""
-        if self._doubts:
-            return
-        command = self._command
-        if len(command) > second_reading.MAX_CHARS or len(self._starts) > second_reading.MAX_COMMANDS:
-            self._doubts[TOO_LONG] = None
-            return
-        starts = second_reading.beginnings(_TIME.sub(lambda found: " " * len(found[0]), command))
-        if starts is not None and starts == self._starts:
-            return
-        self._doubts[DIFFERS] = None
-        self._guess(command, 1)
-
-    def _guess(self, text: str, depth: int) -> None:
+    def _add_likely(self, text: str, depth: int) -> None:
         """List whatever could be a command of a text that cannot be followed."""
-        for words in guessed(text):
-            spelled = " ".join(words)
+        for words in likely_commands(text):
             literals = [literal(word) for word in words]
-            self._add(_Command(literals, spelled, UNKNOWN, doubts=(GUESSED,), depth=depth))
+            self._add(_Command(literals, " ".join(words), UNKNOWN, doubts=(LIKELY,), depth=depth))
 
     def _add(self, command: _Command) -> None:
         """Judge a command and what it runs in turn."""
@@ -293,7 +264,7 @@ class _Analyser:
             current = pending.pop()
             if len(words := spread(current.words[:1])) > 1:
                 pending.append(replace(current, words=[*words, *current.words[1:]]))
-            sub, unwrapped = _judge(current, self._known)
+            sub, unwrapped = current.judge(self._known)
             self._found.append(sub)
             name = sub.words[0] if sub.words else ""
             if unwrapped is None and current.inputs and name in READING_INPUT:
@@ -307,17 +278,28 @@ class _Analyser:
                     self._notes.lose(current.words)
 
     def _inside(self, outer: _Command, unwrapped: Unwrapped) -> list[_Command]:
+        """Queue the texts that a wrapper reads; the commands that it runs."""
         depth = outer.depth + 1
         if depth > MAX_NESTED:
             self._doubts[TOO_NESTED] = None
             for script in (*unwrapped.scripts, *unwrapped.documents):
                 self._found.extend(skimmed(script))
-            self._found.extend(last_of(words) for words in unwrapped.commands[:1])
+            for words in unwrapped.commands[:1]:
+                # The first word that is no wrapper, with all that is behind it.
+                inner = (at for at, word in enumerate(words) if wrapper_called(family_of(bare_name(word.text))) is None)
+                rest = tuple(word.text for word in words[next(inner, 0) :])
+                text = " ".join(rest)
+                self._found.append(SubCommand(words=rest, text=text, source=text, doubts=(TOO_NESTED,)))
             return []
         reads_input = family_of(bare_name(outer.words[0].text)) in READING_INPUT
-        open_scripts = [*unwrapped.open_scripts, *(outer.inputs[:MAX_TEXTS] if reads_input else ())]
-        opened = [each for words in open_scripts for each in self._texts_of(words, outer)]
-        for script, is_open in dict.fromkeys((*((script, False) for script in unwrapped.scripts), *opened)):
+        scripts = dict.fromkeys((script, False) for script in unwrapped.scripts)
+        # The texts that a shell is given by some words, as far as these are known.
+        for words in (*unwrapped.open_scripts, *(outer.inputs[:MAX_TEXTS] if reads_input else ())):
+            for folder in outer.folders:
+                for variant in self._known.variants(words, folder, outer.found, certain=outer.certain):
+                    is_open = not all(word.is_literal for word in variant)
+                    scripts[" ".join(word.script for word in variant), is_open] = None
+        for script, is_open in scripts:
             # What is put into a text may be any name.
             text = script.replace(outer.mark, FOUND) if outer.mark else script
             self._texts.append(_Text(text, unwrapped.folders, depth=depth, inputs=outer.inputs, is_open=is_open))
@@ -345,200 +327,165 @@ class _Analyser:
             for words in reversed(unwrapped.commands)
         ]
 
-    def _texts_of(self, words: Sequence[Word], outer: _Command) -> Iterator[tuple[str, bool]]:
-        """The texts that a shell is given by some words, as far as these are known, and whether they are not."""
-        for folder in outer.folders:
-            for variant in self._known.variants(words, folder, outer.found, certain=outer.certain):
-                yield " ".join(word.script for word in variant), not all(word.is_literal for word in variant)
 
-    def _readings(
-        self, words: Sequence[Word], folders: Folders, *, certain: frozenset[str], loops: frozenset[str]
-    ) -> Sequence[Sequence[Word]]:
-        if self._known.is_upset:
-            return [[words[0], unknown("")]]
-        folder = folders[0] if len(folders) == 1 else None
-        return list(self._known.variants(words, folder, certain=certain | loops))
+@dataclass(slots=True)
+class _Command:
+    """Words to judge."""
 
+    words: Sequence[Word]
+    source: str
+    folders: Folders
+    assignments: Sequence[Word] = ()
+    redirections: Sequence[Redirection] = ()
+    doubts: tuple[str, ...] = ()
+    depth: int = 0
+    text: str = ""
+    is_candidate: bool = False
+    certain: frozenset[str] = frozenset()
+    found: Sequence[str] | None = None
+    mark: str = ""
+    appends: bool = False
+    inputs: Sequence[Sequence[Word]] = ()
 
-_TIME = re.compile(r"(?:(?<=[\n;&|({])|\A)[ \t]*time(?:[ \t]+-p)?(?=[ \t])")
-
-
-def _command_of(found: Found, text: _Text, certain: frozenset[str]) -> _Command:
-    return _Command(
-        found.words,
-        found.source,
-        found.folders,
-        found.assignments,
-        found.redirections,
-        depth=text.depth,
-        certain=certain,
-    )
-
-
-def _judge(command: _Command, known: Expansion) -> tuple[SubCommand, Unwrapped | None]:
-    words, folders = command.words, command.folders
-    effects, doubts = _redirected(command, known)
-    doubts = [*command.doubts, *doubts, *doubts_of(command.assignments, words[0].text if words else "")]
-    assignments = command.assignments
-    if not words:
-        sub = SubCommand(
-            words=(),
-            text="",
-            source=command.source,
-            is_literal=True,
-            is_read_only=not doubts,
-            effects=tuple(effects),
-            doubts=tuple(doubts),
-        )
-        return sub, None
-    # Only a program of a standard folder is vouched for; what one by another path may do is looked for all the same.
-    name, program, arguments = rule_name(words[0].text), family_of(bare_name(words[0].text)), words[1:]
-    doubts += _doubts_of_name(words[0])
-    unwrapped = unwrap(program, arguments, folders)
-    if unwrapped is not None:
-        doubts += unwrapped.doubts + doubts_of(unwrapped.assignments)
-        assignments = (*assignments, *unwrapped.assignments)
-    set_by_it = declared(program, arguments)
-    doubts += doubts_of(set_by_it)
-    if has_hidden_verb(arguments):
-        doubts.append(TOO_MANY_OPTIONS)
-    options = options_used(program, arguments, command.text)
-    if any(names_backups(word) for word in (*assignments, *set_by_it)):
-        effects.append(Effect(Access.WRITE, None, None))
-    given, assignments = assignments, [word for word in assignments if not is_free(word)]
-    read_words = [word for word in words if word not in set_by_it or not is_free(word)]
-    if program in ("sed", "awk"):
-        read_words = [words[0], *with_given_scripts(arguments, command.inputs)]
-    readings = _readings_of(replace(command, words=read_words), known)
-    # A script is judged with what its variables hold.
-    judged = [read for _, read in readings] if program in ("sed", "awk") else [arguments]
-    doubts += (doubt for each in judged for doubt in doubts_of_program(program, each))
-    for folder, read_arguments in readings:
-        effects += effects_of(program, read_arguments, (folder,), command.text)
-        effects += effects_of_input(program, read_arguments, command.inputs, (folder,))
-        if program == "find":
-            found = known.found_by(read_arguments, folder)
-            if unwrapped is not None:
-                unwrapped.found = found if len(readings) == 1 else None
-            if any(word.text == "-delete" for word in read_arguments):
-                for removed in known.variants([literal(FOUND)], folder, found):
-                    effects += effects_of("rm", removed, (folder,))
-    is_reading = (
-        not doubts
-        and not options
-        and all(changes_only_looks(word) for word in given)
-        and _changes_nothing(family_of(name), arguments, unwrapped)
-    )
-    accesses = _accesses(family_of(name), unwrapped, is_reading=is_reading, is_plain=not (doubts or options))
-    possible = [
-        effect
-        for folder, read_arguments in readings
-        for variables in known.variants(assignments, folder, certain=command.certain)
-        for effect in possible_effects(
-            (*read_arguments, *names_in_scripts(program, read_arguments)), variables, accesses, (folder,)
-        )
-    ]
-    if not is_reading and unwrapped is None and not {Access.READ, Access.WRITE} <= set(accesses):
-        # No table knows all options: what is attached to one may be a file.
-        possible += [
-            effect
-            for folder, read_arguments in readings
-            for effect in possible_effects(
-                [word for word in read_arguments if word.text.startswith("-") and not _LEAVES_OUT.match(word.text)],
-                (),
-                (Access.READ, Access.WRITE),
-                (folder,),
+    def judge(self, known: Expansion) -> tuple[SubCommand, Unwrapped | None]:
+        """What is known of it by itself, and what it runs in turn."""
+        words = self.words
+        effects, doubts = self._redirected(known)
+        doubts = [*self.doubts, *doubts, *doubts_of(self.assignments, words[0].text if words else "")]
+        if not words:
+            sub = SubCommand(
+                words=(),
+                text="",
+                source=self.source,
+                is_literal=True,
+                is_read_only=not doubts,
+                effects=tuple(effects),
+                doubts=tuple(doubts),
             )
-        ]
-    if program == "git":
-        # What it shows of folders is known by its sub-commands.
-        possible = [replace(effect, reach=Reach.ITSELF) for effect in possible]
-    takes_text = takes_program(program, accesses) or program in READING_INPUT
-    taken = [word for text in command.inputs for word in text] if takes_text else []
-    if known.is_lost:
-        taken += known.values_given(taken)
-    if unwrapped is None and takes_program(program, accesses):
+            return sub, None
+        # Only a program of a standard folder is vouched for; what one by another path may do is looked for all the
+        # same.
+        name, program, arguments = rule_name(words[0].text), family_of(bare_name(words[0].text)), words[1:]
+        family = family_of(name)
+        if not words[0].is_literal:
+            doubts.append(f"its name is not literal: {words[0].source[:80]}")
+        elif words[0].is_disguised:
+            doubts.append(f"its name is written with quotes or escapes: {words[0].source[:80]}")
+        given = self.assignments
+        unwrapped = unwrap(program, arguments, self.folders)
+        if unwrapped is not None:
+            doubts += unwrapped.doubts + doubts_of(unwrapped.assignments)
+            given = (*given, *unwrapped.assignments)
+        set_by_it = declared(program, arguments)
+        doubts += doubts_of(set_by_it)
+        if has_hidden_verb(arguments):
+            doubts.append(TOO_MANY_OPTIONS)
+        options = options_used(program, arguments, self.text)
+        if any(names_backups(word) for word in (*given, *set_by_it)):
+            effects.append(Effect(Access.WRITE, None, None))
+        if program in ("sed", "awk"):
+            # A script is judged with what its variables hold.
+            readings = self._readings(with_given_scripts(arguments, self.inputs), known)
+            judged = [read for _, read in readings]
+        else:
+            readings = self._readings([w for w in arguments if w not in set_by_it or not is_free(w)], known)
+            judged = [arguments]
+        doubts += (doubt for each in judged for doubt in doubts_of_program(program, each))
         for folder, read_arguments in readings:
-            effects += effects_of_unknown_words(program, read_arguments, (folder,))
-    if not words[0].is_literal or (unwrapped is not None and unwrapped.open_scripts):
-        # What its variables hold may be a command.
-        taken += known.values_given(words)
-    possible += [
-        effect
-        for folder in command.folders
-        for text in known.variants(taken, folder, certain=command.certain)
-        for effect in possible_effects(text, (), (Access.READ, Access.WRITE, Access.FETCH), (folder,))
-        if taken
-    ]
-    if taken and len(command.inputs) > MAX_TEXTS:
-        effects.append(Effect(Access.WRITE, None, None))
-    sub = SubCommand(
-        words=tuple(word.text for word in words),
-        text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),
-        source=command.source,
-        scope="" if doubts or options else scope_of(name, words),
-        is_literal=words[0].is_literal and all(word.is_literal for _, read in readings for word in read),
-        is_read_only=is_reading,
-        effects=tuple(dict.fromkeys(effects)),
-        doubts=tuple(dict.fromkeys(doubts)),
-        spellings=spellings_of(words),
-        open_beginnings=open_beginnings_of(words),
-        possible=tuple(dict.fromkeys(possible)),
-        links=links_left(program, arguments),
-        follows_links=follows_links(program, arguments),
-        options=tuple(options),
-    )
-    return sub, unwrapped
+            effects += effects_of(program, read_arguments, (folder,), self.text)
+            effects += effects_of_input(program, read_arguments, self.inputs, (folder,))
+            if program == "find":
+                found = known.found_by(read_arguments, folder)
+                if unwrapped is not None:
+                    unwrapped.found = found if len(readings) == 1 else None
+                if any(word.text == "-delete" for word in read_arguments):
+                    for removed in known.variants([literal(FOUND)], folder, found):
+                        effects += effects_of("rm", removed, (folder,))
+        if unwrapped is None or family == "find":
+            changes_nothing = is_read_only(family, arguments)
+        else:
+            changes_nothing = unwrapped.is_transparent and wrapper_called(family) is not None
+        is_plain = not doubts and not options
+        is_reading = is_plain and changes_nothing and all(changes_only_looks(word) for word in given)
+        # What its words may be touched for beyond what the tables know. What a wrapper runs is held to its own words.
+        if unwrapped is not None and unwrapped.is_transparent and family != "find":
+            accesses: tuple[Access, ...] = ()
+        elif is_reading:
+            accesses = () if family in WITHOUT_FILES else (Access.READ,)
+        else:
+            accesses = possible_accesses(family, is_plain=is_plain)
+        possible: list[Effect] = []
+        assignments = [word for word in given if not is_free(word)]
+        for folder, read_arguments in readings:
+            named = (*read_arguments, *names_in_scripts(program, read_arguments))
+            for variables in known.variants(assignments, folder, certain=self.certain):
+                possible += possible_effects(named, variables, accesses, (folder,))
+        if not is_reading and unwrapped is None and not {Access.READ, Access.WRITE} <= set(accesses):
+            # No table knows all options: what is attached to one may be a file.
+            for folder, read_arguments in readings:
+                attached = [w for w in read_arguments if w.text.startswith("-") and not _LEAVES_OUT.match(w.text)]
+                possible += possible_effects(attached, (), (Access.READ, Access.WRITE), (folder,))
+        if program == "git":
+            # What it shows of folders is known by its sub-commands.
+            possible = [replace(effect, reach=Reach.ITSELF) for effect in possible]
+        is_program_reader = takes_program(program, accesses)
+        taken: list[Word] = []
+        if is_program_reader or program in READING_INPUT:
+            taken = [word for text in self.inputs for word in text]
+        if known.is_lost:
+            taken += known.values_given(taken)
+        if unwrapped is None and is_program_reader:
+            for folder, read_arguments in readings:
+                effects += effects_of_unknown_words(program, read_arguments, (folder,))
+        if not words[0].is_literal or (unwrapped is not None and unwrapped.open_scripts):
+            # What its variables hold may be a command.
+            taken += known.values_given(words)
+        for folder in self.folders if taken else ():
+            for text in known.variants(taken, folder, certain=self.certain):
+                possible += possible_effects(text, (), (Access.READ, Access.WRITE, Access.FETCH), (folder,))
+        if taken and len(self.inputs) > MAX_TEXTS:
+            effects.append(Effect(Access.WRITE, None, None))
+        sub = SubCommand(
+            words=tuple(word.text for word in words),
+            text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),
+            source=self.source,
+            scope="" if doubts or options else scope_of(name, words),
+            is_literal=words[0].is_literal and all(word.is_literal for _, read in readings for word in read),
+            is_read_only=is_reading,
+            effects=tuple(dict.fromkeys(effects)),
+            doubts=tuple(dict.fromkeys(doubts)),
+            spellings=spellings_of(words),
+            open_beginnings=open_beginnings_of(words),
+            possible=tuple(dict.fromkeys(possible)),
+            links=links_left(program, arguments),
+            follows_links=follows_links(program, arguments),
+            options=tuple(options),
+        )
+        return sub, unwrapped
 
+    def _redirected(self, known: Expansion) -> tuple[list[Effect], list[str]]:
+        """What the shell opens for it in every reading, and what is doubtful about it."""
+        effects: dict[Effect, None] = {}
+        doubts: dict[str, None] = {}
+        for redirection in self.redirections:
+            for folder in self.folders:
+                for targets in known.variants([redirection.target], folder, certain=self.certain):
+                    target = targets[0] if len(targets) == 1 else redirection.target
+                    opened, doubt = redirection_effects(redirection.operator, target, folder)
+                    effects.update(dict.fromkeys(opened))
+                    if doubt:
+                        doubts[doubt] = None
+        return list(effects), list(doubts)
 
-def _redirected(command: _Command, known: Expansion) -> tuple[list[Effect], list[str]]:
-    """What the shell opens for a command in every reading, and what is doubtful about it."""
-    effects: list[Effect] = []
-    doubts: list[str] = []
-    for redirection in command.redirections:
-        for folder in command.folders:
-            for targets in known.variants([redirection.target], folder, certain=command.certain):
-                target = targets[0] if len(targets) == 1 else redirection.target
-                opened = redirection_effects([Redirection(redirection.operator, target)], (folder,))
-                effects += opened[0]
-                doubts += opened[1]
-    return list(dict.fromkeys(effects)), list(dict.fromkeys(doubts))
-
-
-def _readings_of(command: _Command, known: Expansion) -> list[tuple[str | None, Sequence[Word]]]:
-    """The arguments of a command as it may be given them, each with a folder that it may run in."""
-    arguments = command.words[1:]
-    if command.mark:
-        arguments = [unknown(FOUND) if command.mark in word.source else word for word in arguments]
-    if command.appends or any(word.source == FOUND for word in arguments[-1:]):
-        # There may be several of them.
-        arguments = [*arguments, literal(FOUND), literal(FOUND)]
-    return [
-        (folder, variant)
-        for folder in command.folders
-        for variant in known.variants(arguments, folder, command.found, certain=command.certain)
-    ]
-
-
-def _accesses(name: str, unwrapped: Unwrapped | None, *, is_reading: bool, is_plain: bool) -> tuple[Access, ...]:
-    """What the words of a command may be touched for beyond what the tables know."""
-    if unwrapped is not None and unwrapped.is_transparent and name != "find":
-        # What it runs is held to its own words.
-        return ()
-    if is_reading:
-        return () if name in WITHOUT_FILES else (Access.READ,)
-    return possible_accesses(name, is_plain=is_plain)
-
-
-def _changes_nothing(name: str, arguments: Sequence[Word], unwrapped: Unwrapped | None) -> bool:
-    if unwrapped is None or name == "find":
-        return is_read_only(name, arguments)
-    return unwrapped.is_transparent and wrapper_called(name) is not None
-
-
-def _doubts_of_name(word: Word) -> list[str]:
-    if not word.is_literal:
-        return [f"its name is not literal: {word.source[:80]}"]
-    if word.is_disguised:
-        return [f"its name is written with quotes or escapes: {word.source[:80]}"]
-    return []
+    def _readings(self, arguments: Sequence[Word], known: Expansion) -> list[tuple[str | None, Sequence[Word]]]:
+        """Some arguments as it may be given them, each with a folder that it may run in."""
+        if self.mark:
+            arguments = [unknown(FOUND) if self.mark in word.source else word for word in arguments]
+        if self.appends or any(word.source == FOUND for word in arguments[-1:]):
+            # There may be several of them.
+            arguments = [*arguments, literal(FOUND), literal(FOUND)]
+        return [
+            (folder, variant)
+            for folder in self.folders
+            for variant in known.variants(arguments, folder, self.found, certain=self.certain)
+        ]

@@ -37,7 +37,6 @@ from tools.permissions.shell.knowledge.scripts import of_awk, of_jq, of_sed, of_
 from tools.permissions.shell.knowledge.transfers import names_unpacked, of_aria2, of_curl, of_tar, of_unzip, of_wget
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.syntax.reader import Redirection
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
@@ -185,26 +184,17 @@ def takes_program(name: str, accesses: Sequence[Access]) -> bool:
     return W in accesses and name not in NETWORK and name not in _SPECIAL and name not in _READING_DATA
 
 
-def redirection_effects(redirections: Sequence[Redirection], folders: Folders) -> tuple[list[Effect], list[str]]:
-    """What the shell opens for a command, and what is doubtful about it."""
-    effects: list[Effect] = []
-    doubts: list[str] = []
-    for redirection in redirections:
-        operator, target = redirection.operator, redirection.target
-        if operator in (">&", "<&") and re.fullmatch(r"\d*-|\d+", target.text):
-            continue
-        if network := _NETWORK_FILE.match(target.text):
-            doubts.append(f"it opens a connection: {target.source}")
-            effects.append(Effect(Access.FETCH, network[1]))
-            continue
-        if target.is_literal and target.text in HARMLESS_FILES:
-            continue
-        accesses = {"<": (Access.READ,), "<&": (Access.READ,), "<>": (Access.READ, Access.WRITE)}.get(
-            operator, (Access.WRITE,)
-        )
-        for access in accesses:
-            effects += _effects(access, target, folders, is_redirection=True)
-    return effects, doubts
+def redirection_effects(operator: str, target: Word, folder: str | None) -> tuple[list[Effect], str]:
+    """What the shell opens for a redirection, and what is doubtful about it, else nothing."""
+    if operator in (">&", "<&") and re.fullmatch(r"\d*-|\d+", target.text):
+        return [], ""
+    if network := _NETWORK_FILE.match(target.text):
+        return [Effect(Access.FETCH, network[1])], f"it opens a connection: {target.source}"
+    if target.is_literal and target.text in HARMLESS_FILES:
+        return [], ""
+    accesses = {"<": (R,), "<&": (R,), "<>": (R, W)}.get(operator, (W,))
+    opened = [e for access in accesses for e in _effects(access, target, (folder,), is_redirection=True)]
+    return opened, ""
 
 
 def _effects(access: Access, word: Word | None, folders: Folders, *, is_redirection: bool = False) -> Iterator[Effect]:
