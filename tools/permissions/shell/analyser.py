@@ -20,7 +20,6 @@ from tools.permissions.shell.command_names import (
 )
 from tools.permissions.shell.effects import (
     effects_of,
-    effects_of_input,
     effects_of_unknown_words,
     possible_accesses,
     possible_effects,
@@ -392,15 +391,14 @@ class _Command:
             judged = [arguments]
         doubts += (doubt for each in judged for doubt in doubts_of_program(program, each))
         for folder, read_arguments in readings:
-            effects += effects_of(program, read_arguments, (folder,), self.text)
-            effects += effects_of_input(program, read_arguments, self.inputs, (folder,))
+            effects += effects_of(program, read_arguments, folder, self.text, self.inputs)
             if program == "find":
                 found = known.found_by(read_arguments, folder)
                 if unwrapped is not None:
                     unwrapped.found = found if len(readings) == 1 else None
                 if any(word.text == "-delete" for word in read_arguments):
                     for removed in known.variants([literal(FOUND)], folder, found):
-                        effects += effects_of("rm", removed, (folder,))
+                        effects += effects_of("rm", removed, folder)
         if unwrapped is None or family == "find":
             changes_nothing = is_read_only(family, arguments)
         else:
@@ -419,12 +417,12 @@ class _Command:
         for folder, read_arguments in readings:
             named = (*read_arguments, *names_in_scripts(program, read_arguments))
             for variables in known.variants(assignments, folder, certain=self.certain):
-                possible += possible_effects(named, variables, accesses, (folder,))
+                possible += possible_effects(named, variables, accesses, folder)
         if not is_reading and unwrapped is None and not {Access.READ, Access.WRITE} <= set(accesses):
             # No table knows all options: what is attached to one may be a file.
             for folder, read_arguments in readings:
                 attached = [w for w in read_arguments if w.text.startswith("-") and not _LEAVES_OUT.match(w.text)]
-                possible += possible_effects(attached, (), (Access.READ, Access.WRITE), (folder,))
+                possible += possible_effects(attached, (), (Access.READ, Access.WRITE), folder)
         if program == "git":
             # What it shows of folders is known by its sub-commands.
             possible = [replace(effect, reach=Reach.ITSELF) for effect in possible]
@@ -436,13 +434,13 @@ class _Command:
             taken += known.values_given(taken)
         if unwrapped is None and is_program_reader:
             for folder, read_arguments in readings:
-                effects += effects_of_unknown_words(program, read_arguments, (folder,))
+                effects += effects_of_unknown_words(program, read_arguments, folder)
         if not words[0].is_literal or (unwrapped is not None and unwrapped.open_scripts):
             # What its variables hold may be a command.
             taken += known.values_given(words)
         for folder in self.folders if taken else ():
             for text in known.variants(taken, folder, certain=self.certain):
-                possible += possible_effects(text, (), (Access.READ, Access.WRITE, Access.FETCH), (folder,))
+                possible += possible_effects(text, (), (Access.READ, Access.WRITE, Access.FETCH), folder)
         if taken and len(self.inputs) > MAX_TEXTS:
             effects.append(Effect(Access.WRITE, None, None))
         sub = SubCommand(

@@ -36,7 +36,7 @@ from tools.permissions.shell.knowledge.running_options import outputs_of_options
 from tools.permissions.shell.knowledge.scripts import of_awk, of_jq, of_sed, of_yq
 from tools.permissions.shell.knowledge.transfers import names_unpacked, of_aria2, of_curl, of_tar, of_unzip, of_wget
 from tools.permissions.shell.knowledge.variables import value_of
-from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
+from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")
@@ -101,21 +101,23 @@ _MARKS = re.compile(r"\$(?:\w+|\{[^}]*\})|['\"\\]", re.ASCII)
 _BETWEEN_NAMES = re.compile(r"(?:\\[nrt0]?|[=:,;@<>'\"`()\[\]{}|&\s])+")
 
 
-def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str = "") -> Iterator[Effect]:
-    """What a command touches by its arguments.
+def effects_of(
+    name: str, arguments: Sequence[Word], folder: str | None, text: str = "", inputs: Sequence[Sequence[Word]] = ()
+) -> Iterator[Effect]:
+    """What a command touches by its arguments, and by what it is given to unpack.
 
     Args:
         name: Its family, without a folder.
         arguments: The words behind it.
-        folders: Where it may run.
+        folder: Where it runs; `None` if that is not known.
         text: All that is known to be read by the same shell.
+        inputs: What it is given to read.
     """
     special = _SPECIAL.get(name)
     files = FILES.get(name)
-    touched = special(arguments) if special else targets(files, arguments) if files else ()
+    touched = list(special(arguments) if special else targets(files, arguments) if files else ())
     verb = subcommand(arguments) if name == "git" else None
     says_names = name not in _WITHOUT_FILES and (verb is None or verb[0] not in _CHECKING_OUT)
-    touched = list(touched)
     written = [word for access, word in touched if access is W and word is not None]
     touched += ((W, word) for word in names_made(name, arguments, written))
     touched += ((W, word) for word in settings_written(name, arguments))
@@ -126,22 +128,16 @@ def effects_of(name: str, arguments: Sequence[Word], folders: Folders, text: str
     if runs_script(name, arguments):
         touched.append((W, unknown("$_")))
     for access, word in touched:
-        for effect in _effects(access, word, folders):
-            yield effect if says_names or effect.target is not None else replace(effect, is_named=False)
+        effect = _effect(access, word, folder)
+        yield effect if says_names or effect.target is not None else replace(effect, is_named=False)
     for access, word, reach in of_repository(arguments) if name == "git" else ():
-        yield from (replace(effect, reach=reach) for effect in _effects(access, word, folders))
+        yield replace(_effect(access, word, folder), reach=reach)
     for word in outputs_of_options(name, arguments):
-        yield from _effects(W, word, folders)
+        yield _effect(W, word, folder)
     for word in sources_of_links(name, arguments):
-        yield from (replace(effect, is_source=True) for effect in _effects(W, word, folders))
-
-
-def effects_of_input(
-    name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]], folders: Folders
-) -> Iterator[Effect]:
-    """What a command that unpacks touches by what it is given to read; the arguments are those of `names_unpacked`."""
+        yield replace(_effect(W, word, folder), is_source=True)
     for access, word in names_unpacked(name, arguments, inputs) if name in ("tar", "cpio", "pax") else ():
-        yield from _effects(access, word, folders)
+        yield _effect(access, word, folder)
 
 
 def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
@@ -158,22 +154,6 @@ def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
     return () if name in _SPECIAL or name in FILES else (R, W, F)
 
 
-def effects_of_unknown_words(name: str, arguments: Sequence[Word], folders: Folders) -> Iterator[Effect]:
-    """What a program may read that no table knows, by words of which it is not known what they stand for.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-        folders: Where it may run.
-    """
-    if name in _NAMING_NO_FILES:
-        return
-    for word in arguments:
-        is_option = word.prefix.startswith("-") and "=" not in word.prefix
-        if not word.is_literal and word.path is None and not is_option:
-            yield from unknown_effects(R, word, folders)
-
-
 def takes_program(name: str, accesses: Sequence[Access]) -> bool:
     """Whether a program may take what it is given to read for a program, or for names.
 
@@ -184,37 +164,80 @@ def takes_program(name: str, accesses: Sequence[Access]) -> bool:
     return W in accesses and name not in NETWORK and name not in _SPECIAL and name not in _READING_DATA
 
 
+def effects_of_unknown_words(name: str, arguments: Sequence[Word], folder: str | None) -> Iterator[Effect]:
+    """What a program may read that no table knows, by words of which it is not known what they stand for.
+
+    Args:
+        name: Its family.
+        arguments: The words behind it.
+        folder: Where it runs.
+    """
+    for word in arguments if name not in _NAMING_NO_FILES else ():
+        is_option = word.prefix.startswith("-") and "=" not in word.prefix
+        if not word.is_literal and word.path is None and not is_option:
+            yield _unknown_effect(R, word, folder)
+
+
 def redirection_effects(operator: str, target: Word, folder: str | None) -> tuple[list[Effect], str]:
     """What the shell opens for a redirection, and what is doubtful about it, else nothing."""
     if operator in (">&", "<&") and re.fullmatch(r"\d*-|\d+", target.text):
         return [], ""
     if network := _NETWORK_FILE.match(target.text):
-        return [Effect(Access.FETCH, network[1])], f"it opens a connection: {target.source}"
+        return [Effect(F, network[1])], f"it opens a connection: {target.source}"
     if target.is_literal and target.text in HARMLESS_FILES:
         return [], ""
     accesses = {"<": (R,), "<&": (R,), "<>": (R, W)}.get(operator, (W,))
-    opened = [e for access in accesses for e in _effects(access, target, (folder,), is_redirection=True)]
-    return opened, ""
+    return [_effect(access, target, folder, is_redirection=True) for access in accesses], ""
 
 
-def _effects(access: Access, word: Word | None, folders: Folders, *, is_redirection: bool = False) -> Iterator[Effect]:
-    if access is Access.FETCH:
+def _effect(access: Access, word: Word | None, folder: str | None, *, is_redirection: bool = False) -> Effect:
+    """What is touched by one word."""
+    if access is F:
         host = _HOST.fullmatch(word.text) if word is not None and word.is_literal else None
-        yield Effect(access, host[1].strip("[]").lower() if host else None)
-        return
+        return Effect(access, host[1].strip("[]").lower() if host else None)
     path = None if word is None or FOUND in word.text else word.path
     if path is None or "\0" in path:
-        yield from unknown_effects(access, word, folders, is_redirection=is_redirection)
-        return
-    for folder in folders if not path.startswith(("/", "~", "$")) else ("",):
-        if folder is not None and folder.startswith(("~", "$")):
-            yield Effect(access, joined(folder, path), "", is_redirection)
-        else:
-            yield Effect(access, path, folder, is_redirection)
+        return _unknown_effect(access, word, folder, is_redirection=is_redirection)
+    if path.startswith(("/", "~", "$")):
+        folder = ""
+    elif folder is not None and folder.startswith(("~", "$")):
+        path, folder = joined(folder, path), ""
+    return Effect(access, path, folder, is_redirection)
+
+
+def _unknown_effect(access: Access, word: Word | None, folder: str | None, *, is_redirection: bool = False) -> Effect:
+    """What a word is touched for that stands for a path which is not known, but for its beginning or its end."""
+    if word is None:
+        return Effect(access, None, None, is_redirection, is_named=access is not W)
+    is_open = is_named = False
+    if access is not W:
+        is_named = True
+    else:
+        # All that is not known may be a number or a date, and no such path an auto-run file.
+        forms = (read_word(NUMBER.sub(number, word.source)) for number in ("0", ""))
+        is_numbered = (
+            FOUND not in word.source
+            and NUMBER.search(word.source) is not None
+            and all(f.is_literal and why_protected(f.text) is None and ".." not in f.text.split("/") for f in forms)
+        )
+        if not is_numbered:
+            is_open, is_named = word.is_open, CONTENTS not in word.source
+    return Effect(
+        access,
+        None,
+        folder if word.beginning else None,
+        is_redirection,
+        word.beginning,
+        word.ending,
+        is_open,
+        is_named=is_named,
+        # The shell itself opens one file only.
+        name_end=word.name_end(is_one=is_redirection) if access is W else "",
+    )
 
 
 def possible_effects(
-    words: Sequence[Word], assignments: Sequence[Word], accesses: Sequence[Access], folders: Folders
+    words: Sequence[Word], assignments: Sequence[Word], accesses: Sequence[Access], folder: str | None
 ) -> Iterator[Effect]:
     """What the words of a command, and the variables that it is given, may name.
 
@@ -222,70 +245,37 @@ def possible_effects(
         words: Its arguments.
         assignments: Such as `X=y` before it.
         accesses: What its words may be touched for. The value of a variable counts in any case.
-        folders: Where it may run.
+        folder: Where it runs.
     """
     values = [literal for word in assignments if (literal := value_of(word)) is not None]
-    for access in dict.fromkeys((*accesses, Access.READ)):
-        if access is Access.FETCH:
-            yield from (Effect(access, host) for word in (*words, *assignments) for host in _hosts_in(word))
+    in_values = [piece for value in values for piece in _pieces(value)]
+    open_words = [word for word in words if not word.is_literal]
+    for access in dict.fromkeys((*accesses, R)):
+        if access is F:
+            for word in (*words, *assignments):
+                for found in islice(_URL.finditer(word.text), MAX_PIECES):
+                    if not found[0].lower().endswith("file://"):
+                        host = _URL_HOST.match(word.text, found.end())
+                        name = host[1] if host else ""
+                        yield Effect(access, name.strip("[]").lower() if _PLAIN_HOST.fullmatch(name) else None)
             continue
         named = [path for word in words for path in _paths_in(word)] if access in accesses else []
-        named += [piece for value in values for piece in _pieces(value)]
+        named += in_values
         # A word of several words may be a program; of one that is not literal, the names in it may be what it becomes.
-        texts = [word.text for word in words if access is Access.WRITE or not word.is_literal]
-        texts += [_MARKS.sub("", word.source) for word in words if not word.is_literal]
+        texts = [word.text for word in (words if access is W else open_words)]
+        texts += [_MARKS.sub("", word.source) for word in open_words]
         pieces = dict.fromkeys(piece for text in texts for piece in _BETWEEN_NAMES.split(text) if piece)
         named += islice(pieces, MAX_NAMES)
-        for path in dict.fromkeys(named):
-            yield from (Effect(access, path, folder) for folder in folders)
-        if access in accesses:
-            unknown = (word for word in words if word.path is None and (word.beginning or word.ending))
-            yield from (effect for word in unknown for effect in unknown_effects(access, word, folders))
-    if Access.WRITE not in accesses:
+        yield from (Effect(access, path, folder) for path in dict.fromkeys(named))
+        for word in words if access in accesses else ():
+            if word.path is None and (word.beginning or word.ending):
+                yield _unknown_effect(access, word, folder)
+    if W not in accesses:
         # Programs write logs and state where variables say.
-        yield from (
-            Effect(Access.WRITE, piece, folder) for value in values for piece in _pieces(value) for folder in folders
-        )
+        yield from (Effect(W, piece, folder) for piece in in_values)
     # No table tells the value of an option that is not literal.
-    for path in dict.fromkeys(path for word in words if not word.is_literal for path in _values_in(word)):
-        yield Effect(Access.WRITE, path, folders[0])
-
-
-def unknown_effects(
-    access: Access, word: Word | None, folders: Folders, *, is_redirection: bool = False
-) -> Iterator[Effect]:
-    """What a word is touched for that stands for a path which is not known, but for its beginning or its end."""
-    beginning, ending = (word.beginning, word.ending) if word is not None else ("", "")
-    is_open = access is Access.WRITE and word is not None and word.is_open
-    is_named = access is not Access.WRITE or (word is not None and CONTENTS not in word.source)
-    if access is Access.WRITE and word is not None and _is_numbered(word):
-        is_open = is_named = False
-    # The shell itself opens one file only.
-    name_end = word.name_end(is_one=is_redirection) if word is not None and access is Access.WRITE else ""
-    effect = Effect(
-        access, None, None, is_redirection, beginning, ending, is_open, is_named=is_named, name_end=name_end
-    )
-    yield from (replace(effect, folder=folder) for folder in (folders if beginning else UNKNOWN))
-
-
-def _is_numbered(word: Word) -> bool:
-    """Whether all that is not known of a path is a number or a date, and no such path is an auto-run file."""
-    if FOUND in word.source or not NUMBER.search(word.source):
-        return False
-    forms = [read_word(NUMBER.sub(number, word.source)) for number in ("0", "")]
-    return all(
-        form.is_literal and why_protected(form.text) is None and ".." not in form.text.split("/") for form in forms
-    )
-
-
-def _hosts_in(word: Word) -> Iterator[str | None]:
-    """The hosts of addresses in a word; `None` for one that is not plain."""
-    for found in islice(_URL.finditer(word.text), MAX_PIECES):
-        if found[0].lower().endswith("file://"):
-            continue
-        host = _URL_HOST.match(word.text, found.end())
-        name = host[1] if host else ""
-        yield name.strip("[]").lower() if _PLAIN_HOST.fullmatch(name) else None
+    for path in dict.fromkeys(path for word in open_words for path in _values_in(word)):
+        yield Effect(W, path, folder)
 
 
 def _paths_in(word: Word) -> Iterator[str]:
