@@ -19,7 +19,7 @@ from tools.call.registry import ToolRegistry
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader
+from tools.permissions.rules import read_rules
 from tools.shell.jobs import JobTable
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ logger = logging.getLogger(__name__)
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
     permissions, tools = report.settings.permissions, report.settings.tools
-    reader = RuleReader(registry.canonical, report.home)
-    rules = reader.read(
+    rules, warnings = read_rules(
         {
             "permissions.allow": permissions.allow,
             "permissions.ask": permissions.ask,
@@ -118,9 +117,11 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
             "tools.allowed": tools.allowed,
             "tools.exclude": tools.exclude,
             "tools.confirmationRequired": tools.confirmation_required,
-        }
+        },
+        registry.canonical,
+        report.home,
     )
-    for warning in reader.warnings:
+    for warning in warnings:
         logger.warning(warning)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 

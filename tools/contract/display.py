@@ -63,21 +63,24 @@ _LAST_C0 = 0x1F
 
 def visible(text: str) -> str:
     """Replace every character that a person would not see, or would see wrongly, by a mark."""
-    return UNSEEN.sub(_mark, text)
+
+    def mark(match: re.Match[str]) -> str:
+        code = ord(match.group())
+        return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
+
+    return UNSEEN.sub(mark, text)
 
 
 def without_gaps(text: str) -> str:
     """Replace long runs of blanks by their number, so that nothing hides behind them."""
-    return _LONG_GAP.sub(_counted, text)
 
+    def count(match: re.Match[str]) -> str:
+        gap = match.group()
+        if lines := gap.count("\n"):
+            return f" <{lines} empty lines> "
+        return f" <{len(gap)} {'blanks' if gap.strip(chr(9)) else 'tabs'}> "
 
-def _counted(match: re.Match[str]) -> str:
-    gap = match.group()
-    lines = gap.count("\n")
-    if lines:
-        return f" <{lines} empty lines> "
-    what = "blanks" if gap.strip("\t") else "tabs"
-    return f" <{len(gap)} {what}> "
+    return _LONG_GAP.sub(count, text)
 
 
 def visible_line(text: str) -> str:
@@ -151,11 +154,6 @@ def _plain(host: str) -> str:
         return "not a valid name"
 
 
-def _mark(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return chr(_CONTROL_PICTURES + code) if code <= _LAST_C0 else f"<U+{code:04X}>"
-
-
 def render_question(question: Question) -> str:
     """The whole action as text, for the message of an elicitation form or a terminal."""
     details = question.details
@@ -165,7 +163,11 @@ def render_question(question: Question) -> str:
             lines.append(f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)")
             lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
         case ExecConfirmation():
-            lines += _of_command(details)
+            lines += [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
+            if details.is_background:
+                lines.append("It goes on in the background after the call.")
+            if details.description:
+                lines.append(f"The model says: {visible_line(details.description)}")
         case PlanConfirmation():
             lines.append(_shown(details.plan, "markdown"))
         case McpConfirmation():
@@ -175,31 +177,16 @@ def render_question(question: Question) -> str:
         case InfoConfirmation():
             lines.append(_shown(without_gaps(details.prompt), "text"))
         case AskUserConfirmation():
-            lines += _of_questions(details)
+            # Whole, since a tool takes only short ones.
+            for number, asked in enumerate(details.questions, start=1):
+                several = " (several may be chosen)" if asked.is_multiple else ""
+                lines.append(f"{number}. {in_one_line(asked.header)}: {in_one_line(asked.question)}{several}")
+                for option in asked.options:
+                    about = f": {in_one_line(option.description)}" if option.description else ""
+                    lines.append(f"   - {in_one_line(option.label)}{about}")
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join([*lines, *true_hosts("\n".join(lines))])
-
-
-def _of_command(details: ExecConfirmation) -> list[str]:
-    lines = [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
-    if details.is_background:
-        lines.append("It goes on in the background after the call.")
-    if details.description:
-        lines.append(f"The model says: {visible_line(details.description)}")
-    return lines
-
-
-def _of_questions(details: AskUserConfirmation) -> list[str]:
-    """Whole, since a tool takes only short ones."""
-    lines: list[str] = []
-    for number, question in enumerate(details.questions, start=1):
-        several = " (several may be chosen)" if question.is_multiple else ""
-        lines.append(f"{number}. {in_one_line(question.header)}: {in_one_line(question.question)}{several}")
-        for option in question.options:
-            about = f": {in_one_line(option.description)}" if option.description else ""
-            lines.append(f"   - {in_one_line(option.label)}{about}")
-    return lines
 
 
 def can_be_shown(command: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 _TABLE = (
     # C0 and C1 but tab and line feed; separators of lines and paragraphs; half characters.
@@ -46,19 +47,28 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
 _MEANT = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
-_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
-"""Bytes of a name that are no text, as Python spells them."""
 _BYTE_BASE = 0xDC00
 _ASCII_END = 0x80
-_BMP_END = 0x10000
-_LAST_CHARACTER = 0x10FFFF
 
 
 def shown_name(name: str) -> str:
     """A base name as it stands in a text."""
     if is_seen_in_name(name) and not name.startswith('"') and name == name.strip():
         return name
-    return f'"{"".join(_escaped(character) for character in name)}"'
+    escaped: list[str] = []
+    for character in name:
+        code = ord(character)
+        if character in _SHORT:
+            escaped.append(_SHORT[character])
+        elif is_seen_in_name(character):
+            escaped.append(character)
+        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is no text, as Python spells it
+            escaped.append(f"\\x{code - _BYTE_BASE:02x}")
+        elif code < _ASCII_END:
+            escaped.append(f"\\x{code:02x}")
+        else:
+            escaped.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return f'"{"".join(escaped)}"'
 
 
 def shown_whole_path(path: str) -> str:
@@ -120,30 +130,14 @@ def meant_path(text: str) -> str | None:
 
 
 def _unquoted(name: str) -> str | None:
-    found = _QUOTED.fullmatch(name)
-    if found is None:
-        return None
-    return _ESCAPE.sub(_character, found[1])
+    def character(found: re.Match[str]) -> str:
+        byte, short, long, plain = found.groups()
+        if plain is not None:
+            return _MEANT.get(plain, plain)
+        code = int(byte or short or long, 16)
+        if byte is not None and code >= _ASCII_END:
+            return chr(_BYTE_BASE + code)
+        return chr(code) if code <= sys.maxunicode else found[0]
 
-
-def _character(found: re.Match[str]) -> str:
-    byte, short, long, plain = found.groups()
-    if plain is not None:
-        return _MEANT.get(plain, plain)
-    code = int(byte or short or long, 16)
-    if byte is not None and code >= _ASCII_END:
-        return chr(_BYTE_BASE + code)
-    return chr(code) if code <= _LAST_CHARACTER else found[0]
-
-
-def _escaped(character: str) -> str:
-    if character in _SHORT:
-        return _SHORT[character]
-    if is_seen_in_name(character):
-        return character
-    code = ord(character)
-    if _FIRST_BYTE <= code <= _LAST_BYTE:
-        return f"\\x{code - _BYTE_BASE:02x}"
-    if code < _ASCII_END:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < _BMP_END else f"\\U{code:08x}"
+    quoted = _QUOTED.fullmatch(name)
+    return None if quoted is None else _ESCAPE.sub(character, quoted[1])

@@ -144,18 +144,29 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     if unknown:
         # Their names may be secrets; the record of the call has them, and the result tells them to the model.
         logger.info("%s: ignored %d unknown properties", tool, len(unknown))
-    _refuse_oversized(tool, arguments, properties)
-    _refuse_huge_numbers(tool, arguments, model)
+    _refuse_oversized(tool, arguments, schema, model)
     try:
         return model.model_validate(arguments)
     except ValidationError:
         coerced = {name: coerce(value, properties.get(name, {})) for name, value in arguments.items()}
-    _refuse_oversized(tool, coerced, properties)
-    _refuse_huge_numbers(tool, coerced, model)
+    _refuse_oversized(tool, coerced, schema, model)
     try:
         return model.model_validate(coerced)
     except ValidationError as error:
-        raise InvalidToolParamsError(tool, _explain(error, properties, unknown)) from None
+        problems: list[str] = []
+        for item in error.errors(include_url=False, include_context=False)[:5]:
+            where = ".".join(brief(str(step)) for step in item["loc"])
+            if item["type"] == "missing":
+                problems.append(f"'{where}' is required.")
+            else:
+                value = repr(_sample(item["input"]))
+                shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
+                reason = item["msg"].removeprefix("Value error, ").rstrip(".")
+                problems.append(f"'{where}': {reason}, got {shown}.")
+        problems.append(f"Accepted: {', '.join(properties)}.")
+        if unknown:
+            problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
+        raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
 
 def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str], given: Container[str]) -> str:
@@ -226,19 +237,23 @@ def _proposal(name: str, known: Mapping[str, str], given: Container[str]) -> str
     return f"; '{near[0]}' is one, and its value was used." if near else "."
 
 
-def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mapping[str, Schema]) -> None:
-    """Refuse what would take long to validate, before it is looked at any closer."""
+def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
+    """Refuse what would take long to validate or to repeat in a sentence, before it is looked at any closer."""
     for name, value in arguments.items():
-        schema = properties.get(name)
-        if schema is None:
+        if name in model.model_fields and isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InvalidToolParamsError(
+                tool,
+                f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "
+                f"{MAX_INTEGER:,}.",
+            )
+        if (wanted := schema["properties"].get(name)) is None:
             continue
-        wanted = schema.get("type")
         if isinstance(value, list):
-            count, most, what = len(cast("list[Any]", value)), _most_items(schema), "items"
+            count, most, what = len(cast("list[Any]", value)), _most_items(wanted), "items"
         elif isinstance(value, dict):
             count, most, what = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
-        elif isinstance(value, str) and wanted in ("array", "object"):
-            count, most, what = len(value), MAX_JSON_CHARS, f"characters, and should be an {wanted}"
+        elif isinstance(value, str) and wanted.get("type") in ("array", "object"):
+            count, most, what = len(value), MAX_JSON_CHARS, f"characters, and should be an {wanted['type']}"
         else:
             continue
         if count > most:
@@ -247,36 +262,8 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], properties: Mappi
             )
 
 
-def _refuse_huge_numbers(tool: str, arguments: Mapping[str, Any], model: type[ToolParams]) -> None:
-    """Refuse a whole number that nobody means, before any sentence repeats its thousands of digits."""
-    for name, value in arguments.items():
-        if name in model.model_fields and isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise InvalidToolParamsError(
-                tool,
-                f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "
-                f"{MAX_INTEGER:,}.",
-            )
-
-
 def _most_items(schema: Schema) -> int:
     return schema.get("maxItems", MAX_ITEMS)
-
-
-def _explain(error: ValidationError, properties: Mapping[str, Schema], unknown: list[str]) -> str:
-    problems: list[str] = []
-    for item in error.errors(include_url=False, include_context=False)[:5]:
-        where = ".".join(brief(str(step)) for step in item["loc"])
-        if item["type"] == "missing":
-            problems.append(f"'{where}' is required.")
-        else:
-            value = repr(_sample(item["input"]))
-            shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
-            reason = item["msg"].removeprefix("Value error, ").rstrip(".")
-            problems.append(f"'{where}': {reason}, got {shown}.")
-    problems.append(f"Accepted: {', '.join(properties)}.")
-    if unknown:
-        problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
-    return " ".join(problems)
 
 
 def _sample(value: Any, depth: int = 2) -> Any:

@@ -156,7 +156,13 @@ class Threads:
 
     def _may_grow(self) -> bool:
         if self._most is None:
-            self._most = _most_here()
+            self._most = MOST
+            if sys.platform != "win32":
+                import resource  # noqa: PLC0415 - not on every system
+
+                limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+                if limit != resource.RLIM_INFINITY:
+                    self._most = max(2, min(MOST, limit // SPACE_OF_A_THREAD))
         return self._count - self._stuck < self._most and self._count < self._most + MOST_STUCK
 
     def _add(self) -> None:
@@ -224,15 +230,6 @@ def lend_threads() -> None:
             return told
 
     asyncio.get_running_loop().set_default_executor(Lent())
-
-
-def _most_here() -> int:
-    if sys.platform == "win32":
-        return MOST
-    import resource  # noqa: PLC0415 - not on every system
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return MOST if limit == resource.RLIM_INFINITY else max(2, min(MOST, limit // SPACE_OF_A_THREAD))
 
 
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tools.contract.subjects import Access, ToolTraits
 from tools.files.ignore_rules import RuleList, bytes_text, parse_rules
@@ -387,59 +387,54 @@ def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
     return HiddenPaths(narrow, roots) if narrow else None
 
 
-@dataclass(slots=True)
-class RuleReader:
-    """Reads rules, and keeps what cannot be read.
+def read_rules(
+    lists: Mapping[str, Sequence[str]], canonical: Callable[[str], str], home: str
+) -> tuple[Rules, list[str]]:
+    """Read the lists of the settings, by their keys.
+
+    A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
+    call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what
+    somebody meant to close.
 
     Args:
+        lists: The rules as written, by the key of their setting.
         canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
         home: The user's home folder, for `~/`.
-        warnings: A sentence for each rule that was left out.
+
+    Returns:
+        The rules, and a sentence for each one that was left out or counts for something else.
     """
-
-    canonical: Callable[[str], str]
-    home: str
-    warnings: list[str] = field(default_factory=list[str])
-
-    def read(self, lists: Mapping[str, Sequence[str]]) -> Rules:
-        """Read the lists of the settings, by their keys.
-
-        A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for
-        every call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens
-        what somebody meant to close.
-        """
-        found = [rule for key in VERDICTS for rule in self._read(key, lists.get(key, ()))]
-        said = {
-            verdict: tuple(rule for rule in found if rule.verdict is verdict and rule.source != CORE)
-            for verdict in Verdict
-        }
-        core = tuple(rule for rule in found if rule.source == CORE)
-        included = tuple(self._included(lists[INCLUDE])) if lists.get(INCLUDE) else None
-        return Rules(said[Verdict.DENY], said[Verdict.ASK], said[Verdict.ALLOW], core, included)
-
-    def _included(self, texts: Sequence[str]) -> Iterator[Rule]:
-        """What `tools.include` names: tools, so nothing is said of single calls."""
-        for text in texts:
-            name, parenthesis, _ = text.partition("(")
-            if parenthesis:
-                self.warnings.append(f"{INCLUDE}: '{text}' counts as '{name}': it names tools, not calls.")
+    found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
+    core: list[Rule] = []
+    warnings: list[str] = []
+    for key, verdict in VERDICTS.items():
+        rules = core if key == CORE else found[verdict]
+        for text in lists.get(key, ()):
             try:
-                # Nothing is allowed by it, so each name that could be meant counts, as where a rule asks.
-                yield parse_rule(name, Verdict.ASK, INCLUDE, self.canonical, self.home)
-            except MalformedRuleError as error:
-                self.warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")
-
-    def _read(self, key: str, texts: Sequence[str]) -> Iterator[Rule]:
-        verdict = VERDICTS[key]
-        for text in texts:
-            try:
-                yield parse_rule(text, verdict, key, self.canonical, self.home)
+                rules.append(parse_rule(text, verdict, key, canonical, home))
             except MalformedRuleError as error:
                 if verdict is Verdict.ALLOW:
-                    self.warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
+                    warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
                     continue
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
                 what = "every tool" if name == ANYTHING else name
-                self.warnings.append(f"{key}: the rule '{text}' counts for every call of {what}, because {error}.")
-                yield parse_rule(name, verdict, key, self.canonical, self.home)
+                warnings.append(f"{key}: the rule '{text}' counts for every call of {what}, because {error}.")
+                rules.append(parse_rule(name, verdict, key, canonical, home))
+    included: list[Rule] = []
+    for text in lists.get(INCLUDE, ()):
+        name, parenthesis, _ = text.partition("(")
+        if parenthesis:
+            warnings.append(f"{INCLUDE}: '{text}' counts as '{name}': it names tools, not calls.")
+        try:
+            # Nothing is allowed by it, so each name that could be meant counts, as where a rule asks.
+            included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
+        except MalformedRuleError as error:
+            warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")
+    return Rules(
+        tuple(found[Verdict.DENY]),
+        tuple(found[Verdict.ASK]),
+        tuple(found[Verdict.ALLOW]),
+        tuple(core),
+        tuple(included) if lists.get(INCLUDE) else None,
+    ), warnings

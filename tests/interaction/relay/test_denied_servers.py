@@ -12,7 +12,7 @@ from server.settings import load_settings
 from tests.harness import write_config
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, app_of, client_on, having, listing, proxied
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader
+from tools.permissions.rules import read_rules
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +120,6 @@ async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> 
     ],
 )
 def test_a_rule_is_of_a_server_where_it_names_all_its_tools(rule: str, *, is_of_server: bool) -> None:
-    policy = PermissionPolicy(RuleReader(str, "/home/me").read({"permissions.deny": [rule]}))
+    policy = PermissionPolicy(read_rules({"permissions.deny": [rule]}, str, "/home/me")[0])
     said = policy.why_server_not_offered("shut")
     assert said == (f"The server shut is switched off by the permissions.deny rule {rule}." if is_of_server else "")

@@ -20,7 +20,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader
+from tools.permissions.rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -36,9 +36,8 @@ def flow_with(**lists: Sequence[str]) -> Flow:
     for tool in builtin_tools():
         registry.register_tool(tool)
     keys = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
-    reader = RuleReader(registry.canonical, "/home/me")
-    rules = reader.read(keys)
-    assert not reader.warnings
+    rules, warnings = read_rules(keys, registry.canonical, "/home/me")
+    assert not warnings
     return Flow(registry, PermissionPolicy(rules, registry.canonical, "/home/me"))
 
 

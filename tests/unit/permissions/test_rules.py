@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.permissions.rules import MalformedRuleError, Rule, RuleReader, fits_wildcards, literal_path, parse_rule
+from tools.permissions.rules import MalformedRuleError, Rule, fits_wildcards, literal_path, parse_rule, read_rules
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
 from tools.permissions.verdict import Verdict
 
@@ -208,26 +208,26 @@ def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
 
 @pytest.mark.requirement("rules.malformed")
 def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
-    reader = RuleReader(canonical, HOME)
-    rules = reader.read(
-        {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
-    )
+    lists = {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
+    rules, warnings = read_rules(lists, canonical, HOME)
     assert [found.fits_command("anything") for found in rules.deny] == [True, True]
     assert [found.names(["read_file"]) for found in rules.deny] == [False, True]
     assert [found.fits_path(["/ws/any"], ROOTS) for found in rules.ask] == [True]
     assert rules.allow == ()
-    assert len(reader.warnings) == 4
+    assert len(warnings) == 4
 
 
 @pytest.mark.requirement("rules.lists")
 def test_the_older_lists_are_rules_too() -> None:
-    rules = RuleReader(canonical, HOME).read(
+    rules, _ = read_rules(
         {
             "tools.exclude": ["ShellTool(rm)"],
             "tools.allowed": ["ShellTool(git status)"],
             "tools.confirmationRequired": ["edit"],
             "tools.core": ["ReadFileTool", "ShellTool(ls)"],
-        }
+        },
+        canonical,
+        HOME,
     )
     assert rules.deny[0].fits_command("rm x")
     assert rules.allow[0].fits_command("git status")
@@ -237,7 +237,7 @@ def test_the_older_lists_are_rules_too() -> None:
 
 @pytest.mark.requirement("rules.lists")
 def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None:
-    rules = RuleReader(canonical, HOME).read({"tools.core": ["ShellTool", "ShellTool(ls)"]})
+    rules, _ = read_rules({"tools.core": ["ShellTool", "ShellTool(ls)"]}, canonical, HOME)
     assert rules.core_commands() == ()
 
 

@@ -15,7 +15,7 @@ from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader, Rules
+from tools.permissions.rules import Rules, read_rules
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +30,8 @@ def tool(own: str, exposed: str) -> DiscoveredMCPTool:
 
 
 def rules_of(registry: ToolRegistry, **lists: Sequence[str]) -> tuple[Rules, list[str]]:
-    reader = RuleReader(registry.canonical, "/home/me")
-    return reader.read({key.replace("_", ".", 1): texts for key, texts in lists.items()}), reader.warnings
+    written = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
+    return read_rules(written, registry.canonical, "/home/me")
 
 
 def flow_with(*tools: DiscoveredMCPTool, built_in: bool = False, **lists: Sequence[str]) -> Flow:

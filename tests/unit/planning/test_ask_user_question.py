@@ -36,7 +36,7 @@ from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader
+from tools.permissions.rules import read_rules
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
@@ -56,9 +56,8 @@ SURE = {"question": "Are you sure?", "header": "Sure", "type": "yesno"}
 def flow(**rules: list[str]) -> Flow:
     registry = ToolRegistry()
     registry.register_tool(AskUserQuestionTool())
-    read = RuleReader(registry.canonical, "/home/u").read(
-        {f"permissions.{name}": texts for name, texts in rules.items()}
-    )
+    written = {f"permissions.{name}": texts for name, texts in rules.items()}
+    read, _ = read_rules(written, registry.canonical, "/home/u")
     return Flow(registry, PermissionPolicy(read, registry.canonical))
 
 

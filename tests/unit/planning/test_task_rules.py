@@ -12,7 +12,7 @@ from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Decision
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import RuleReader
+from tools.permissions.rules import read_rules
 from tools.permissions.verdict import Verdict
 from tools.planning.agent_command import AgentCommand
 from tools.shell.runner import ProgramRunner
@@ -30,9 +30,9 @@ TOOL = TaskTool([AgentCommand(name=name, command="x") for name in ("Reviewer", "
 async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdict:
     registry = ToolRegistry()
     registry.register_tool(TOOL)
-    reader = RuleReader(registry.canonical, "/home/u")
-    read = reader.read({f"permissions.{key}": texts for key, texts in rules.items()})
-    assert reader.warnings == []
+    written = {f"permissions.{key}": texts for key, texts in rules.items()}
+    read, warnings = read_rules(written, registry.canonical, "/home/u")
+    assert warnings == []
     flow = Flow(registry, PermissionPolicy(read, registry.canonical))
     return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
 

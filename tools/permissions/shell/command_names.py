@@ -1,10 +1,10 @@
-"""How much of a command a lasting permission covers."""
+"""What a command is called: its names as rules see them, and how much of it a lasting permission covers."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 
 from tools.permissions.shell.knowledge.git import subcommand
@@ -56,7 +56,13 @@ def spellings_of(words: Sequence[Word]) -> tuple[str, ...]:
     for place in islice(_places(words[1:]), 1, MAX_PLACES):
         behind = " ".join(texts[place : place + MAX_CHARS])[:MAX_CHARS]
         found += [f"{name} {behind}".rstrip() for name in called]
-    found += [" ".join(texts[place:]) for place in _inner_places(bare, words[1:])]
+    # Where the command may begin that a runner of programs is given.
+    verb = -1 if bare in RUNNERS_ALONE else None
+    if bare in RUNNERS:
+        verb = next((at for at, text in enumerate(texts) if text in RUN_OTHERS), None)
+    if verb is not None:
+        inner = (at for at in range(verb + 1, len(texts)) if not texts[at].startswith("-"))
+        found += [" ".join(texts[at:]) for at in islice(inner, 4)]
     return tuple(dict.fromkeys(found))
 
 
@@ -69,25 +75,19 @@ def open_beginnings_of(words: Sequence[Word]) -> tuple[str, ...]:
     if not words or all(word.is_literal for word in words[1:]):
         return ()
     bare, arguments = bare_name(words[0].text), words[1:]
-    places = [_place_of_verb(arguments)] if bare == "git" else islice(_places(arguments), MAX_PLACES)
+    places: Iterable[int] = islice(_places(arguments), MAX_PLACES)
+    if bare == "git":
+        # Where it is told what to do, as far as its own options are known.
+        verb = subcommand(arguments)
+        unknown = next((place for place, word in enumerate(arguments) if not word.is_literal), len(arguments))
+        places = [unknown if verb is None else len(arguments) - len(verb[1]) - 1]
     found: dict[str, None] = {}
     for place in places:
-        known = (bare, *(word.text for word in takewhile(_is_known, arguments[place : place + MAX_CHARS])))
+        behind = takewhile(lambda word: word.is_literal, arguments[place : place + MAX_CHARS])
+        known = (bare, *(word.text for word in behind))
         if len(known) <= len(arguments) - place:
             found[" ".join(known)[:MAX_CHARS] + " "] = None
     return tuple(found)
-
-
-def _is_known(word: Word) -> bool:
-    return word.is_literal
-
-
-def _place_of_verb(arguments: Sequence[Word]) -> int:
-    """Where git is told what to do, as far as its own options are known."""
-    found = subcommand(arguments)
-    if found is not None:
-        return len(arguments) - len(found[1]) - 1
-    return next((place for place, word in enumerate(arguments) if not word.is_literal), len(arguments))
 
 
 def has_hidden_verb(arguments: Sequence[Word]) -> bool:
@@ -106,20 +106,6 @@ def _places(arguments: Sequence[Word]) -> Iterator[int]:
             reached = place + 2
     if not arguments or reached >= len(arguments):
         yield len(arguments)
-
-
-def _inner_places(name: str, arguments: Sequence[Word]) -> Iterator[int]:
-    """Where the command may begin that a runner of programs is given."""
-    if name in RUNNERS:
-        place = next((at for at, word in enumerate(arguments) if word.text in RUN_OTHERS), None)
-        if place is None:
-            return
-    elif name in RUNNERS_ALONE:
-        place = -1
-    else:
-        return
-    plain = (at for at in range(place + 1, len(arguments)) if not arguments[at].text.startswith("-"))
-    yield from islice(plain, 4)
 
 
 _GROUPS = names(
@@ -158,27 +144,23 @@ def scope_of(name: str, words: Sequence[Word]) -> str:
         name: Its name, as rules see it.
         words: All its words.
     """
-    program = family_of(bare_name(name))
+    program, arguments = family_of(bare_name(name)), words[1:]
+    verb = arguments[0].text if arguments else ""
+    scope = name
     if _runs_anything(program):
         return ""
-    scope = _scope(name, program, words[1:])
-    return scope if _PLAIN.fullmatch(scope) else ""
-
-
-def _scope(name: str, program: str, arguments: Sequence[Word]) -> str:
     if program == "git":
         found = subcommand(arguments)
-        is_plain = found is not None and bool(arguments) and arguments[0].text == found[0]
-        return f"{name} {found[0]}" if found is not None and is_plain else ""
-    if program in RUNNERS_ALONE:
-        return _with_program(name, arguments)
-    if program not in _GROUPS | RUNNERS | _ELSEWHERE:
-        return name
-    scope = _with_next(name, arguments)
-    verb = arguments[0].text if scope else ""
-    if (program in _ELSEWHERE and verb in _RUNNING_ELSEWHERE) or (program, verb) in _RUNNING_FILES:
-        return ""
-    return _with_program(scope, arguments[1:]) if verb in RUN_OTHERS and program in RUNNERS else scope
+        scope = f"{name} {verb}" if found is not None and verb == found[0] else ""
+    elif program in RUNNERS_ALONE:
+        scope = _with_program(name, arguments)
+    elif program in _GROUPS | RUNNERS | _ELSEWHERE:
+        scope = _with_next(name, arguments)
+        if (program in _ELSEWHERE and verb in _RUNNING_ELSEWHERE) or (program, verb) in _RUNNING_FILES:
+            return ""
+        if scope and verb in RUN_OTHERS and program in RUNNERS:
+            scope = _with_program(scope, arguments[1:])
+    return scope if _PLAIN.fullmatch(scope) else ""
 
 
 def _with_next(scope: str, arguments: Sequence[Word]) -> str:

@@ -243,28 +243,30 @@ class Expansion:
                     yield other
 
     def _variant(self, words: Sequence[Word], folder: str | None, binding: Mapping[str, str]) -> list[Word]:
-        variant: list[Word] = []
-        for word in words:
-            is_home = word.path is not None and not word.is_literal
-            texts = None if is_home else self._texts(word, folder, binding)
-            variant += [self._numbered(word)] if texts is None else [_known(text) for text in texts]
-        return variant
-
-    def _numbered(self, word: Word) -> Word:
-        """A word with the number or date in place of a variable that is given nothing else."""
-
-        def value(variable: re.Match[str]) -> str:
+        def number_or_date(variable: re.Match[str]) -> str:
+            """A number or date in place of a variable that is given nothing else."""
             given = [each.source.strip('"') for each, _, _ in self._given.get(variable[1] or variable[2], ())]
             is_number = given and not variable[3] and all(NUMBER.fullmatch(each) for each in given)
             return given[0].replace('"', "") if is_number else variable[0]
 
-        return word if word.is_literal else read_word(VARIABLE.sub(value, word.source))
+        variant: list[Word] = []
+        for word in words:
+            is_home = word.path is not None and not word.is_literal
+            texts = None if is_home else self._texts(word, folder, binding)
+            if texts is None:
+                variant.append(word if word.is_literal else read_word(VARIABLE.sub(number_or_date, word.source)))
+                continue
+            for text in texts:
+                # A word that stands for a text, whatever is in it.
+                path = f"./{text}" if text[:1] in ("~", "$") else text
+                variant.append(Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=path))
+        return variant
 
     def found_by(self, arguments: Sequence[Word], folder: str | None) -> Sequence[str] | None:
         """What `find` may find, or more; `None` if it is not known."""
         texts = [word.text for word in arguments]
         texts = texts[: next((at for at, text in enumerate(texts) if text in _FIND_RUNS), len(texts))]
-        depths = _behind("-maxdepth", texts)
+        depths = [after for text, after in pairwise(texts) if text == "-maxdepth"]
         if self.disk is None or folder is None or self.is_lost or not all(depth.isdigit() for depth in depths):
             return None
         # What another folder calls `./x` is not followed.
@@ -420,18 +422,7 @@ class Expansion:
     def _plain(self, found: re.Match[str], folder: str | None) -> str:
         if found["new"]:
             return NEW_FILE
-        is_known = self.disk is not None and folder is not None and not self.is_upset and "PWD" not in self._given
-        path = (
-            joined(self.disk.directory, folder) if self.disk is not None and is_known and folder is not None else None
-        )
+        if self.disk is None or folder is None or self.is_upset or "PWD" in self._given:
+            return found[0]
+        path = joined(self.disk.directory, folder)
         return path if path is not None and _PLAIN_PATH.fullmatch(path) else found[0]
-
-
-def _known(text: str) -> Word:
-    """A word that stands for a text, whatever is in it."""
-    path = f"./{text}" if text[:1] in ("~", "$") else text
-    return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=path)
-
-
-def _behind(option: str, texts: Sequence[str]) -> list[str]:
-    return [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == option]
