@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,98 +18,90 @@ class EditConfirmation:
 
     Args:
         title: One line: what will happen.
+        state: Digest of the content the diff was made against, or "absent"; the answer is bound to it.
         file_path: The real path of the file.
         file_diff: The change as a unified diff; empty for a creation without content.
         added: Lines added.
         removed: Lines removed.
-        state: Digest of the content the diff was made against, or "absent"; binds the answer to it.
         truncated: Whether the diff was cut.
         editable: The text that the person may change before it is written, or `None` where it is too long.
     """
 
     title: str
+    state: str
     file_path: str
     file_diff: str
     added: int
     removed: int
-    state: str
     truncated: bool = False
     editable: str | None = None
-    type: Literal["edit"] = "edit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecConfirmation:
-    """A shell command is about to run.
+class _Details:
+    """What a person is asked about, where nothing beside the tool and its arguments binds the answer.
 
     Args:
         title: One line: what will happen.
+        state: Always empty.
+    """
+
+    title: str
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecConfirmation(_Details):
+    """A shell command is about to run.
+
+    Args:
         command: The whole command, as given.
         directory: The real path of the folder it runs in.
         description: What the model says it is for.
         is_background: Whether it goes on after the call.
-        state: Nothing beside the arguments binds the answer.
     """
 
-    title: str
     command: str
     directory: str
     description: str = ""
     is_background: bool = False
-    state: str = ""
-    type: Literal["exec"] = "exec"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpConfirmation:
+class McpConfirmation(_Details):
     """A tool of an upstream server is about to be called.
 
     Args:
-        title: One line: what will happen.
         server_name: The alias in our configuration.
         tool_name: The tool's name at the upstream.
         arguments: What it will be called with.
-        state: Nothing beside the arguments binds the answer.
     """
 
-    title: str
     server_name: str
     tool_name: str
     arguments: Mapping[str, Any]
-    state: str = ""
-    type: Literal["mcp"] = "mcp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InfoConfirmation:
+class InfoConfirmation(_Details):
     """Something is about to happen that a sentence says completely.
 
     Args:
-        title: One line: what will happen.
         prompt: What a person has to know, as text.
-        state: Nothing beside the arguments binds the answer.
     """
 
-    title: str
     prompt: str
-    state: str = ""
-    type: Literal["info"] = "info"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfirmation:
+class PlanConfirmation(_Details):
     """A plan is about to be carried out: plan mode ends.
 
     Args:
-        title: One line: what will happen.
         plan: The plan, as Markdown.
-        state: Nothing beside the arguments binds the answer.
     """
 
-    title: str
     plan: str
-    state: str = ""
-    type: Literal["plan"] = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +139,14 @@ class UserQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskUserConfirmation:
+class AskUserConfirmation(_Details):
     """The model wants to know something. Not consent is asked for but answers, in a form of its own.
 
     Args:
-        title: One line: who asks.
         questions: In order.
-        state: Nothing beside the arguments binds the answer.
     """
 
-    title: str
     questions: tuple[UserQuestion, ...]
-    state: str = ""
-    type: Literal["ask_user"] = "ask_user"
 
 
 ConfirmationDetails = (

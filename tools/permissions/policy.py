@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tools.contract.confirmation import ConfirmationDetails
+from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.subjects import (
     Access,
@@ -157,7 +157,7 @@ class PermissionPolicy:
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
         # Leaving plan mode is a person's to decide, never a dialog's that nobody may have seen.
-        is_explicit = details.type == "plan"
+        is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
