@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server.announcements import Announcements, ListenBus
 from server.audit import AuditLog
-from server.clients import STDIO_KEY, ClientTable, RequestContext, client_key
-from server.consent.confirmers import ConfirmationOptions, Confirmers, let_malformed_answers_pass
-from server.contexts import Contexts
-from server.core_server import CoreServer, instructions
+from server.clients import STDIO_KEY, ClientTable, Contexts, WorkspacePolicy, ask_roots, client_key, follow_roots
+from server.consent.confirmers import Confirmers, let_malformed_answers_pass
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
-from server.exposure import ParameterHeaders
 from server.live_settings import LiveSettings, has_other_rules
-from server.requests.files import FileFeatures
-from server.requests.prompts import AT
-from server.requests.resources import MemoryResources
+from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
-from server.roots import WorkspacePolicy, ask_roots, see_to_changes
-from server.services import Commands, UrlAccess, audit_file, permission_policy, rule_keeper
+from server.sdk_seams import RequestContext
+from server.services import Commands, audit_file, page_fetcher, permission_policy
 from server.settings import SettingsReport
+from server.settings.settings_writer import SavedRules
 from server.upstreams.features import Own
 from server.upstreams.proxy import Dependencies, Proxy
 from tools.builtin.all_tools import builtin_tools
@@ -48,7 +48,104 @@ from tools.planning.todo_lists import TodoLists
 
 logger = logging.getLogger(__name__)
 
+INSTRUCTIONS = (
+    "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
+    "read, edit and write_file change, run_shell_command runs commands, in the background too. web_search and "
+    "web_fetch reach the web, save_memory keeps facts for later conversations, todo_write the plan of this one. Paths "
+    "may be absolute or relative to the first workspace folder. Large results are cut, and say how to get the rest. "
+    "What changes something or leaves this machine may be shown to the user for consent first; a refused call had no "
+    "effect and should not be repeated unchanged."
+)
+
+
 ServedOver = Literal["stdio", "network"]
+
+
+class CoreServer(Server[dict[str, Any]]):
+    """The SDK's server; what it announces is the same on every transport.
+
+    Args:
+        report: The settings.
+        registry: The tools.
+        handlers: Those of the SDK's server.
+    """
+
+    def __init__(self, report: SettingsReport, registry: ToolRegistry, **handlers: Any) -> None:
+        # Our own text, and for each server behind us what the operator says it is for.
+        texts = [INSTRUCTIONS] if report.settings.tools.built_in else []
+        about = [
+            f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
+            for alias, entry in report.upstreams.items()
+            if entry.description
+        ]
+        if about:
+            texts += ["Tools of other servers:", *about]
+        with warnings.catch_warnings():
+            # Roots are how handshake-era clients say which folders are open; the SDK warns of every use of them.
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            super().__init__(
+                "coretools-mcp",
+                version=metadata.version("coretools-mcp"),
+                title="Core tools",
+                instructions="\n".join(texts) or None,
+                **handlers,
+            )
+        self._has_upstreams = bool(report.upstreams)
+        self._registry = registry
+        self._schemas: dict[str, Mapping[str, Any] | None] = {}
+        registry.on_change(self._schemas.clear)
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> types.ServerCapabilities:
+        """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
+        capabilities = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        if self._has_upstreams:
+            # What is not there now may come with an upstream, and nothing can be announced later.
+            capabilities.tools = types.ToolsCapability(list_changed=True)
+            capabilities.prompts = types.PromptsCapability(list_changed=True)
+            capabilities.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
+            capabilities.completions = types.CompletionsCapability()
+            capabilities.logging = types.LoggingCapability()
+            return capabilities
+        if capabilities.prompts is not None:
+            capabilities.prompts = types.PromptsCapability(list_changed=False)
+        if capabilities.resources is not None:
+            capabilities.resources = types.ResourcesCapability(subscribe=False, list_changed=False)
+        return capabilities
+
+    def compare_headers(self) -> None:
+        """Look up by ourselves, from now on, which arguments of a call are repeated in its headers.
+
+        Until the tools are listed the SDK comes to the list before each call, so that none overtakes the first one.
+        """
+        self.get_tool_input_schema = self._repeated_schema
+
+    def _repeated_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that asks for headers; `None` where there is nothing to compare."""
+        if name not in self._schemas:
+            if not self._registry.knows(name):
+                return None
+            schema = self._registry.get_tool(name).parameter_schema
+            self._schemas[name] = schema if X_MCP_HEADER_KEY in json.dumps(schema) else None
+        return self._schemas[name]
 
 
 class App:
@@ -62,15 +159,17 @@ class App:
     """
 
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
-        self._report = report
         self._settings = settings = report.settings
+        self._tasks: TaskGroup | None = None
+        self._is_started = False
         self.registry = ToolRegistry()
         self._commands = Commands(report)
-        web, memory, self._todos = UrlAccess(settings.web), settings.memory.for_tools(report.own_folder), TodoLists()
+        fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
+        self._todos = TodoLists()
         built_in = builtin_tools(
-            fetcher=web.fetcher,
+            fetcher=fetcher,
             search=settings.web.search.for_tools(),
-            opener=web.opener,
+            opener=lambda: fetcher().opener,
             memory=memory,
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
@@ -78,38 +177,46 @@ class App:
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
-        self._parameter_headers = ParameterHeaders(self.registry)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
             settings.approval_mode, settings.http.session_idle / 1000, self._commands.output_folder, self._forget
         )
-        fallback: Literal["client", "deny"] = "client" if served_over == "stdio" else "deny"
-        self._confirmers = Confirmers(
-            ConfirmationOptions(
-                when_unavailable=settings.confirmation.when_unavailable or fallback,
-                timeout_seconds=settings.confirmation.timeout / 1000,
-                style=settings.confirmation.style,
-            )
+        confirmers = Confirmers(
+            settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
+            settings.confirmation.timeout / 1000,
+            settings.confirmation.style,
         )
-        self._policy = permission_policy(report, self.registry)
+        policy = permission_policy(report, self.registry)
         self._workspaces = WorkspacePolicy(
             settings.workspace.roots,
             intersect=settings.workspace.client_roots == "intersect",
             respect_git_ignore=settings.workspace.respect_git_ignore,
             respect_agent_ignore=settings.workspace.respect_agent_ignore,
-            hidden=lambda roots: hidden_paths(self._policy.rules, roots),
+            hidden=lambda roots: hidden_paths(policy.rules, roots),
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        self._bus = ListenBus()
-        self._announcements = Announcements(self._bus, self.clients.sessions)
-        self.proxy = self._build_proxy(served_over)
+        bus = ListenBus()
+        self._announcements = Announcements(bus, self.clients.sessions)
+        self.proxy = Proxy(
+            report,
+            Dependencies(
+                registry=self.registry,
+                served_over=served_over,
+                key_of=lambda ctx: client_key(ctx) or "",
+                own=Own(frozenset({AT}), has_resources=True) if settings.tools.built_in else Own(),
+                why_denied=policy.why_server_not_offered,
+                before=self._before,
+                bus=bus,
+                changed=lambda kind: self._announcements.note(kind, self._tasks),
+            ),
+        )
         self.pool = self.proxy.pool
-        self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
-        self._flow = Flow(self.registry, self._policy, rule_keeper(report), self._audit)
-        self._tasks: TaskGroup | None = None
-        self._is_started = False
+        self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
+        # People's rules are saved in the user's own settings file, if there is one.
+        saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
+        self._flow = Flow(self.registry, policy, saved_rules, self._audit)
         self._contexts = Contexts(
             clients=self.clients,
             workspaces=self._workspaces,
@@ -122,60 +229,36 @@ class App:
             registry=self.registry,
             flow=self._flow,
             contexts=self._contexts,
-            confirmers=self._confirmers,
+            confirmers=confirmers,
             relay=self.proxy.relay,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
-            listed=self._tell_headers,
-            modes_changed=lambda sessions: self._announcements.tell("tools", sessions),
+            listed=self._tools_listed,
+            modes_changed=partial(self._announcements.tell, "tools"),
         )
-        self._remembered = MemoryResources(memory, self._todos)
-        self.server = self._build_server()
-        self.registry.on_change(self._tools_changed)
-
-    def _build_proxy(self, served_over: ServedOver) -> Proxy:
-        return Proxy(
-            self._report,
-            Dependencies(
-                registry=self.registry,
-                served_over=served_over,
-                key_of=lambda ctx: client_key(ctx) or "",
-                own=Own(frozenset({AT}), has_resources=True) if self._settings.tools.built_in else Own(),
-                why_denied=self._policy.why_server_not_offered,
-                before=self._before,
-                bus=self._bus,
-                changed=lambda kind: self._announcements.note(kind, self._tasks),
-            ),
+        self.server = CoreServer(
+            report,
+            self.registry,
+            on_list_tools=self.tools.on_list,
+            on_call_tool=self.tools.on_call,
+            on_subscriptions_listen=ListenHandler(bus),
+            on_roots_list_changed=self._on_roots_list_changed,
         )
-
-    def _build_server(self) -> CoreServer:
-        with warnings.catch_warnings():
-            # Roots are how handshake-era clients say which folders are open; the SDK warns of every use of them.
-            warnings.simplefilter("ignore", MCPDeprecationWarning)
-            server = CoreServer(
-                "coretools-mcp",
-                version=metadata.version("coretools-mcp"),
-                title="Core tools",
-                instructions=instructions(self._report),
-                on_list_tools=self.tools.on_list,  # pyright: ignore[reportArgumentType] - wire mappings are accepted
-                on_call_tool=self.tools.on_call,  # pyright: ignore[reportArgumentType]
-                on_subscriptions_listen=ListenHandler(self._bus),
-                on_roots_list_changed=self._on_roots_list_changed,
-            )
-        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
-        server.has_upstreams = bool(self._report.upstreams)
-        FileFeatures(
+        self.server.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._on_initialized
+        )
+        FileRequests(
             self._flow,
-            self._contexts.of,
+            lambda ctx: self._contexts.of(self._contexts.client(ctx), ctx),
             lambda ctx: self.clients.of(ctx).at_work(),
-            self._confirmers,
-            self._remembered,
-        ).register(server)
+            confirmers,
+            MemoryResources(memory, self._todos),
+        ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
-        server.middleware.clear()
-        server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
-        return server
+        self.server.middleware.clear()
+        self.server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
+        self.registry.on_change(self._tools_changed)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -227,9 +310,8 @@ class App:
         self.tools.forget_listings()
         self._announcements.note("tools", self._tasks)
 
-    def _tell_headers(self) -> None:
-        # Until now the SDK came to the list before each call, so that none overtakes the first one.
-        self.server.get_tool_input_schema = self._parameter_headers.schema
+    def _tools_listed(self) -> None:
+        self.server.compare_headers()
 
     async def _before(self, ctx: RequestContext) -> None:
         """Every request of a client that is really there begins with this."""
@@ -252,7 +334,7 @@ class App:
             await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
             await ask_roots(client, ctx, related=False)
 
-        await see_to_changes(client, ctx, take)
+        await follow_roots(client, ctx, take)
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run.

@@ -1,4 +1,4 @@
-"""The command: settings, logging, exit codes. What the commands do stands elsewhere."""
+"""The command: its arguments, settings, logging, and exit codes. What the commands do stands elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
 
-from server.arguments import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Command, overrides_of, parse, server_options
+from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, UsageError
 from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
 from server.watchdog import start_watchdog
@@ -23,11 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "serve")
-    arguments = parse(given, COMMANDS)
+    arguments = parse(given)
     try:
-        code: int = arguments.run(arguments)
-    except SettingsError as error:
+        code = _serve(arguments) if arguments.command == "serve" else _run(arguments)
+    except (SettingsError, UsageError) as error:
         return _fail(str(error), EXIT_USAGE)
+    except Failure as failure:
+        return _fail(str(failure), EXIT_FAILED)
     except (ExhaustedError, MemoryError, OSError, RuntimeError) as error:
         exhaustion = exhaustion_of(error)
         if exhaustion is None:
@@ -85,96 +89,225 @@ def _serve(arguments: argparse.Namespace) -> int:
     return leave(0)
 
 
-def _tools(arguments: argparse.Namespace) -> int:
-    report = _settings(arguments)
-    from server.console.tools import show_tools  # noqa: PLC0415 - the SDK, which takes long, only with settings it can use
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a command for a person at a terminal. Each is imported alone, and the SDK only with settings it can use."""
+    match arguments.command:
+        case "tools":
+            report = _settings(arguments)
+            from server.console.tools import show_tools  # noqa: PLC0415
 
-    return show_tools(report, as_json=arguments.json)
+            return show_tools(report, as_json=arguments.json)
+        case "call":
+            _read(arguments)  # for a clear error; the server that answers the call reads them again, and tells warnings
+            from server.console.call import make_call, read_arguments  # noqa: PLC0415
 
+            given = read_arguments(arguments.pairs, arguments.arguments)
+            return make_call(arguments.tool, given, server_options(arguments))
+        case "permissions explain":
+            report = _settings(arguments)
+            from server.console.explain import explain_call, read_call  # noqa: PLC0415
 
-def _call(arguments: argparse.Namespace) -> int:
-    _read(arguments)  # for a clear error; the server that answers the call reads them again, and tells the warnings
-    from server.console.call import UsageError, make_call, read_arguments  # noqa: PLC0415 - as above
+            call = read_call(arguments.tool, arguments.pairs, arguments.arguments)
+            return explain_call(report, call, as_json=arguments.json)
+        case "trust":
+            from server.console import trust  # noqa: PLC0415
 
-    try:
-        given = read_arguments(arguments.pairs, arguments.arguments)
-    except UsageError as error:
-        return _fail(str(error), EXIT_USAGE)
-    return make_call(arguments.tool, given, server_options(arguments))
+            if arguments.list:
+                return trust.list_trusted(os.environ)
+            if arguments.remove:
+                return trust.remove(arguments.folder, os.environ)
+            return trust.add(arguments.folder, os.environ, is_sure=arguments.yes)
+        case "doctor":
+            overrides_of(arguments)  # what is wrong with the command itself is no finding
+            problems: tuple[str, ...] = ()
+            try:
+                report = _settings(arguments)
+            except SettingsError as error:
+                report, problems = default_settings(os.environ), error.problems
+            from server.console.doctor import examine  # noqa: PLC0415
 
+            return examine(report, problems, as_json=arguments.json)
+        case "config check":
+            from server.console.config import check  # noqa: PLC0415
 
-def _explain(arguments: argparse.Namespace) -> int:
-    report = _settings(arguments)
-    from server.console.call import UsageError  # noqa: PLC0415
-    from server.console.explain import explain_call, read_call  # noqa: PLC0415 - as above
+            arguments.config += [arguments.file] if arguments.file is not None else []
+            return check(lambda: _read(arguments))
+        case "config show":
+            from server.console.config import show  # noqa: PLC0415
 
-    try:
-        call = read_call(arguments.tool, arguments.pairs, arguments.arguments)
-    except UsageError as error:
-        return _fail(str(error), EXIT_USAGE)
-    return explain_call(report, call, as_json=arguments.json)
+            return show(_settings(arguments), as_json=arguments.json)
+        case _:
+            from server.console.config import import_servers  # noqa: PLC0415
 
-
-def _trust(arguments: argparse.Namespace) -> int:
-    from server.console import trust  # noqa: PLC0415 - only this command needs it
-    from server.console.prompts import Failure  # noqa: PLC0415
-
-    try:
-        if arguments.list:
-            return trust.list_trusted(os.environ)
-        if arguments.remove:
-            return trust.remove(arguments.folder, os.environ)
-        return trust.add(arguments.folder, os.environ, is_sure=arguments.yes)
-    except Failure as failure:
-        return _fail(str(failure), EXIT_FAILED)
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
-    overrides_of(arguments)  # what is wrong with the command itself is no finding
-    problems: tuple[str, ...] = ()
-    try:
-        report = _settings(arguments)
-    except SettingsError as error:
-        report, problems = default_settings(os.environ), error.problems
-    from server.console.doctor import examine  # noqa: PLC0415 - as above
-
-    return examine(report, problems, as_json=arguments.json)
+            is_sure, force = arguments.yes, arguments.force
+            return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)
 
 
-def _config_check(arguments: argparse.Namespace) -> int:
-    from server.console.config import check  # noqa: PLC0415 - only this command needs it
+def parse(given: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; wrong usage ends the process with a sentence. The words of the command stand in `command`.
 
-    arguments.config += [arguments.file] if arguments.file is not None else []
-    return check(lambda: _read(arguments))
+    Args:
+        given: The words after the program's name.
+    """
+    parser = _parser()
+    arguments, after_options = parser.parse_known_args(given)
+    is_call = hasattr(arguments, "pairs") and not any(word.startswith("-") for word in after_options)
+    if after_options and not is_call:
+        parser.error(f"unrecognized arguments: {' '.join(after_options)}")
+    if after_options:  # argparse takes the arguments of a call only where they stand together
+        arguments.pairs += after_options
+    return arguments
 
 
-def _config_show(arguments: argparse.Namespace) -> int:
-    from server.console.config import show  # noqa: PLC0415 - only this command needs it
-
-    return show(_settings(arguments), as_json=arguments.json)
-
-
-def _config_import(arguments: argparse.Namespace) -> int:
-    from server.console.config import import_servers  # noqa: PLC0415
-    from server.console.prompts import Failure  # noqa: PLC0415 - only this command needs it
-
-    try:
-        return import_servers(
-            arguments.client, os.environ, prints=arguments.print, force=arguments.force, is_sure=arguments.yes
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)"
+    )
+    shared.add_argument(
+        "--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)"
+    )
+    shared.add_argument("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
+    shared.add_argument(
+        "--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked"
+    )
+    shared.add_argument(
+        "--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones"
+    )
+    for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
+        shared.add_argument(
+            option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)"
         )
-    except Failure as failure:
-        return _fail(str(failure), EXIT_FAILED)
+    shared.add_argument(
+        "--no-prefix", action="store_true", help="publish the tools of other servers under their own names"
+    )
+    parser = argparse.ArgumentParser(
+        prog="coretools-mcp",
+        description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
+        epilog="Without a command it serves; the options of that: coretools-mcp serve --help",
+    )
+    parser.add_argument("--version", action="version", version=f"coretools-mcp {metadata.version('coretools-mcp')}")
+    names = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(
+        names: Any, name: str, what: str, more: str = "", parents: Sequence[argparse.ArgumentParser] = ()
+    ) -> argparse.ArgumentParser:
+        """One command, with what it does in the list of commands and at the head of its own help."""
+        about = f"{what[0].upper()}{what[1:]}. {more}".strip()
+        return names.add_parser(name, help=what, description=about, parents=parents)
+
+    serve = command(names, "serve", "serve MCP; the command where none is given", parents=[shared])
+    serve.add_argument(
+        "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
+    )
+    serve.add_argument("--host", help="address to listen on (http, sse; default 127.0.0.1); others need a token")
+    serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any)")
+    serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
+    serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
+    serve.set_defaults(command="serve")
+    tools = command(names, "tools", "list what a client would see", parents=[shared])
+    tools.add_argument("--json", action="store_true", help="as JSON")
+    tools.set_defaults(command="tools")
+    call = command(names, "call", "make one call and show the result", parents=[shared])
+    call.add_argument("tool", help="the tool's name")
+    call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
+    call.add_argument(
+        "--arguments", "--json", metavar="ARGS", dest="arguments", help="its arguments as a JSON object; a pair wins"
+    )
+    call.set_defaults(command="call")
+    permissions = command(names, "permissions", "what calls may do")
+    about = permissions.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    explain = command(about, "explain", "tell what would be decided on a call, and why", parents=[shared])
+    explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
+    explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
+    explain.add_argument("--arguments", metavar="ARGS", help="its arguments as a JSON object; a pair wins")
+    explain.add_argument("--json", action="store_true", help="answer as JSON")
+    explain.set_defaults(command="permissions explain")
+    trust = command(
+        names,
+        "trust",
+        "let the settings of a workspace count, as they are now",
+        "A folder's own settings (.coretools/settings.json, with --settings also those of Qwen Code or Gemini CLI) can "
+        "start programs and allow calls, so they are not read until a person has looked at them. This shows what they "
+        "would do, and asks. After a change of them they have to be trusted again.",
+    )
+    trust.add_argument(
+        "folder", nargs="?", default=".", metavar="DIR", help="the workspace (default: the working folder)"
+    )
+    trust.add_argument("--yes", action="store_true", help="do not ask")
+    instead = trust.add_mutually_exclusive_group()
+    instead.add_argument("--remove", action="store_true", help="trust the folder no more")
+    instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
+    trust.set_defaults(command="trust")
+    doctor = command(names, "doctor", "tell what works here, and what to do about the rest", parents=[shared])
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.set_defaults(command="doctor")
+    config = command(names, "config", "check, show or import settings")
+    about = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    check = command(about, "check", "tell problems and warnings; 1 if the server would not start", parents=[shared])
+    check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
+    check.set_defaults(command="config check")
+    show = command(about, "show", "show every value that is given, and where; secrets are hidden", parents=[shared])
+    show.add_argument("--json", action="store_true", help="as JSON")
+    show.set_defaults(command="config show")
+    take = command(
+        about,
+        "import",
+        "add the servers of another client to the user's own settings",
+        "This shows what would be added, and asks. Only the person's own files are looked for; one of a project has to "
+        "be named.",
+    )
+    take.add_argument(
+        "client",
+        metavar="CLIENT",
+        help="claude-desktop, claude-code, cursor, vscode, gemini, qwen, or a file of one of them",
+    )
+    take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
+    take.add_argument("--force", action="store_true", help="replace servers that have the same name")
+    take.add_argument("--yes", action="store_true", help="do not ask")
+    take.set_defaults(command="config import")
+    return parser
 
 
-COMMANDS: Mapping[str, Command] = {
-    "serve": _serve,
-    "tools": _tools,
-    "call": _call,
-    "permissions explain": _explain,
-    "trust": _trust,
-    "doctor": _doctor,
-    "config check": _config_check,
-    "config show": _config_show,
-    "config import": _config_import,
-}
-"""What each command does."""
+def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """What the command line says, in the shape of a settings file.
+
+    Raises:
+        SettingsError: A folder does not exist, or an option lists nothing.
+    """
+    overrides: dict[str, Any] = {}
+    if arguments.workspace:
+        for folder in arguments.workspace:
+            if not os.path.isdir(folder):
+                raise SettingsError([f"--workspace '{folder}' is not an existing folder. Name one that exists."])
+        overrides["workspace"] = {"roots": [os.path.abspath(folder) for folder in arguments.workspace]}
+    if arguments.approval_mode:
+        overrides["approvalMode"] = arguments.approval_mode
+    tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
+    for key, given in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
+        listed = [name.strip() for text in given for name in text.split(",") if name.strip()]
+        if listed:
+            tools[key] = listed
+        elif given:
+            # To offer all or nothing because of that would be a guess.
+            raise SettingsError([f"--{key}-tools names no tool. Give names with commas between them."])
+    if tools:
+        overrides["tools"] = tools
+    if arguments.no_prefix:
+        overrides["proxy"] = {"prefix": "none"}
+    names = {"host": "host", "port": "port", "tls_cert": "tlsCert", "tls_key": "tlsKey"}
+    http = {key: value for name, key in names.items() if (value := getattr(arguments, name, None)) is not None}
+    if http:
+        overrides["http"] = http
+    return overrides
+
+
+def server_options(arguments: argparse.Namespace) -> list[str]:
+    """The options of this command as options of `serve`."""
+    options: list[str] = []
+    for name in ("workspace", "config", "include_tools", "exclude_tools"):
+        options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
+    options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
+    for option, value in (("--approval-mode", arguments.approval_mode), ("--settings", arguments.settings)):
+        options += [option, value] if value else []
+    return options

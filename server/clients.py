@@ -1,4 +1,4 @@
-"""Who is calling, and what belongs to them: the one table of client states.
+"""Who is calling, which folders they work in, and what their requests act in.
 
 Over stdio the process has one client. Over HTTP a client is the token it shows, in however many sessions, else its
 session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told from another, so it
@@ -8,27 +8,39 @@ gets a fresh state for every request and nothing of it is kept.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
-from uuid import UUID
+from pathlib import Path
+from typing import Any, Self, cast
 
+import anyio
+import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 from starlette.requests import Request
 
-from server.sdk_seams import Connection, connection_of
-from tools.call.context import ClientState
+from server.exchange import Exchange
+from server.file_uris import UriRefusedError, path_of_uri
+from server.sdk_seams import Connection, RequestContext, connection_of, sse_session
+from server.settings.files import real_path
+from server.upstreams.relay import CallContext
+from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import ApprovalMode
+from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.files.workspace import Forbidden, Workspace, contains
 from tools.shell.jobs import JobTable
 
-RequestContext = ServerRequestContext[Any, Any]
+logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 10_000
 """Client states kept; the one that was silent longest goes first. More than there are sessions and tokens at once."""
@@ -48,6 +60,21 @@ STDIO_KEY = "stdio"
 
 SESSION_KEYS = ("http:", "sse:")
 """What the keys of clients begin with that show no token."""
+
+ROOTS_WAIT_SECONDS = 1.0
+"""How long a file call waits for the client's answer to `roots/list`."""
+
+QUIET_SECONDS = 0.1
+"""How long a client has to say nothing of its roots until what it said last is seen to. No call waits for that."""
+
+LONGEST_FLOOD_SECONDS = 5.0
+"""How long that is waited for where it says so all the time."""
+
+MAX_ROOTS = 1_000
+"""Roots of one client that are looked at; every path is held against each of them."""
+
+MAX_KEPT_WORKSPACES = 1_000
+"""Workspaces kept by the roots of their clients; clients of one project share one."""
 
 
 class TooManyCallsError(ToolError):
@@ -94,32 +121,23 @@ class Client:
     last_seen: float = field(default_factory=time.monotonic)
     calls: int = 0
 
-    def at_work(self) -> AbstractContextManager[None]:
-        """Count a call.
+    def at_work(self) -> Self:
+        """Count a call, as a context.
 
         Raises:
             TooManyCallsError: When it is entered: a client of the network has that many at work.
         """
-        return _AtWork(self)
-
-
-class _AtWork:
-    """A call that is at work; as a class, since a generator takes three times as long and each call has one."""
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
+        # Not by a generator, which takes three times as long: each call has one.
+        return self
 
     def __enter__(self) -> None:
-        client = self._client
-        if client.calls >= MOST_CALLS and client.state.key != STDIO_KEY:
+        if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
-        client.calls += 1
+        self.calls += 1
 
     def __exit__(self, *_: object) -> None:
-        self._client.calls -= 1
-        self._client.last_seen = time.monotonic()
+        self.calls -= 1
+        self.last_seen = time.monotonic()
 
 
 class ClientTable:
@@ -160,7 +178,7 @@ class ClientTable:
             client = self._clients[key] = Client(state, self._readable(key))
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
-                connection_of(ctx.session).exit_stack.callback(self._ended, client)
+                connection_of(ctx.session).exit_stack.callback(self._forget, client)
         client.last_seen = time.monotonic()
         self._clients.move_to_end(key)
         return client
@@ -178,10 +196,10 @@ class ClientTable:
         connection.exit_stack.callback(sessions.pop, connection, None)
         return True
 
-    def _ended(self, client: Client) -> None:
-        """Forget a client that is nothing but its session."""
+    def _forget(self, client: Client) -> None:
         if self._clients.get(client.state.key) is client:
-            self._on_forget(self._clients.pop(client.state.key).state)
+            del self._clients[client.state.key]
+            self._on_forget(client.state)
 
     def sessions(self) -> Iterator[ServerSession]:
         """The sessions of all clients that can be notified."""
@@ -215,7 +233,7 @@ class ClientTable:
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue
-            self._on_forget(self._clients.pop(key).state)
+            self._forget(oldest)
 
 
 def client_key(ctx: RequestContext) -> str | None:
@@ -235,10 +253,253 @@ def client_key(ctx: RequestContext) -> str | None:
     return f"{SESSION_KEYS[0]}{session}" if session else None
 
 
-def sse_session(spelled: str | None) -> str:
-    """The session over SSE that a request names; it may be spelled in many ways, all of which the SDK understands.
+class WorkspacePolicy:
+    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
 
-    Raises:
-        ValueError: It names none.
+    Args:
+        operator_roots: The folders from the command line or the settings; empty if there are none.
+        intersect: Let the client's roots narrow the operator's.
+        respect_git_ignore: Whether searches leave out what git ignores.
+        respect_agent_ignore: Whether the agent-ignore files count.
+        hidden: What permission rules hide below some folders.
     """
-    return UUID(hex=spelled or "").hex
+
+    def __init__(
+        self,
+        operator_roots: Sequence[str],
+        *,
+        intersect: bool,
+        respect_git_ignore: bool = True,
+        respect_agent_ignore: bool = True,
+        hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None,
+    ) -> None:
+        self._operator_roots = tuple(real_path(root) for root in operator_roots)
+        self._intersect = intersect
+        self._respect_git_ignore = respect_git_ignore
+        self._respect_agent_ignore = respect_agent_ignore
+        self._hidden = hidden
+        self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
+
+    def rebuild(self) -> None:
+        """Make every workspace anew when it is needed next, because rules hide other files now."""
+        self._built.clear()
+
+    async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
+        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet.
+
+        Args:
+            client: Whose call it is.
+            ctx: The request or notification at hand.
+            related: Ask on the response stream of this request.
+        """
+        roots = client.roots
+        if roots is None and (self._intersect or not self._operator_roots):
+            roots = await ask_roots(client, ctx, related=related)
+        return self.workspace(roots, client.readable)
+
+    def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
+        """The workspace for a client.
+
+        Args:
+            client_roots: Its roots; `None` if it has some and has not told them.
+            readable: Further folders whose files it may read.
+        """
+        key = (client_roots, readable)
+        if key not in self._built:
+            if len(self._built) >= MAX_KEPT_WORKSPACES:
+                self._built.clear()
+            folders, problem = self._folders(client_roots)
+            self._built[key] = Workspace(
+                folders,
+                problem,
+                respect_git_ignore=self._respect_git_ignore,
+                respect_agent_ignore=self._respect_agent_ignore,
+                readable=readable,
+                forbidden=self._hidden(folders),
+            )
+        return self._built[key]
+
+    def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
+        """The folders, and what to say if there are none."""
+        operators = self._operator_roots
+        if operators and not self._intersect:
+            return operators, ""
+        if client_roots is None:
+            return (), _ROOTS_UNKNOWN
+        folders = client_roots.folders
+        if client_roots.problem:
+            return (), client_roots.problem
+        if operators and not folders:
+            return operators, ""  # there is nothing to narrow by
+        if operators:
+            # The smaller folder of each pair that overlaps.
+            inside = [root for root in folders if any(contains(own, root) for own in operators)]
+            return inside + [own for own in operators if any(contains(root, own) for root in folders)], _NO_OVERLAP
+        if folders:
+            return folders, ""
+        try:
+            folder = os.path.realpath(os.getcwd())
+        except OSError:
+            problem = "No workspace is set, and the folder that the server was started in is gone. Use --workspace DIR."
+            return (), problem
+        home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
+        if folder == home:
+            what = "your home folder"
+        elif folder == os.path.dirname(folder):
+            what = "the root of the file system"
+        elif folder == installation or contains(os.path.realpath(sys.prefix), folder):
+            what = "an installation folder"
+        else:
+            return (folder,), ""
+        return (), (
+            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
+            "The operator can start it with --workspace DIR or set workspace.roots in the settings."
+        )
+
+
+_ROOTS_UNKNOWN = (
+    "The client has announced roots and does not list them, so it is not known which folders it means. Try again; if "
+    "it stays so, the operator has to name the folders with --workspace."
+)
+
+_NO_ROOT_USABLE = (
+    "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "
+    "client has to open one, or the operator has to name one with --workspace."
+)
+
+_NO_OVERLAP = (
+    "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is intersect), so no "
+    "folder is left. The client has to open a folder inside them, or the operator has to add one with --workspace."
+)
+
+
+class _Listed(types.Result):
+    """The answer to `roots/list`; the SDK's model would drop all roots for one that is not `file://`."""
+
+    roots: list[dict[str, Any]]
+
+
+async def follow_roots(client: Client, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]) -> None:
+    """Its roots are other ones: see to that at once, and once more when it has said so again, however often.
+
+    Args:
+        client: Whose roots they are. They are not known from now on.
+        ctx: The notification.
+        take: Tells and asks; it is at work once at a time, and given the last notification.
+    """
+    client.roots = None
+    client.roots_changes += 1
+    is_seen_to, client.roots_news = client.roots_news is not None, ctx
+    if is_seen_to:
+        return
+    seen_to = 0
+    try:
+        while seen_to != client.roots_changes:
+            seen_to = client.roots_changes
+            await take(client.roots_news)
+            heard = -1
+            with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
+                while heard != client.roots_changes:
+                    heard = client.roots_changes
+                    await anyio.sleep(QUIET_SECONDS)
+    finally:
+        client.roots_news = None
+
+
+async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> ClientRoots | None:
+    """Ask a client for its roots, once, where it announced that it has some.
+
+    Args:
+        client: Where the answer is kept, unless the client has said meanwhile that its roots are other ones.
+        ctx: The request or notification at hand.
+        related: Ask on the response stream of this request; over Streamable HTTP the only one sure to be open.
+
+    Returns:
+        The answer; `None` if there is none.
+    """
+    capabilities = ctx.session.client_capabilities
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
+        client.roots = ClientRoots()
+        return client.roots
+    changes = client.roots_changes
+    metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
+    try:
+        with anyio.fail_after(ROOTS_WAIT_SECONDS):
+            listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
+    except (TimeoutError, MCPError, ValidationError):
+        logger.warning("the client announced roots and did not list them; asked again at its next file call")
+        return None
+    folders = _existing_folders(listed.roots[:MAX_ROOTS])
+    if len(folders) < len(listed.roots):
+        logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
+    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed.roots and not folders else "")
+    if changes == client.roots_changes:
+        client.roots = roots
+    return roots
+
+
+def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The real paths of those roots that are existing folders."""
+    folders: list[str] = []
+    for root in roots:
+        with suppress(UriRefusedError):
+            path = path_of_uri(str(root.get("uri")), may_go_up=True)
+            if os.path.isabs(path) and os.path.isdir(path):
+                folders.append(real_path(path))
+    return folders
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Finds what requests act in.
+
+    Args:
+        clients: Whose requests they are.
+        workspaces: Where they may act.
+        limits: How much one call may return.
+        services: What outlives a call.
+        media: What becomes of images and sounds.
+        before: Called before each request: starts what is started by the first one.
+    """
+
+    clients: ClientTable
+    workspaces: WorkspacePolicy
+    limits: Limits
+    services: Services
+    media: MediaHandling
+    before: Callable[[RequestContext], None]
+
+    def client(self, ctx: RequestContext) -> Client:
+        """Whose request this is."""
+        self.before(ctx)
+        return self.clients.of(ctx)
+
+    async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
+        """What a request of a client for files acts in; the client's roots are waited for."""
+
+        async def progress(done: float, total: float | None, message: str) -> None:
+            await ctx.session.report_progress(done, total, message)
+
+        return ToolContext(
+            workspace=await self.workspaces.workspace_of(client, ctx),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            progress=progress,
+        )
+
+    def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
+        """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
+        return CallContext(
+            workspace=self.workspaces.workspace(client.roots, client.readable),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            exchange=exchange,
+        )
+
+    def bare(self, state: ClientState) -> ToolContext:
+        """What a call would act in of a client that names no roots."""
+        return ToolContext(self.workspaces.workspace(ClientRoots()), self.limits, state)

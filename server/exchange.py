@@ -15,10 +15,9 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.clients import RequestContext
 from server.consent.confirmers import QUESTION_KEY
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import Connection, Outbound, connection_of, outbound_of
+from server.sdk_seams import Connection, Outbound, RequestContext, connection_of, outbound_of
 from tools.contract.display import visible
 
 logger = logging.getLogger(__name__)

@@ -6,43 +6,17 @@ Results are built as wire mappings, since the SDK validates and shapes them for 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from mcp.shared.inbound import X_MCP_HEADER_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError, to_json
 
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
 from tools.call.flow import package
-from tools.call.registry import ToolRegistry
 from tools.contract.display import display_block, display_object
 from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
-
-
-class ParameterHeaders:
-    """Looks schemas up and remembers what it found, until the tools change.
-
-    Args:
-        registry: Where the tools are.
-    """
-
-    def __init__(self, registry: ToolRegistry) -> None:
-        self._registry = registry
-        self._schemas: dict[str, Mapping[str, Any] | None] = {}
-        registry.on_change(self._schemas.clear)
-
-    def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that asks for headers; `None` where there is nothing to compare."""
-        if name not in self._schemas:
-            if not self._registry.knows(name):
-                return None
-            schema = self._registry.get_tool(name).parameter_schema
-            self._schemas[name] = schema if X_MCP_HEADER_KEY in json.dumps(schema) else None
-        return self._schemas[name]
-
 
 FACTS_KEY = "coretools-mcp/facts"
 DISPLAY_KEY = "coretools-mcp/display"
@@ -88,7 +62,12 @@ def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
     """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
     if result.verbatim is not None:
-        return complete(_with_note(result.verbatim, result.note), protocol_version)
+        verbatim = result.verbatim
+        if result.note:
+            # A line of ours after its content.
+            note = {"type": "text", "text": encodable(result.note)}
+            verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
+        return complete(verbatim, protocol_version)
     response = package(name, result)
     content = [_block(part, protocol_version) for part in response.parts]
     wire = complete({"content": content}, protocol_version)
@@ -110,13 +89,6 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if meta:
         wire["_meta"] = meta
     return wire
-
-
-def _with_note(wire: Mapping[str, Any], note: str) -> Mapping[str, Any]:
-    """A result in wire shape, with a line of ours after its content."""
-    if not note:
-        return wire
-    return {**wire, "content": [*wire.get("content", ()), {"type": "text", "text": encodable(note)}]}
 
 
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
@@ -147,16 +119,15 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
     }
     if result.facts:
         wire["_meta"] = {FACTS_KEY: _encodable_tree(result.facts)}
-    return complete(wire, protocol_version)
+    return wire
 
 
-def contents_to_wire(uri: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
+def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
     """What was read of one file as `resources/read` returns it.
 
     Args:
         uri: The file's URI.
         result: One part, text or bytes; for text the fact `mime_type` says what it is.
-        protocol_version: The client's revision.
     """
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
@@ -170,22 +141,21 @@ def contents_to_wire(uri: str, result: ToolResult, protocol_version: str) -> dic
         contents["mimeType"] = text_type
         contents["text"] = encodable("".join(part.text for part in parts if isinstance(part, TextPart)))
     # The file may change at any time.
-    return complete({"contents": [contents], "ttlMs": 0, "cacheScope": "private"}, protocol_version)
+    return {"contents": [contents], "ttlMs": 0, "cacheScope": "private"}
 
 
-def completion_to_wire(values: Sequence[str], total: int | None, *, has_more: bool, version: str) -> dict[str, Any]:
+def completion_to_wire(values: Sequence[str], total: int | None, *, has_more: bool) -> dict[str, Any]:
     """What may complete an argument, as `completion/complete` returns it.
 
     Args:
         values: At most 100.
         total: How many there are, where that is known.
         has_more: Whether there are more.
-        version: The client's revision.
     """
     completion: dict[str, Any] = {"values": [encodable(value) for value in values], "hasMore": has_more}
     if total is not None:
         completion["total"] = total
-    return complete({"completion": completion}, version)
+    return {"completion": completion}
 
 
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:
@@ -193,44 +163,33 @@ def _block(part: Part, protocol_version: str) -> dict[str, Any]:
         case TextPart():
             return {"type": "text", "text": encodable(part.text)}
         case InlineDataPart():
-            return _data_block(part, protocol_version)
+            encoded = base64.b64encode(part.data).decode("ascii")
+            family = part.mime_type.partition("/")[0]
+            if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
+                return {"type": family, "data": encoded, "mimeType": part.mime_type}
+            resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": encoded}
+            return {"type": "resource", "resource": resource}
         case FileDataPart():
-            return _link_block(part, protocol_version)
-
-
-def _data_block(part: InlineDataPart, protocol_version: str) -> dict[str, Any]:
-    encoded = base64.b64encode(part.data).decode("ascii")
-    family = part.mime_type.partition("/")[0]
-    if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
-        return {"type": family, "data": encoded, "mimeType": part.mime_type}
-    resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": encoded}
-    return {"type": "resource", "resource": resource}
-
-
-def _link_block(part: FileDataPart, protocol_version: str) -> dict[str, Any]:
-    if protocol_version < LINKS_SINCE:
-        return {"type": "text", "text": f"{part.name}: {part.uri}"}
-    link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": encodable(part.name)}
-    if part.mime_type is not None:
-        link["mimeType"] = part.mime_type
-    if part.size is not None:
-        link["size"] = part.size
-    return link
+            if protocol_version < LINKS_SINCE:
+                return {"type": "text", "text": f"{part.name}: {part.uri}"}
+            link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": encodable(part.name)}
+            if part.mime_type is not None:
+                link["mimeType"] = part.mime_type
+            if part.size is not None:
+                link["size"] = part.size
+            return link
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates (bytes of a file name that are no UTF-8) replaced, so that it can be sent."""
+    """The text with lone surrogates (bytes of a file name that are not UTF-8) replaced, so that it can be sent."""
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape" if _is_escaped(text) else "replace").decode("utf-8", "replace")
+        is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
+        return text.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
     return text
-
-
-def _is_escaped(text: str) -> bool:
-    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
 
 
 def _encodable_tree(value: Any) -> Any:

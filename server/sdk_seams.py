@@ -1,22 +1,35 @@
 """The parts of the SDK that it keeps to itself and that we cannot do without: nothing else here reaches for them.
 
 A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
-either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `one_client.py` alone know; and
+either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `stdio.py` alone know; and
 `server/upstreams/wire/http.py` takes what the SDK has of HTTP.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
+from uuid import UUID
 
 from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
 
-__all__ = ["Connection", "Outbound", "ReadStream", "WriteStream", "connection_of", "outbound_of"]
+__all__ = [
+    "Connection",
+    "Outbound",
+    "ReadStream",
+    "RequestContext",
+    "WriteStream",
+    "connection_of",
+    "is_open",
+    "outbound_of",
+    "sse_session",
+]
 
+RequestContext = ServerRequestContext[Any, Any]
 Outbound = DispatchContext[TransportContext]
 
 
@@ -28,3 +41,17 @@ def connection_of(session: ServerSession) -> Connection:
 def outbound_of(session: ServerSession) -> Outbound:
     """The way back to who sent a request, for as long as that is open, which takes any message."""
     return cast("Outbound", session._request_outbound)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+
+
+def is_open(ctx: RequestContext) -> bool:
+    """Whether this is a request of a client that has introduced itself; others are refused by the SDK."""
+    return ctx.request_id is not None and connection_of(ctx.session).initialize_accepted
+
+
+def sse_session(named: str | None) -> str:
+    """The session over SSE that a request names; it may be written in many ways, all of which the SDK understands.
+
+    Raises:
+        ValueError: It names none.
+    """
+    return UUID(hex=named or "").hex

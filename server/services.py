@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import anyio
 
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path
-from server.settings.settings_writer import SavedRules
 from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
 from tools.call.registry import ToolRegistry
@@ -27,48 +27,30 @@ if TYPE_CHECKING:
     from tools.shell.private_folders import PrivateFolders
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-    from tools.web.opener import UrlOpener
     from tools.web.page_fetcher import PageFetcher
 
 
-class UrlAccess:
-    """The one opener of URLs and what stands on it.
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""How long the end of the server waits for commands to end; the broker ends what is left."""
+
+
+def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
+    """What gives the one fetcher of pages, which is made when it is first asked for.
 
     Args:
         settings: What may be opened.
     """
 
-    def __init__(self, settings: WebSettings) -> None:
-        self._settings = settings
+    @cache
+    def fetcher() -> PageFetcher:
+        from tools.web.opener import UrlOpener  # noqa: PLC0415 - with the first page
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415
 
-    def fetcher(self) -> PageFetcher:
-        """What fetches pages, and remembers them for a while."""
-        return self._fetcher
+        return PageFetcher(UrlOpener(settings.for_tools()))
 
-    def opener(self) -> UrlOpener:
-        """What opens URLs."""
-        return self._fetcher.opener
-
-    @cached_property
-    def _fetcher(self) -> PageFetcher:
-        from tools.web.opener import UrlOpener  # noqa: PLC0415 - as above
-        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - with the first page
-
-        return PageFetcher(UrlOpener(self._settings.for_tools()))
-
-
-def settings_files(report: SettingsReport) -> Iterator[str]:
-    """The files that say what the server does, or are read as soon as they are there; what is trusted; the audit."""
-    # Those of workspaces are known by their names, and a changed one counts no more until a person has seen it.
-    yield from (file.path for file in report.candidates if not file.is_in_workspace)
-    if report.inputs is not None:
-        trusted = trust_file(report.inputs.environ)
-        yield from [trusted] if trusted is not None else []
-        yield from report.inputs.config_files
-        yield from report.inputs.links.values()
-    audit = audit_file(report)
-    if audit is not None:
-        yield audit
+    return fetcher
 
 
 def audit_file(report: SettingsReport) -> str | None:
@@ -80,28 +62,28 @@ def audit_file(report: SettingsReport) -> str | None:
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """What nobody may write without a person's consent. Blocking: links are followed.
 
-    The user's own folder counts as a whole, but for the memory that tools are to write there.
+    These are the files that say what the server does, or are read as soon as they exist; what is trusted; the audit;
+    and the user's own folder as a whole, but for the memory that tools are to write there.
     """
-    own = report.own_folder
-    return GuardedPaths.of(settings_files(report), [own] if own is not None else [], _free_files(report))
-
-
-def _free_files(report: SettingsReport) -> Iterator[str]:
-    """The global memory, where it is a memory: no other file becomes free by its name, or by a link of its name."""
-    memory = report.settings.memory
-    folder = memory.global_folder or report.own_folder
-    if folder is None:
-        return
-    path = os.path.join(folder, memory.file_name[0])
-    try:
-        real = os.path.realpath(path)
-    except (OSError, ValueError):
-        return  # a link that cannot be followed, or no path at all
-    if is_memory_name(path) and is_memory_name(real):
-        yield path
-
-
-logger = logging.getLogger(__name__)
+    # Those of workspaces are known by their names, and a changed one counts no more until a person has seen it.
+    files = [file.path for file in report.candidates if not file.is_in_workspace]
+    if report.inputs is not None:
+        trusted = trust_file(report.inputs.environ)
+        files += [trusted] if trusted is not None else []
+        files += [*report.inputs.config_files, *report.inputs.links.values()]
+    audit = audit_file(report)
+    files += [audit] if audit is not None else []
+    free: list[str] = []
+    memory, own = report.settings.memory, report.own_folder
+    folder = memory.global_folder or own
+    if folder is not None:
+        path = os.path.join(folder, memory.file_name[0])
+        # A link that cannot be followed leads to no memory.
+        with suppress(OSError, ValueError):
+            # No other file becomes free by its name, or by a link of its name.
+            if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
+                free.append(path)
+    return GuardedPaths.of(files, [own] if own is not None else [], free)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
@@ -126,15 +108,6 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 
 
-def rule_keeper(report: SettingsReport) -> SavedRules | None:
-    """Where people's rules are saved: in the user's own settings file, if there is one."""
-    return SavedRules(report.user_file) if report.user_file is not None else None
-
-
-CLOSE_SECONDS = 5.0
-"""How long the end of the server waits for commands to end; the broker ends what is left."""
-
-
 class Commands:
     """The runners of commands and of programs with all that they stand on. Nothing is started before the first.
 
@@ -146,6 +119,8 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         self._confinement: BubblewrapConfinement | None = None
+        self._runner: CommandRunner | None = None
+        self._programs: ProgramRunner | None = None
         self.consented: dict[str, float] = {}
         """Real paths of files that programs obey and that tools have written with a person's consent, with the time."""
 
@@ -153,7 +128,7 @@ class Commands:
         """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
         if settings.shell.env != self._shell.env:
             self._shell = self._shell.model_copy(update={"env": settings.shell.env})
-            self.__dict__.pop("_runner", None)  # the next command has another one made
+            self._runner = None  # the next command has another one made
 
     @cached_property
     def _folders(self) -> PrivateFolders:
@@ -175,10 +150,8 @@ class Commands:
 
     def runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
-        return self._runner
-
-    @cached_property
-    def _runner(self) -> CommandRunner:
+        if self._runner is not None:
+            return self._runner
         from tools.shell.confinement import NetworkAccess  # noqa: PLC0415 - with the first command
         from tools.shell.environment import command_environment  # noqa: PLC0415
         from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
@@ -188,7 +161,7 @@ class Commands:
         report, shell = self._report, self._shell
         site = Site(
             report.home,
-            hidden=_own_folders(report),
+            hidden=(report.own_folder,) if report.own_folder is not None else (),
             read_only=tuple(real_path(path) for path in report.files),
             readable=shell.readable,
             writable=shell.writable,
@@ -203,17 +176,15 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        return CommandRunner(self._starter, self._confinement, options, self._folders, self._queue)
+        self._runner = CommandRunner(self._starter, self._confinement, options, self._folders, self._queue)
+        return self._runner
 
     def programs(self) -> ProgramRunner:
         """What runs the programs that the operator has named, such as agents."""
-        return self._programs
-
-    @cached_property
-    def _programs(self) -> ProgramRunner:
         from tools.shell.runner import ProgramRunner  # noqa: PLC0415 - with the first program
 
-        return ProgramRunner(self._starter, self._folders, queue=self._queue)
+        self._programs = self._programs or ProgramRunner(self._starter, self._folders, queue=self._queue)
+        return self._programs
 
     def output_folder(self, client_key: str) -> tuple[str, ...]:
         """The folder whose files a client may read beside its workspace: its own long outputs."""
@@ -239,8 +210,3 @@ class Commands:
                 await self._folders.aclose()
             if self._confinement is not None:
                 self._confinement.close()
-
-
-def _own_folders(report: SettingsReport) -> tuple[str, ...]:
-    """Where the user's settings are, and what is trusted: commands need not see them."""
-    return (report.own_folder,) if report.own_folder is not None else ()

@@ -1,1 +1,18 @@
-"""The commands for a person at a terminal."""
+"""The commands for a person at a terminal, with how they end where they do not succeed."""
+
+EXIT_FAILED = 1
+"""The call, the listing or the check failed."""
+
+EXIT_USAGE = 2
+"""Wrong usage or settings."""
+
+EXIT_ADDRESS = 3
+"""The address cannot be served."""
+
+
+class UsageError(Exception):
+    """The arguments of the command are wrong; the message says how to write them."""
+
+
+class Failure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
+    """The command cannot do what was asked; the message says why, and what to do."""

@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from server.arguments import EXIT_FAILED
+from server.console import EXIT_FAILED, UsageError
 from server.console.prompts import fill_in
 from server.exposure import DISPLAY_KEY
 from tools.contract.display import visible
@@ -23,10 +23,6 @@ LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
 """Beside the packages, in a checkout and in an installation alike."""
 
 COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
-
-
-class UsageError(Exception):
-    """The arguments of the command are wrong; the message says how to write them."""
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 
-from server.arguments import EXIT_FAILED
+from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
-from server.console.prompts import Failure, ask
+from server.console.prompts import ask
 from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file

@@ -17,7 +17,7 @@ from importlib import metadata
 
 import anyio
 
-from server.arguments import EXIT_FAILED
+from server.console import EXIT_FAILED
 from server.custom_tools import CustomTools
 from server.services import Commands
 from server.serving import until_signal

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import anyio
 
 from server.app import App
-from server.arguments import EXIT_FAILED
-from server.console.call import UsageError, read_arguments
+from server.console import EXIT_FAILED, UsageError
+from server.console.call import read_arguments
 from server.serving import until_signal
 from server.settings import SettingsReport
 from tools.call.consent import Judgement

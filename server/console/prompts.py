@@ -6,12 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from server.console import Failure
 from tools.contract.display import visible, visible_line
 from tools.contract.threads import THREADS
-
-
-class Failure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
-    """The command failed; the message says why and what to do, as a sentence without its capital."""
 
 
 def ask(question: str, otherwise: str) -> None:

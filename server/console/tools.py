@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from server.app import App
-from server.arguments import EXIT_FAILED
+from server.console import EXIT_FAILED
 from server.exposure import tool_to_wire
 from server.serving import until_signal
 from server.settings import SettingsReport

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
-from server.console.prompts import Failure, ask
+from server.console import Failure
+from server.console.prompts import ask
 from server.console.settings_display import as_text, command_text, describe_entry, is_remote
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from server.file_uris import ON_WINDOWS, template_value, typed_path
 from server.requests.prompts import MAX_LINE_CHARS, Runner
@@ -30,104 +29,38 @@ MAX_TYPED_CHARS = MAX_LINE_CHARS
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
-@dataclass(slots=True)
-class Completions:
-    """The values of a completion, each once.
+class Completion:
+    """One completion: what was found so far, each value once.
 
     Args:
-        values: At most `MAX_VALUES`.
-        total: How many there are, as far as was looked.
-        partial: There may be more.
+        run: Runs a call.
+        value: Turns a path into a value, `None` where it cannot be one.
     """
 
-    values: list[str] = field(default_factory=list[str])
-    total: int = 0
-    partial: bool = False
-
-    def add(self, values: Sequence[str], total: int, *, partial: bool = False) -> None:
-        """Add what was found in one place."""
-        fresh = [value for value in dict.fromkeys(values) if value not in self.values]
-        self.total += total - (len(values) - len(fresh))
-        self.values += fresh[: MAX_VALUES - len(self.values)]
-        self.partial = self.partial or partial
+    def __init__(self, run: Runner, value: Callable[[str], str | None]) -> None:
+        self._run = run
+        self._value = value
+        self.values: list[str] = []
+        """At most `MAX_VALUES`."""
+        self.total = 0
+        """How many there are, as far as was looked."""
+        self.partial = False
+        """Whether there may be more."""
 
     @property
     def has_more(self) -> bool:
         """Whether not all values are here."""
         return self.partial or self.total > len(self.values)
 
-
-async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completions:
-    """Complete the last path of the prompt's line; each value is the whole line.
-
-    Args:
-        line: What is typed so far.
-        roots: The workspace; at least one.
-        run: Runs a call.
-    """
-    found = Completions()
-    if len(line) > MAX_TYPED_CHARS:
-        return found
-    item = last_typed(line)
-    head = line[: item.start] + ("@" if item.has_at else "")
-
-    def value(path: str) -> str | None:
-        text = _item(path, has_at=item.has_at)
-        return None if text is None else head + text
-
-    search = _Search(run, found, value)
-    if os.path.isabs(item.path):
-        await search.absolute(item.path, roots)
-    else:
-        await search.relative(item.path, roots, absolute_values=False)
-    return found
-
-
-async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completions:
-    """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute.
-
-    Args:
-        value: What is typed so far.
-        roots: The workspace; at least one.
-        run: Runs a call.
-    """
-    found = Completions()
-    if len(value) > MAX_TYPED_CHARS:
-        return found
-    typed = typed_path(value)
-    if ".." in _FOLDER_END.split(typed):
-        # A URI that goes up is not read, so none is proposed.
-        return found
-    search = _Search(run, found, template_value)
-    await search.absolute(typed, roots)
-    if not value.startswith("/"):
-        await search.relative(typed if ON_WINDOWS else typed[1:], roots, absolute_values=True)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """One completion on its way.
-
-    Args:
-        run: Runs a call.
-        found: Where the values go.
-        value: Turns a path into a value, `None` where it cannot be one.
-    """
-
-    run: Runner
-    found: Completions
-    value: Callable[[str], str | None]
-
     async def absolute(self, typed: str, roots: Sequence[str]) -> None:
-        """The roots that begin with an absolute path, and what the path may become inside them."""
+        """Find the roots that begin with an absolute path, and what the path may become inside them."""
         above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
         self._add(above, len(above))
         folder, start = _split(typed)
         await self._look(folder, folder, start)
 
     async def relative(self, typed: str, roots: Sequence[str], *, absolute_values: bool) -> None:
-        """What a relative path may become in each root."""
+        """Find what a relative path may become in each root."""
         folder, start = _split(typed)
         for root in roots:
             shown = os.path.join(root, folder) if absolute_values else folder
@@ -135,21 +68,73 @@ class _Search:
         if folder or len(start) < MIN_BELOW:
             return
         for root in roots:
-            if len(self.found.values) < MAX_VALUES:
+            if len(self.values) < MAX_VALUES:
                 await self._look(root, _as_folder(root) if absolute_values else "", start, below=True)
 
     async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
-        arguments = {"path": folder, "start": start, "below": below}
-        outcome = await self.run(FunctionCall(LISTER, arguments))
+        outcome = await self._run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
         if isinstance(outcome, Question) or outcome.error is not None:
             # Outside the workspace, not a folder, or not to be listed without consent: nothing is proposed.
             return
         facts = outcome.facts
-        self._add([shown + name for name in facts["names"]], facts["total"], partial=facts["partial"])
+        self._add([shown + name for name in facts["names"]], facts["total"])
+        self.partial = self.partial or facts["partial"]
 
-    def _add(self, paths: Sequence[str], total: int, *, partial: bool = False) -> None:
-        values = [value for path in paths if (value := self.value(path)) is not None]
-        self.found.add(values, total - (len(paths) - len(values)), partial=partial)
+    def _add(self, paths: Sequence[str], total: int) -> None:
+        values = [value for path in paths if (value := self._value(path)) is not None]
+        fresh = [value for value in dict.fromkeys(values) if value not in self.values]
+        self.total += total - (len(paths) - len(fresh))
+        self.values += fresh[: MAX_VALUES - len(self.values)]
+
+
+async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:
+    """Complete the last path of the prompt's line; each value is the whole line.
+
+    Args:
+        line: What is typed so far.
+        roots: The workspace; at least one.
+        run: Runs a call.
+    """
+    if len(line) > MAX_TYPED_CHARS:
+        return Completion(run, lambda _path: None)
+    item = last_typed(line)
+    head = line[: item.start] + ("@" if item.has_at else "")
+
+    def value(path: str) -> str | None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return None  # a name that is not text cannot stand there
+        # The line's own @ is the one that is taken off again.
+        return head + (spelled(path).removeprefix("@") if item.has_at else spelled(path))
+
+    found = Completion(run, value)
+    if os.path.isabs(item.path):
+        await found.absolute(item.path, roots)
+    else:
+        await found.relative(item.path, roots, absolute_values=False)
+    return found
+
+
+async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completion:
+    """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute.
+
+    Args:
+        value: What is typed so far.
+        roots: The workspace; at least one.
+        run: Runs a call.
+    """
+    found = Completion(run, template_value)
+    if len(value) > MAX_TYPED_CHARS:
+        return found
+    typed = typed_path(value)
+    if ".." in _FOLDER_END.split(typed):
+        # A URI that goes up is not read, so none is proposed.
+        return found
+    await found.absolute(typed, roots)
+    if not value.startswith("/"):
+        await found.relative(typed if ON_WINDOWS else typed[1:], roots, absolute_values=True)
+    return found
 
 
 def _split(typed: str) -> tuple[str, str]:
@@ -160,14 +145,3 @@ def _split(typed: str) -> tuple[str, str]:
 
 def _as_folder(root: str) -> str:
     return root if root.endswith(os.sep) else root + os.sep
-
-
-def _item(path: str, *, has_at: bool) -> str | None:
-    """A path as it stands in the line; `None` for a name that is no text, which cannot stand there."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return None
-    text = spelled(path)
-    # The line's own @ is the one that is taken off again.
-    return text.removeprefix("@") if has_at else text

@@ -1,44 +1,95 @@
-"""Prompts, resources and completion over the files of the workspace: the requests, and what runs for them.
+"""Prompts, resources and completion over the files of the workspace, and what is remembered as resources.
 
 Everything that is read or listed goes through the flow: under the name of the tool whose rules hold for it, with the
 same workspace, limits and consent. What is not built in, because the tools are switched off, is not announced either.
+Loading memories into a conversation is the client's part; as resources it gets them.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.clients import RequestContext, TooManyCallsError
+from server.clients import TooManyCallsError
 from server.consent.confirmers import Confirmers
-from server.exposure import complete, completion_to_wire, contents_to_wire, prompt_to_wire
-from server.requests.prompts import AT, AT_PROMPT, PATHS, Runner, read_at
-from server.requests.resources import MemoryResources
+from server.exposure import complete, completion_to_wire, contents_to_wire, encodable, prompt_to_wire
+from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
+from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
+from server.sdk_seams import RequestContext
 from tools.call.context import ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Confirmer, Question, Unavailable
-from tools.contract.errors import ToolError
+from tools.contract.confirmation import Question, Unavailable
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.threads import run_blocking
+from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
+from tools.planning.todo_lists import TodoLists
 
 logger = logging.getLogger(__name__)
 
 ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
-AtWork = Callable[[RequestContext], AbstractContextManager[None]]
+AtWork = Callable[[RequestContext], AbstractContextManager[Any]]
+RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
+"""Runs one call that no client can name, under the rules that hold for it."""
+
 Wire = dict[str, Any]
 
 _LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}
 """Lists depend on what the operator configured."""
 
+READER = "read_file"
+"""The tool whose rules hold for reading a resource."""
 
-class FileFeatures:
+TEMPLATE: Wire = {
+    "uriTemplate": FILE_TEMPLATE,
+    "name": "workspace-file",
+    "title": "File of the workspace",
+    "description": "A file by its absolute path. Texts come within the limits of read_file, other files as bytes.",
+}
+
+RESOURCE_NOT_FOUND = -32002
+"""What the handshake revisions of the specification say of an unknown resource; 2026-07-28 says invalid params."""
+
+_NOT_FOUND = frozenset(
+    {
+        ToolErrorType.FILE_NOT_FOUND,
+        ToolErrorType.PATH_NOT_IN_WORKSPACE,
+        ToolErrorType.PATH_IGNORED,
+        ToolErrorType.TARGET_IS_DIRECTORY,
+        ToolErrorType.READ_CONTENT_FAILURE,
+    }
+)
+"""For this server there is no such resource, whatever is at the path."""
+
+_OURS = frozenset({ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED})
+
+TODO_LIST = "todo://list"
+
+MARKDOWN = "text/markdown"
+JSON = "application/json"
+
+_MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope in SCOPES}
+
+_TITLES: Mapping[MemoryScope, str] = {"global": "Global memory", "project": "Project memory"}
+
+_DESCRIPTIONS: Mapping[MemoryScope, str] = {
+    "global": "What is remembered for all projects of the user.",
+    "project": "What is remembered for this project, with whatever else its file says.",
+}
+
+
+class FileRequests:
     """Answers requests for prompts, resources and completion.
 
     Args:
@@ -68,41 +119,47 @@ class FileFeatures:
         names = {tool.name for tool in self._flow.registry.get_all_tools()}
         has_prompt, has_files = "read_many_files" in names, "read_file" in names
         page = types.PaginatedRequestParams
+        add = server.add_request_handler
         if has_prompt:
-            server.add_request_handler("prompts/list", page, self._guarded(self._list_prompts))
-            server.add_request_handler("prompts/get", types.GetPromptRequestParams, self._guarded(self._get_prompt))
+            add("prompts/list", page, self._guarded(self._list_prompts))
+            add("prompts/get", types.GetPromptRequestParams, self._guarded(self._get_prompt))
         if has_files:
-            server.add_request_handler("resources/list", page, self._guarded(self._list_resources))
-            server.add_request_handler("resources/templates/list", page, self._guarded(self._list_templates))
-            server.add_request_handler(
-                "resources/read", types.ReadResourceRequestParams, self._guarded(self._read_resource)
-            )
+            add("resources/list", page, self._guarded(self._list_resources))
+            add("resources/templates/list", page, self._guarded(self._list_templates))
+            add("resources/read", types.ReadResourceRequestParams, self._guarded(self._read_resource))
         if "list_directory" in names and (has_prompt or has_files):
-            server.add_request_handler(
-                "completion/complete", types.CompleteRequestParams, self._guarded(self._complete)
-            )
+            add("completion/complete", types.CompleteRequestParams, self._guarded(self._complete))
 
-    @cached_property
-    def _unpublished(self) -> Flow:
-        """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
-        from tools.builtin.complete_path import CompletePathTool  # noqa: PLC0415 - starting up does not need them
-        from tools.builtin.file_resource import FileResourceTool  # noqa: PLC0415
+    def _guarded(
+        self, handler: Callable[[RequestContext, Any], Awaitable[Wire]]
+    ) -> Callable[[RequestContext, Any], Any]:
+        """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
 
-        registry = ToolRegistry()
-        for tool in (CompletePathTool(), FileResourceTool()):
-            registry.register_tool(tool)
-        return Flow(registry, self._flow.policy)
+        async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
+            try:
+                with self._at_work(ctx):
+                    return complete(await handler(ctx, params), ctx.protocol_version)
+            except MCPError:
+                raise
+            except TooManyCallsError as error:
+                raise MCPError(code=types.INVALID_REQUEST, message=error.message) from None
+            except Exception as error:
+                logger.exception("%s raised %s", ctx.method, type(error).__name__)
+                message = "The request failed because of an internal error; the server's log has the details."
+                raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
+
+        return guarded
 
     async def _list_prompts(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        del params
-        return complete({"prompts": [AT_PROMPT], **_LISTED}, ctx.protocol_version)
+        del ctx, params
+        return {"prompts": [AT_PROMPT], **_LISTED}
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
         if params.name != AT:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt. This server has one: {AT}.")
         context = await self._context_of(ctx)
-        run = _runner(self._flow, context, self._confirmer(ctx, params, context))
-        outcome = await read_at(params.arguments, context, run)
+        confirmer = self._confirmers.of(ctx, context.client.key)
+        outcome = await read_at(params.arguments, context, lambda call: self._flow.run(call, context, confirmer))
         if isinstance(outcome, Question):
             return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
@@ -112,34 +169,41 @@ class FileFeatures:
     async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
         del params
-        resources = await self._remembered.listed(await self._context_of(ctx))
-        return complete({"resources": resources, **_LISTED}, ctx.protocol_version)
+        return {"resources": await self._remembered.listed(await self._context_of(ctx)), **_LISTED}
 
     async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        from server.requests.resources import TEMPLATE  # noqa: PLC0415 - starting up does not need it
-
-        del params
-        return complete({"resourceTemplates": [TEMPLATE], **_LISTED}, ctx.protocol_version)
+        del ctx, params
+        return {"resourceTemplates": [TEMPLATE], **_LISTED}
 
     async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
-        from server.requests.resources import call_of, read_error  # noqa: PLC0415 - starting up does not need it
-
-        call = None if self._remembered.knows(params.uri) else call_of(params.uri)
+        uri, call = params.uri, None
+        about = {"uri": encodable(uri[:MAX_URI_CHARS])}
+        if not self._remembered.knows(uri):
+            try:
+                call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
+            except UriRefusedError as error:
+                raise MCPError(code=types.INVALID_PARAMS, message=str(error), data=about) from None
         context = await self._context_of(ctx)
-        confirmer = self._confirmer(ctx, params, context)
+        confirmer = self._confirmers.of(ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)
 
-        outcome = await (self._remembered.read(params.uri, context, run) if call is None else run(call, context))
+        outcome = await (self._remembered.read(uri, context, run) if call is None else run(call, context))
         if isinstance(outcome, Question):
             return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
-        if outcome.error is not None:
-            raise read_error(params.uri, outcome.error, ctx.protocol_version)
-        return contents_to_wire(params.uri, outcome, ctx.protocol_version)
+        if (failure := outcome.error) is not None:
+            # A resource has no result that tells of a failure.
+            code = types.INVALID_PARAMS
+            if failure.code in _OURS:
+                code = types.INTERNAL_ERROR
+            elif failure.code in _NOT_FOUND and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                code = RESOURCE_NOT_FOUND
+            data = {**about, "type": failure.code.value}
+            raise MCPError(code=code, message=encodable(failure.message), data=data)
+        return contents_to_wire(uri, outcome)
 
     async def _complete(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Wire:
-        from server.file_uris import FILE_TEMPLATE  # noqa: PLC0415
         from server.requests.completion import complete_line, complete_template  # noqa: PLC0415 - starting up does not need it
 
         ref, name, value = params.ref, params.argument.name, params.argument.value
@@ -158,35 +222,22 @@ class FileFeatures:
         except ToolError as error:
             data = {"type": error.code.value}
             raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
-        run = _runner(self._unpublished, context, _NobodyIsAsked())
-        found = await completer(value, context.workspace.roots, run)
-        total = None if found.partial else found.total
-        return completion_to_wire(found.values, total, has_more=found.has_more, version=ctx.protocol_version)
+        nobody = _NobodyIsAsked()
+        found = await completer(
+            value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)
+        )
+        return completion_to_wire(found.values, None if found.partial else found.total, has_more=found.has_more)
 
-    def _confirmer(
-        self, ctx: RequestContext, params: types.InputResponseRequestParams, context: ToolContext
-    ) -> Confirmer:
-        return self._confirmers.of(ctx, params, context.client.key)
+    @cached_property
+    def _unpublished(self) -> Flow:
+        """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
+        from tools.builtin.complete_path import CompletePathTool  # noqa: PLC0415 - starting up does not need them
+        from tools.builtin.file_resource import FileResourceTool  # noqa: PLC0415
 
-    def _guarded(
-        self, handler: Callable[[RequestContext, Any], Awaitable[Wire]]
-    ) -> Callable[[RequestContext, Any], Any]:
-        """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
-
-        async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
-            try:
-                with self._at_work(ctx):
-                    return await handler(ctx, params)
-            except MCPError:
-                raise
-            except TooManyCallsError as error:
-                raise MCPError(code=types.INVALID_REQUEST, message=error.message) from None
-            except Exception as error:
-                logger.exception("%s raised %s", ctx.method, type(error).__name__)
-                message = "The request failed because of an internal error; the server's log has the details."
-                raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
-
-        return guarded
+        registry = ToolRegistry()
+        for tool in (CompletePathTool(), FileResourceTool()):
+            registry.register_tool(tool)
+        return Flow(registry, self._flow.policy)
 
 
 class _NobodyIsAsked:
@@ -197,8 +248,83 @@ class _NobodyIsAsked:
         return Unavailable(client_decides=False, way_out="")
 
 
-def _runner(flow: Flow, context: ToolContext, confirmer: Confirmer) -> Runner:
-    async def run(call: FunctionCall) -> ToolResult | Question:
-        return await flow.run(call, context, confirmer)
+class MemoryResources:
+    """Lists and reads what is remembered.
 
-    return run
+    Args:
+        files: Which files hold memories.
+        todos: The todo lists of all clients.
+    """
+
+    def __init__(self, files: MemoryFiles, todos: TodoLists) -> None:
+        self._files = files
+        self._todos = todos
+
+    def knows(self, uri: str) -> bool:
+        """Whether a URI is one of these, whether or not it leads to something now."""
+        return uri in _MEMORY_URIS or uri == TODO_LIST
+
+    async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
+        """What there is for this client now, in wire shape."""
+        files = await run_blocking(context.signal, lambda: self._present(context))
+        resources = [
+            {
+                "uri": f"memory://{file.scope}",
+                "name": f"{file.scope}-memory",
+                "title": _TITLES[file.scope],
+                "description": _DESCRIPTIONS[file.scope],
+                "mimeType": MARKDOWN,
+            }
+            for file in files
+        ]
+        if self._todos.of(context.client.key, context.workspace):
+            todo_list = {
+                "uri": TODO_LIST,
+                "name": "todo-list",
+                "title": "Todo list",
+                "description": "The todo list that this client has written for its workspace.",
+                "mimeType": JSON,
+            }
+            resources.append(todo_list)
+        return resources
+
+    async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
+        """The content of one of these as `contents_to_wire` takes it, a failed result, or a question that comes first.
+
+        Args:
+            uri: One that `knows` takes.
+            context: Whose request it is, and where it may act.
+            run: Runs the call that reads a file.
+        """
+        if uri == TODO_LIST:
+            todos = [asdict(todo) for todo in self._todos.of(context.client.key, context.workspace)]
+            if not todos:
+                missing = "There is no todo list now; todo_write makes one."
+                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
+            text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
+            return ToolResult(llm_content=text, facts={"mime_type": JSON})
+        try:
+            file = await run_blocking(context.signal, lambda: self._files.file(_MEMORY_URIS[uri], context.workspace))
+        except ToolError as error:
+            return ToolResult.failed(error)
+        call = FunctionCall(READER, {"absolute_path": file.location.path})
+        outcome = await run(call, replace(context, workspace=file.workspace))
+        if isinstance(outcome, Question) or "mime_type" not in outcome.facts:
+            return outcome
+        return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
+
+    def _present(self, context: ToolContext) -> list[MemoryFile]:
+        from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - starting up does not need it
+        from tools.files.opener import PathKind  # noqa: PLC0415
+
+        found: list[MemoryFile] = []
+        for scope in SCOPES:
+            try:
+                file = self._files.file(scope, context.workspace)
+            except ToolError:
+                continue
+            if file.workspace.kind_of(file.location) is not PathKind.FILE:
+                continue
+            if not is_hidden_target(file.workspace, file.location, agent=True):
+                found.append(file)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mcp_types as types
@@ -61,68 +61,53 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
         MCPError: Nothing is named, nothing was read, or the call failed. A prompt has no way to say so in its messages
             that a person would see before the model does.
     """
+    from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
+    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+
     line = (arguments or {}).get(PATHS, "")
     if len(line) > MAX_LINE_CHARS:
-        raise MCPError(
-            code=types.INVALID_PARAMS,
-            message=f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs.",
+        raise _refusal(
+            f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs."
         )
-    named = _paths(line)
-    if not named:
-        raise MCPError(
-            code=types.INVALID_PARAMS,
-            message=f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.",
-        )
-    await _look_up([path for path, is_of_uri in named if is_of_uri], context)
-    paths = [path for path, _ in named]
+    items = typed_paths(line)
+    if not items:
+        raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.")
+    if items[-1].is_open:
+        raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed; close it.")
+    paths: list[str] = []
+    of_uris: list[str] = []
+    for item in items:
+        path = item.path
+        if path.lower().startswith("file://"):
+            try:
+                path = path_of_uri(path)
+            except UriRefusedError as error:
+                raise _refusal(str(error)) from None
+            of_uris.append(path)
+        paths.append(path)
+    if of_uris:
+        # Read as a name that a person typed, one that leads nowhere could still mean other files.
+        workspace = context.workspace
+        try:
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
+        except ToolError as error:
+            raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients take the quotes off before they send the argument: then the blanks belong to one path.
         whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
         outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
-    if isinstance(outcome, ToolResult):
-        _refuse_nothing(outcome)
+    if isinstance(outcome, Question):
+        return outcome
+    # Where no file was read, what the model would have been told is told to the client.
+    if outcome.error is not None:
+        raise _refusal(outcome.error.message, outcome.error.code.value)
+    if not outcome.facts.get("files"):
+        said = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
+        raise _refusal(said, "nothing_read")
     return outcome
 
 
-def _paths(line: str) -> list[tuple[str, bool]]:
-    """The paths that a line names, and whether a URI did."""
-    from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
-    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
-
-    items = typed_paths(line)
-    if items and items[-1].is_open:
-        shown = encodable(items[-1].path[:80])
-        raise MCPError(code=types.INVALID_PARAMS, message=f"The quote before '{shown}' is not closed; close it.")
-    try:
-        return [
-            (path_of_uri(item.path), True) if item.path.lower().startswith("file://") else (item.path, False)
-            for item in items
-        ]
-    except UriRefusedError as error:
-        raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
-
-
-async def _look_up(paths: Sequence[str], context: ToolContext) -> None:
-    """Refuse what is not there; read as a name that a person typed, it could still mean other files."""
-    workspace = context.workspace
-    try:
-        if paths:
-            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in paths])
-    except ToolError as error:
-        data = {"type": error.code.value}
-        raise MCPError(code=types.INVALID_PARAMS, message=_brief(error.message), data=data) from None
-
-
-def _refuse_nothing(result: ToolResult) -> None:
-    """Raise where no file was read, with what the model would have been told."""
-    if result.error is not None:
-        data = {"type": result.error.code.value}
-        raise MCPError(code=types.INVALID_PARAMS, message=_brief(result.error.message), data=data)
-    if not result.facts.get("files"):
-        said = "\n".join(part.text for part in package(READER, result).parts if isinstance(part, TextPart))
-        raise MCPError(code=types.INVALID_PARAMS, message=_brief(said), data={"type": "nothing_read"})
-
-
-def _brief(message: str) -> str:
-    return encodable(message[:MAX_ERROR_CHARS])
+def _refusal(message: str, kind: str | None = None) -> MCPError:
+    data = {"type": kind} if kind is not None else None
+    return MCPError(code=types.INVALID_PARAMS, message=encodable(message[:MAX_ERROR_CHARS]), data=data)

@@ -11,14 +11,13 @@ from mcp.server.context import CallNext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 
-from server.clients import Client, RequestContext
-from server.consent.confirmers import QUESTION_KEY, AlreadyConsented, Confirmers
-from server.contexts import Contexts
-from server.core_server import is_open
+from server.clients import Client, Contexts
+from server.consent.confirmers import AlreadyConsented, Confirmers
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
 from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
 from server.json_rpc import ReadyList, as_mapping
+from server.sdk_seams import RequestContext, is_open
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.relay import Relay
@@ -40,13 +39,10 @@ ASK_USER_QUESTION = "ask_user_question"
 """Listed for clients that can show a person a form."""
 
 NO_AGENTS = (
-    f"Tool '{DELEGATING}' is not there, because no agent is configured. Do the work yourself; the operator can name "
+    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can name "
     "programs that take tasks with the setting agents."
 )
 """Who knows the tool from elsewhere calls it."""
-
-
-_NO_ANSWER = types.InputResponseRequestParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +81,20 @@ class ToolRequests:
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
         client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
-        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if chain_of(meta) else None)
+        is_of_like = bool(chain_of(meta))
+        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None)
         await self.custom_tools.wait_for_first_list()
         self.listed()
-        plans, shows_forms = _is_planning(client), self.confirmers.shows_forms(ctx)
-        if chain_of(meta):
-            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+        # A client that cannot be told from others has no mode that it may leave.
+        plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
+        shows_forms = self.confirmers.shows_forms(ctx)
+        if not is_of_like and (listing := self._listings.get((plans, shows_forms))) is not None:
+            return listing
+        tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+        if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
-        listing = self._listings.get((plans, shows_forms))
-        if listing is None:
-            tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
-            # It may change at any time, and depends on what the operator configured.
-            listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
+        # It may change at any time, and depends on what the operator configured.
+        listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
@@ -140,9 +138,7 @@ class ToolRequests:
         exchange = self.relay.resumed(ctx.method, exchange_of(ctx, client.state.key))
         owner = await self.relay.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
-        confirmer = self.confirmers.of(ctx, _answered(ctx), client.state.key)
-        if exchange.is_resumed:
-            confirmer = AlreadyConsented()
+        confirmer = AlreadyConsented() if exchange.is_resumed else self.confirmers.of(ctx, client.state.key)
         try:
             with client.at_work():
                 outcome = await self.flow.run(call, context, confirmer)
@@ -162,13 +158,26 @@ class ToolRequests:
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         """A call of a tool of ours."""
-        client = self.contexts.client(ctx)
+        name, client = params.name, self.contexts.client(ctx)
+        mode = client.state.approval_mode
         try:
             with client.at_work():
-                outcome = await self._outcome(ctx, params, client)
+                # A client may know a tool from an earlier run: the first attempt to find it is waited for.
+                if not self.registry.knows(name):
+                    await self.custom_tools.wait_until_known()
+                context = await self.contexts.of(client, ctx)
+                confirmer = self.confirmers.of(ctx, client.state.key)
+                outcome = await self.flow.run(FunctionCall(name, params.arguments or {}), context, confirmer)
+        except ToolNotRegisteredError as error:
+            if (unused := self.relay.pool.why_not_used(name)) is None:
+                is_of_agents = name == DELEGATING and self.is_built_in
+                raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
+            outcome = ToolResult.failed(unused)
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        return self._wire(ctx, params.name, outcome, client)
+        if client.state.approval_mode is not mode:
+            await self.modes_changed(list(client.sessions.values()))
+        return self._wire(ctx, name, outcome, client)
 
     def _wire(
         self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client
@@ -177,43 +186,6 @@ class ToolRequests:
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
-    async def _outcome(
-        self, ctx: RequestContext, params: types.CallToolRequestParams, client: Client
-    ) -> ToolResult | Question:
-        # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-        if not self.registry.knows(params.name):
-            await self.custom_tools.wait_until_known()
-        context = await self.contexts.of(ctx)
-        mode = client.state.approval_mode
-        call = FunctionCall(params.name, params.arguments or {})
-        confirmer = self.confirmers.of(ctx, params, client.state.key)
-        try:
-            outcome = await self.flow.run(call, context, confirmer)
-        except ToolNotRegisteredError as error:
-            if (unused := self.relay.pool.why_not_used(params.name)) is not None:
-                raise unused from None
-            is_of_agents = params.name == DELEGATING and self.is_built_in
-            raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
-        if client.state.approval_mode is not mode:
-            await self.modes_changed(list(client.sessions.values()))
-        return outcome
-
 
 def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:
     return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(error.nearest)})
-
-
-def _is_planning(client: Client) -> bool:
-    """Whether a client is in plan mode, and can be told from others, so that it may leave it."""
-    return client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-
-
-def _answered(ctx: RequestContext) -> types.InputResponseRequestParams:
-    """The answer to a question of ours that a request carries, if there is one."""
-    params = ctx.params or {}
-    if "inputResponses" not in params:
-        return _NO_ANSWER
-    responses, state = as_mapping(params.get("inputResponses")), params.get("requestState")
-    given = {QUESTION_KEY: responses[QUESTION_KEY]} if QUESTION_KEY in responses else {}
-    fields: dict[str, Any] = {"inputResponses": given, "requestState": state if isinstance(state, str) else None}
-    return types.InputResponseRequestParams.model_validate(fields, by_name=False)

@@ -20,9 +20,8 @@ from mcp.shared.message import SessionMessage
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from server.clients import sse_session
 from server.json_rpc import error_of
-from server.sdk_seams import WriteStream
+from server.sdk_seams import WriteStream, sse_session
 from server.transports.http_requests import CLAIM, SERVER_ENDS, RequestClaim, as_event
 
 logger = logging.getLogger(__name__)

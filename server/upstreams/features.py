@@ -18,10 +18,9 @@ from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 
 from server.announcements import ListenBus
-from server.clients import RequestContext
-from server.core_server import is_open
 from server.exchange import LEVELS, Exchange, exchange_of
 from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext, is_open
 from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Upstream

@@ -14,9 +14,9 @@ from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ResourceUpdated
 
 from server.announcements import TELL_SECONDS, ListenBus, ListKind
-from server.clients import RequestContext
 from server.exchange import Exchange, exchange_of
 from server.json_rpc import Json
+from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.features import Own, UpstreamFeatures

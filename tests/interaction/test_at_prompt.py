@@ -15,9 +15,8 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from server.consent.confirmers import ConfirmationOptions, Confirmers
-from server.requests.files import FileFeatures
-from server.requests.resources import MemoryResources
+from server.consent.confirmers import Confirmers
+from server.requests.files import FileRequests, MemoryResources
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
@@ -314,9 +313,9 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
         return context
 
     server: Server[Any] = Server("test")
-    confirmers = Confirmers(ConfirmationOptions("client", 60))
+    confirmers = Confirmers("client", 60)
     remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileFeatures(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(server)
+    FileRequests(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(server)
     return server
 
 

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri, template_value, typed_path
-from server.requests.resources import RESOURCE_NOT_FOUND
+from server.requests.files import RESOURCE_NOT_FOUND
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tools.builtin.file_resource import MAX_BLOB_BYTES
 from tools.files.read.media import MAX_INLINE_BYTES

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.clients import ClientRoots
-from server.roots import WorkspacePolicy
+from server.clients import ClientRoots, WorkspacePolicy
 from tools.contract.errors import ToolError, ToolErrorType
 
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from server.app import App
-from server.clients import RequestContext
+from server.sdk_seams import RequestContext
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import MODERN
 from tests.interaction.network.test_sessions import ACCEPT, Served, served

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.resources import MemoryResources
+from server.requests.files import MemoryResources
 from tests.unit.memory.memories import asked_about, save
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType

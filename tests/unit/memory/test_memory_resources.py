@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from server.requests.files import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
 from tools.builtin.file_resource import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool

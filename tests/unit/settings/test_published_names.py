@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from server.arguments import Command, overrides_of, parse, server_options
+from server.cli import overrides_of, parse, server_options
 from server.live_settings import waiting_for_restart
 from server.settings import SettingsError, load_settings
 from server.settings.trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, refusal, write
-
-
-def nothing(_arguments: argparse.Namespace) -> int:
-    return 0
-
-
-WORDS = ("serve", "tools", "call", "permissions explain", "trust", "doctor", "config check", "config show")
-COMMANDS: Mapping[str, Command] = dict.fromkeys((*WORDS, "config import"), nothing)
 
 
 def entry(**more: Any) -> dict[str, Any]:
@@ -75,7 +65,7 @@ def test_the_setting_for_all_servers_takes_every_prefix_away(environ: dict[str, 
 
 
 def overrides(*options: str) -> Any:
-    return overrides_of(parse(["tools", *options], COMMANDS))
+    return overrides_of(parse(["tools", *options]))
 
 
 @pytest.mark.requirement("cli.tool-options")
@@ -99,8 +89,8 @@ def test_the_options_about_tools_are_settings() -> None:
 @pytest.mark.requirement("cli.tool-options")
 def test_another_server_is_started_with_the_same_options() -> None:
     given = ["--no-builtin-tools", "--no-prefix", "--include-tools=-x,y", "--exclude-tools", "d", "--config", "f"]
-    arguments = parse(["call", *given, "tool"], COMMANDS)
-    again = parse(["tools", *server_options(arguments)], COMMANDS)
+    arguments = parse(["call", *given, "tool"])
+    again = parse(["tools", *server_options(arguments)])
     assert overrides_of(again) == overrides_of(arguments)
     assert again.config == ["f"]
 
