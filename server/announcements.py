@@ -113,20 +113,20 @@ class Announcements:
 
     async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:
         """Tell these sessions, and whoever listens, that a list changed."""
+
+        async def tell_one(session: ServerSession) -> None:
+            # One that has just ended needs no word either.
+            with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                match kind:
+                    case "tools":
+                        await session.send_tool_list_changed()
+                    case "prompts":
+                        await session.send_prompt_list_changed()
+                    case "resources":
+                        await session.send_resource_list_changed()
+
         await self._bus.publish(_EVENTS[kind])
+        # Side by side: one that does not read must not keep the others from hearing of it.
         async with anyio.create_task_group() as tasks:
             for session in sessions:
-                tasks.start_soon(_tell, session, kind)
-
-
-async def _tell(session: ServerSession, kind: ListKind) -> None:
-    """Tell one session; one that does not read must not keep the others from hearing of it."""
-    # One that has just ended needs no word either.
-    with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        match kind:
-            case "tools":
-                await session.send_tool_list_changed()
-            case "prompts":
-                await session.send_prompt_list_changed()
-            case "resources":
-                await session.send_resource_list_changed()
+                tasks.start_soon(tell_one, session)

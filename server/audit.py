@@ -14,7 +14,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -115,20 +115,17 @@ class AuditLog:
 
     def _write(self, path: str) -> None:
         try:
-            self._write_records(path)
+            while (record := self._queue.get()) is not None:
+                dropped, self._dropped = self._dropped, 0
+                if dropped:
+                    record["dropped_before"] = dropped
+                try:
+                    _append(path, json.dumps(record).encode() + b"\n")
+                except (OSError, MemoryError) as error:
+                    number = getattr(error, "errno", errno.ENOMEM)
+                    logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
         finally:
             self._is_written.set()
-
-    def _write_records(self, path: str) -> None:
-        while (record := self._queue.get()) is not None:
-            dropped, self._dropped = self._dropped, 0
-            if dropped:
-                record["dropped_before"] = dropped
-            try:
-                _append(path, json.dumps(record).encode() + b"\n")
-            except (OSError, MemoryError) as error:
-                number = getattr(error, "errno", errno.ENOMEM)
-                logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
 
 
 def _append(path: str, line: bytes) -> None:
@@ -155,12 +152,18 @@ def _append(path: str, line: bytes) -> None:
 def record_of(entry: AuditEntry) -> dict[str, Any]:
     """An entry as it is written."""
     permission, answer = entry.permission, entry.answer
+    # Each argument cut, without what is a secret by its name or by its form.
+    names = argument_names(entry.arguments)
+    arguments = {
+        without_secrets(key, room=MAX_NAME_CHARS): _value(names.get(key, key), value)
+        for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS)
+    }
     record: dict[str, Any] = {
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
         "tool": entry.tool,
         "does": redact(entry.description[:MAX_REASON_CHARS]),
-        "arguments": _shown(entry.arguments),
+        "arguments": arguments,
         "verdict": permission.verdict.value,
         "reason": redact(permission.reason[:MAX_REASON_CHARS]),
     }
@@ -172,16 +175,10 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         case None:
             pass
     if entry.remembered is not None:
-        record["rules"] = [_redacted(rule) for rule in entry.remembered.rules]
+        # One that is cut at the end is looked at as a whole.
+        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.remembered.rules]
         record["scope"] = entry.remembered.scope.value
     return record
-
-
-def _shown(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, each cut, without what is a secret by its name or by its form."""
-    names = argument_names(arguments)
-    shown = islice(arguments.items(), MAX_ARGUMENTS)
-    return {without_secrets(key, room=MAX_NAME_CHARS): _value(names.get(key, key), value) for key, value in shown}
 
 
 def _value(name: str, value: Any) -> Any:
@@ -192,8 +189,3 @@ def _value(name: str, value: Any) -> Any:
     if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and shown != HIDDEN:
         return f"{text[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."
-
-
-def _redacted(text: str) -> str:
-    """The beginning of a text without secrets; one that is cut at the end is looked at as a whole."""
-    return redact(text[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS]

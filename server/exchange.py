@@ -115,7 +115,13 @@ class Exchange:
                 announced = self.capabilities.get("elicitation")
                 if not isinstance(announced, dict):
                     return False
-                return _takes_elicitation(cast("Json", announced), params)
+                modes, mode = cast("Json", announced), params.get("mode", "form")
+                if mode == "form":
+                    return modes.get("form") is not None or modes.get("url") is None
+                # A person may be sent to the web and to no program of theirs, by an address that is seen whole.
+                url = params.get("url")
+                is_web_address = isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) and visible(url) == url
+                return mode == "url" and modes.get("url") is not None and bool(is_web_address)
             case "sampling/createMessage":
                 return self.capabilities.get("sampling") is not None
             case "roots/list":
@@ -179,32 +185,6 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _takes_elicitation(modes: Json, params: Mapping[str, Any]) -> bool:
-    match params.get("mode", "form"):
-        case "form":
-            return modes.get("form") is not None or modes.get("url") is None
-        case "url":
-            return modes.get("url") is not None and _is_web_address(params.get("url"))
-        case _:
-            return False
-
-
-def _is_web_address(url: Any) -> bool:
-    """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
-    return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
-
-
-def _capabilities(connection: Connection) -> Json:
-    """What the client announced; a connection of the handshake era announces it once."""
-    known = connection.state.get(_CAPABILITIES)
-    if known is None:
-        announced = connection.client_capabilities
-        known = announced.model_dump(by_alias=True, mode="json", exclude_none=True) if announced is not None else {}
-        if connection.initialize_accepted:
-            connection.state[_CAPABILITIES] = known
-    return known
-
-
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     """The exchange of a request that the SDK hands to a handler or a middleware.
 
@@ -214,11 +194,19 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     """
     connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    capabilities = connection.state.get(_CAPABILITIES)
+    if capabilities is None:
+        announced = connection.client_capabilities
+        as_json = announced.model_dump(by_alias=True, mode="json", exclude_none=True) if announced is not None else {}
+        capabilities = as_json
+        if connection.initialize_accepted:
+            # A connection of the handshake era announces them once.
+            connection.state[_CAPABILITIES] = capabilities
     return Exchange(
         outbound=outbound_of(ctx.session),
         params=ctx.params or {},
         version=ctx.protocol_version,
-        capabilities=_capabilities(connection),
+        capabilities=capabilities,
         client_key=client_key,
         connection=None if is_modern else connection,
     )

@@ -1,7 +1,8 @@
 """`file://` URIs of workspace files: which path one means, and how a path stands in one.
 
 They are what `pathlib.Path.as_uri` gives, as links in results are: bytes outside the unreserved characters
-percent-encoded, a drive as `file:///C:/...`. A name that is no UTF-8 is encoded byte by byte, and comes back as it was.
+percent-encoded, a drive as `file:///C:/...`. A name that is not UTF-8 is encoded byte by byte, and comes back
+as it was.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         windows: Whether paths have drives and backslashes.
 
     Raises:
-        UriRefusedError: It is no `file://` URI of a plain absolute path on this machine.
+        UriRefusedError: It is not a `file://` URI of a plain absolute path on this machine.
     """
     if len(uri) > MAX_URI_CHARS:
         raise UriRefusedError(f"The URI has {len(uri):,} characters; no file has one of more than {MAX_URI_CHARS:,}.")
@@ -52,7 +53,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         raise UriRefusedError("A URI of a file has no query and no fragment; write ? as %3F and # as %23.")
     try:
         data = unquote_to_bytes(parts["path"])
-        # On Windows names are no bytes, so what is no UTF-8 means nothing there.
+        # On Windows names are no bytes, so what is not UTF-8 means nothing there.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
         raise UriRefusedError("The URI holds what is no text; percent-encode the bytes of the path.") from None
@@ -60,13 +61,10 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         raise UriRefusedError("The URI holds a NUL (%00); no path has one.")
     if not may_go_up and ".." in re.split(r"[/\\]" if windows else "/", path):
         raise UriRefusedError("The URI holds '..'; name the file by its path without going up.")
-    return _with_drive(path) if windows else path
-
-
-def _with_drive(path: str) -> str:
-    path = path.lstrip("/").replace("/", "\\")
-    if not _DRIVE.match(path):
-        raise UriRefusedError("On Windows a URI of a file begins with a drive: file:///C:/...")
+    if windows:
+        path = path.lstrip("/").replace("/", "\\")
+        if not _DRIVE.match(path):
+            raise UriRefusedError("On Windows a URI of a file begins with a drive: file:///C:/...")
     return path
 
 

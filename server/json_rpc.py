@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float
-"""A fraction is no id that one should use, but a request with one is answered all the same."""
+"""A fraction is not an id that one should use, but a request with one is answered all the same."""
 
 _PARTS = 4
 """Of a request with parameters: what it is, its id, its method and these. Every other message has less."""
@@ -78,7 +78,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         is_of_client: Whether anything with an id wants an answer. Some upstreams send notifications whose id is `null`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     try:
         fields: Any = from_json(line, allow_inf_nan=False)
@@ -156,10 +156,10 @@ def error_of(identity: RequestId | None, message: str, code: int = types.INVALID
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is no JSON-RPC message, but has an id, or is an array of what has.
+    """JSON that is not a JSON-RPC message, but has an id, or is an array of what has.
 
     Args:
-        identity: The id; `None` if it is none, or not known.
+        identity: The id; `None` if it is not one, or not known.
         is_answer: It was meant as the answer to a question of ours, so it must not be answered.
     """
 
@@ -174,10 +174,10 @@ class Unreadable:
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """What can be said of JSON that is no JSON-RPC message; `None` if it has no id.
+    """What can be said of JSON that is not a JSON-RPC message; `None` if it has no id.
 
     Raises:
-        ValueError: It is no JSON, or more than is read.
+        ValueError: It is not JSON, or more than is read.
     """
     try:
         parsed: Any = json.loads(line)
@@ -195,18 +195,6 @@ def read_unreadable(line: bytes) -> Unreadable | None:
     return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
 
 
-def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as JSON. An answer that cannot be encoded becomes an error: it must not end the connection."""
-    try:
-        return _with_ready_parts(message) or to_json(message, inf_nan_mode="null")
-    except ValueError:
-        logger.exception("a message could not be encoded")
-    if "result" not in message:
-        return b""
-    error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
-    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
-
-
 class ReadyList(list[Any]):
     """A list that is sent again and again as it is, and is encoded once."""
 
@@ -216,16 +204,19 @@ class ReadyList(list[Any]):
         return to_json(list(self), inf_nan_mode="null")
 
 
-def _with_ready_parts(message: Mapping[str, Any]) -> bytes | None:
-    """JSON of an answer whose result begins with a list that is encoded already."""
-    result = message.get("result")
-    if not isinstance(result, dict):
-        return None
-    fields = cast("dict[str, Any]", result)
-    name, first = next(iter(fields.items()), ("", None))
-    if not isinstance(first, ReadyList):
-        return None
-    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
-    end = rest if rest == b"{}" else b"," + rest[1:]
-    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
-    return head + first.json + (end if end != b"{}" else b"}") + b"}"
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as JSON. An answer that cannot be encoded becomes an error: it must not end the connection."""
+    try:
+        fields = as_mapping(message.get("result"))
+        name, first = next(iter(fields.items()), ("", None))
+        if not isinstance(first, ReadyList):
+            return to_json(message, inf_nan_mode="null")
+        rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+        head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+        return head + first.json + (b"}" if rest == b"{}" else b"," + rest[1:]) + b"}"
+    except ValueError:
+        logger.exception("a message could not be encoded")
+    if "result" not in message:
+        return b""
+    error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()

@@ -97,9 +97,16 @@ class LiveSettings:
         if has_other_rules(before.settings, report.settings):
             rules = permission_policy(report, self._registry).rules
         withdrawn = withdrawn_agents(self._at_start, report)
-        deny = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
+        deny: list[Rule] = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
+        subjects = frozenset({DELEGATING})
+        deny[:0] = [
+            WithdrawnAgent(
+                f"Agent({name})", "agents", Verdict.DENY, DELEGATING, subjects, AgentSpecifier(name.casefold())
+            )
+            for name in withdrawn
+        ]
         # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
-        self._policy.rules = replace(rules, deny=(*map(_withdrawal, withdrawn), *deny))
+        self._policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
         self._pool.left_out = report.left_out
@@ -137,8 +144,3 @@ def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]
     brought = [given.path for given in at_start.given if given.source in files]
     named = {str(path[1]) for path in brought if path[0] == "agents"}
     return [name for name, agent in ours.items() if name in named and agents.get(name) != agent]
-
-
-def _withdrawal(agent: str) -> WithdrawnAgent:
-    specifier = AgentSpecifier(agent.casefold())
-    return WithdrawnAgent(f"Agent({agent})", "agents", Verdict.DENY, DELEGATING, frozenset({DELEGATING}), specifier)

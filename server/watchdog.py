@@ -116,22 +116,18 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         os.chdir("/")
-        _let_go(channel.fileno(), keeps_input=has_wire)
+        # Nothing stays open that is the server's or its client's.
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2)[has_wire:]:
+            os.dup2(null, standard)
+        for name in os.listdir("/dev/fd"):
+            if int(name) > 2 and int(name) != channel.fileno():
+                with suppress(OSError):
+                    os.close(int(name))
         if _has_to_be_killed(channel, has_wire=has_wire) and os.getppid() == server:
             os.kill(server, signal.SIGKILL)
     finally:
         os._exit(0)
-
-
-def _let_go(channel: int, *, keeps_input: bool) -> None:
-    """Hold nothing open that is the server's or its client's."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2)[keeps_input:]:
-        os.dup2(null, standard)
-    for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != channel:
-            with suppress(OSError):
-                os.close(int(name))
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:

@@ -1,5 +1,7 @@
 """The commands for a person at a terminal, with how they end where they do not succeed."""
 
+from __future__ import annotations
+
 EXIT_FAILED = 1
 """The call, the listing or the check failed."""
 
