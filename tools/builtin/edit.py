@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
-from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
+from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.names_on_one_line import one_line
@@ -105,7 +105,7 @@ class EditTool(ChangingTool[EditParams]):
 
     def check(self, params: EditParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what the name of its parameter promises."""
-        check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
+        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:
         """For example `Edit src/app.py: a = 1 => a = 2`."""

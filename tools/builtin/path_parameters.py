@@ -1,4 +1,4 @@
-"""Paths as they are spelled in calls: what a spelling demands, and how it is shown to people."""
+"""Paths as calls give them: what a parameter's name promises, what rules judge, and how a path is shown to people."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tools.contract.subjects import Access, PathSubject
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
-"""Other spellings of the parameter that names a folder."""
+"""Other names of the parameter for a folder."""
 
 FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
-"""Other spellings of the parameter that names a file to change."""
+"""Other names of the parameter for a file to change."""
 
 
-def check_spelling(tool: str, path: str, spelled: str) -> None:
+def check_file_path(tool: str, path: str, parameter: str) -> None:
     """Hold a path to what the name of its parameter promises.
 
     Args:
         tool: The tool's name, for the message.
         path: As given.
-        spelled: The parameter's name as given; `absolute_path` demands an absolute one.
+        parameter: The parameter's name as given; `absolute_path` demands an absolute one.
 
     Raises:
         InvalidToolParamsError: It is blank, ends like a folder, or is relative where it must not be.
     """
     stripped = path.strip()
     if not stripped:
-        raise InvalidToolParamsError(tool, f"'{spelled}' is empty; give the path of a file.")
+        raise InvalidToolParamsError(tool, f"'{parameter}' is empty; give the path of a file.")
     if stripped.endswith(("/", os.sep)):
-        raise InvalidToolParamsError(tool, f"'{spelled}' must name a file, got the folder '{shown_path(path)}'.")
-    if spelled == "absolute_path" and not os.path.isabs(stripped):
+        raise InvalidToolParamsError(tool, f"'{parameter}' must name a file, got the folder '{shown_path(path)}'.")
+    if parameter == "absolute_path" and not os.path.isabs(stripped):
         raise InvalidToolParamsError(
             tool,
             f"'absolute_path' must be absolute, got '{shown_path(path)}'. Start it at the file system's root; "

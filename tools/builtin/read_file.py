@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import check_spelling, path_subject, shown
+from tools.builtin.path_parameters import check_file_path, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
@@ -83,8 +83,8 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         return arguments
 
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what its spelling promises, and the pages are a run of pages."""
-        check_spelling(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
+        """The path is what its parameter's name promises, and the pages are a range of pages."""
+        check_file_path(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
         if params.pages is not None:
             from tools.files.read.pdf import Pages  # noqa: PLC0415 - with the first call
 

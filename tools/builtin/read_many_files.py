@@ -37,7 +37,7 @@ class ReadManyFilesParams(ToolParams):
         max_length=MAX_PATTERNS,
         description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts'].",
     )
-    useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire, in both seeds
+    useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
         default=True,
         description="Leave out node_modules, .git, dist, build, coverage, binary files, .env and the like.",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
-from tools.builtin.path_parameters import FILE_ALIASES, check_spelling, shown
+from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 
@@ -58,7 +58,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
 
     def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
         """The path keeps what the name of its parameter promises."""
-        check_spelling(self.name, params.file_path, spelled.get("file_path", "file_path"))
+        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
         """For example `Write src/app.py`."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathspec import PathSpec, RegexPattern
+    pass
 
 
 logger = logging.getLogger(__name__)
@@ -105,8 +105,21 @@ class RuleList:
         self.cost = cost
         self.is_cut = is_cut
         self.odd_line = odd_line
-        self._rules, self._any = _matcher(rules)
-        self.uses_re2 = self._any is None
+        self.uses_re2 = False
+        self._any: re.Pattern[str] | None = None
+        """Tells quickly that no rule fits; RE2 needs no such thing."""
+        from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
+
+        if len(rules) > MAX_RULES_FOR_RE:
+            try:
+                self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2")
+                self.uses_re2 = True
+            except Exception:  # noqa: BLE001 - RE2 may be missing, so its errors have no name here
+                logger.debug("RE2 is not installed, or there are too many rules for it")
+        if not self.uses_re2:
+            bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
+            self._any = re.compile("|".join(regex.pattern for regex, _ in bounded) or "(?!)")
+            self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
@@ -127,20 +140,6 @@ class RuleList:
         if self._any is not None and self._any.match(path) is None:
             return None
         return self._rules.check_file(path).include
-
-
-def _matcher(rules: Sequence[tuple[re.Pattern[str], bool]]) -> tuple[PathSpec[RegexPattern], re.Pattern[str] | None]:
-    """What tells the last of some rules that fits; where that is not RE2, also what tells quickly that none does."""
-    from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
-
-    if len(rules) > MAX_RULES_FOR_RE:
-        try:
-            return PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2"), None
-        except Exception:  # noqa: BLE001 - RE2 may be missing, so its errors have no name here
-            logger.debug("RE2 is not installed, or there are too many rules for it")
-    bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-    union = "|".join(regex.pattern for regex, _ in bounded) or "(?!)"
-    return PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple"), re.compile(union)
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
@@ -167,14 +166,12 @@ class _Cache:
         self._rules: OrderedDict[bytes, RuleList] = OrderedDict()
         self._bytes = 0
 
-    def get(self, content: bytes) -> RuleList | None:
+    def rules(self, content: bytes) -> RuleList:
         with self._lock:
-            rules = self._rules.get(content)
-            if rules is not None:
+            if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)
-            return rules
-
-    def put(self, content: bytes, rules: RuleList) -> None:
+                return rules
+        rules = read_rules(content)
         with self._lock:
             if content not in self._rules:
                 self._rules[content] = rules
@@ -182,6 +179,7 @@ class _Cache:
             while self._bytes > MAX_CACHED_BYTES:
                 oldest, dropped = self._rules.popitem(last=False)
                 self._bytes -= len(oldest) + dropped.bytes
+        return rules
 
 
 _cache = _Cache()
@@ -192,11 +190,7 @@ def parse_rules(content: bytes) -> RuleList:
 
     UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
     """
-    rules = _cache.get(content)
-    if rules is None:
-        rules = read_rules(content)
-        _cache.put(content, rules)
-    return rules
+    return _cache.rules(content)
 
 
 def read_rules(content: bytes) -> RuleList:
@@ -208,7 +202,11 @@ def read_rules(content: bytes) -> RuleList:
     rules: list[tuple[re.Pattern[str], bool]] = []
     cost, odd_line, is_cut = 0, None, False
     for number, line in enumerate(content.split(b"\n" if b"\n" in content else b"\r"), start=1):
-        pattern = _trim(_as_text(line.removesuffix(b"\r")))
+        pattern = _as_text(line.removesuffix(b"\r"))
+        # Spaces at the end do not count, but one that a backslash protects does.
+        bare = pattern.rstrip(" ")
+        backslashes = len(bare) - len(bare.rstrip("\\"))
+        pattern = bare + " " if backslashes % 2 and len(bare) < len(pattern) else bare
         if pattern.startswith("#") or not pattern.removeprefix("!").strip("/"):
             continue
         cost += COST_OF_RULE + len(pattern)
@@ -222,13 +220,6 @@ def read_rules(content: bytes) -> RuleList:
         elif odd_line is None:
             odd_line = number
     return RuleList(rules, cost, is_cut=is_cut, odd_line=odd_line)
-
-
-def _trim(line: str) -> str:
-    """Drop spaces at the end, but not one that a backslash protects."""
-    bare = line.rstrip(" ")
-    backslashes = len(bare) - len(bare.rstrip("\\"))
-    return bare + " " if backslashes % 2 and len(bare) < len(line) else bare
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:

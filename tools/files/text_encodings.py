@@ -113,7 +113,7 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether the first bytes of a file without a byte order mark are no text."""
+    """Whether the first bytes of a file without a byte order mark are not text."""
     sample = head[:SNIFFED_BYTES]
     if b"\0" in sample:
         return True

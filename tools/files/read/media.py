@@ -1,4 +1,4 @@
-"""What a file is when it is no plain text, and how it reaches the model.
+"""What a file is when it is not plain text, and how it reaches the model.
 
 The content decides, by signature; a name counts only where the content says nothing. A static table of types is
 used because the operating system's differs from machine to machine.
@@ -117,7 +117,7 @@ _NAMED = {
     ".mpg": "video/mpeg",
     ".mpeg": "video/mpeg",
 }
-"""Media whose first bytes are too weak a sign: the name counts, where the content is no text."""
+"""Media whose first bytes are too weak a sign: the name counts, where the content is not text."""
 
 _BINARY_NAMES = frozenset(
     (  # noqa: SIM905 - as a list it would be fifty lines
@@ -191,7 +191,7 @@ def media_parts(
     Args:
         opened: The file; its position does not matter.
         location: Where it lies.
-        file_type: What it is; no text.
+        file_type: What it is; not text.
         handling: What the operator wants of media.
         signal: Looked at between blocks.
     """

@@ -122,7 +122,7 @@ def read(
         pdf_seconds: How long taking the text out of a PDF may last.
 
     Returns:
-        What was read. An offset past the end is no failure: the text then says how many lines there are.
+        What was read. An offset past the end is not a failure: the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
