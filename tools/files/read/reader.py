@@ -181,7 +181,7 @@ def _whole(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> bytes:
 def _read_text(data: bytes, wanted: Wanted) -> Reading:
     """Read from the whole content of a file."""
     sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
-    decoded, limits, notes, is_guess = decode(data), wanted.limits, list[str](), False
+    decoded, limits, note = decode(data), wanted.limits, ""
     if decoded is None:
         # The mark promises an encoding that the bytes do not keep; what can be read of it is shown.
         mark = marked_encoding(data) or UTF_8
@@ -207,12 +207,10 @@ def _read_text(data: bytes, wanted: Wanted) -> Reading:
                 )
         body = text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
     elif marked_encoding(data) is None and (guessed := guess(data)) is not None:
-        decoded, is_guess = guessed.decoded, True
-        notes.append(
-            f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {guessed.name}, {guessed.how}."
-        )
+        decoded = guessed.decoded
+        note = f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {guessed.name}, {guessed.how}."
         body = decoded.text.encode()
     else:
         body = data
-    reading = reading_of(window(Source.of(body), wanted), decoded.encoding, limits, notes)
-    return replace(reading, eol=eol_style(decoded.text), sha256=sha256, is_guess=is_guess)
+    reading = reading_of(window(Source.of(body), wanted), decoded.encoding, limits, [note] if note else ())
+    return replace(reading, eol=eol_style(decoded.text), sha256=sha256, is_guess=bool(note))

@@ -155,7 +155,7 @@ class Batch:
 
     def _open(self, location: Location) -> OpenedFile:
         """Open a file; from the second one of a folder on by its name there: quicker, and as safe as its whole path."""
-        above, name = os.path.split(location.path)
+        above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
             self._leave_folder()
             self._above = above
