@@ -85,8 +85,8 @@ def stdio_upstream(**more: Any) -> dict[str, Any]:
 
 
 def sdk_upstream(**more: Any) -> dict[str, Any]:
-    """A settings entry for the same tools in a server of the SDK, which takes most of a second to start."""
-    return {"command": sys.executable, "args": [str(PEERS / "upstream.py")], **more}
+    """A settings entry for the same tools in a server of the SDK, which takes longer to answer."""
+    return {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), **more}
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:

@@ -40,8 +40,6 @@ UPSTREAM_KEY = "coretools-mcp/upstream"
 
 PROGRESS = "notifications/progress"
 
-ASKING = StdioServerParameters(command=sys.executable, args=["-W", "error", str(PEERS / "asking_upstream.py")])
-
 Answer = Callable[[str, Json], "Json | Awaitable[Json | None] | None"]
 """Answers a question; `None` is no answer at all, an `error` in it is one."""
 
@@ -331,7 +329,7 @@ async def proxied(
 
 def stdio_entry(era: str, **more: Any) -> Json:
     """An upstream over stdio that speaks this era."""
-    return {"command": ASKING.command, "args": [*ASKING.args, era], "trust": True, **more}
+    return {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), era]), "trust": True, **more}
 
 
 async def until_there(path: Path) -> None:
