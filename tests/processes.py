@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING
-from tools.shell.confinement import Confined
+from tools.shell.confinement import ConfinedCommand
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
@@ -30,10 +30,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 class Plain:
     """No sandbox: every command runs as it is."""
 
-    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> Confined:
+    async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> ConfinedCommand:
         """Leave the command as it is."""
         del workspace_roots
-        return Confined(spec)
+        return ConfinedCommand(spec)
 
 
 def bash(

@@ -35,7 +35,7 @@ from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import Prepared, Site
+from tools.shell.sandbox.view import PreparedView, Site
 
 NOBODY = 65534
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
@@ -66,7 +66,7 @@ async def run_confined(
     """
     look = confined.prepare
 
-    def look_then() -> Prepared:
+    def look_then() -> PreparedView:
         prepared = look()
         before_mounts()
         return prepared

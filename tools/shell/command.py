@@ -9,7 +9,7 @@ from enum import StrEnum
 import anyio
 
 from tools.contract.subjects import NO_WAIVER, Waiver
-from tools.shell.confinement import Confined, SandboxChanges
+from tools.shell.confinement import ConfinedCommand, SandboxChanges
 from tools.shell.output import Output, OutputReader
 from tools.shell.process import Process
 
@@ -75,7 +75,7 @@ class RunningProgram:
     process: Process
     output: Output
     reader: OutputReader
-    confined: Confined
+    confined: ConfinedCommand
     started_at: float
     on_closed: Callable[[], None]
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)

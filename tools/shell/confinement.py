@@ -40,7 +40,7 @@ class SandboxChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldSecret:
     """A known place of secrets that a command does not see as it is.
 
     Args:
@@ -55,7 +55,7 @@ class Withheld:
 
 
 @dataclass(slots=True)
-class Confined:
+class ConfinedCommand:
     """A command ready to be started.
 
     Args:
@@ -68,7 +68,7 @@ class Confined:
     spec: ProcessSpec
     sandbox: str = "none"
     network: NetworkAccess = NetworkAccess.HOST
-    withheld: tuple[Withheld, ...] = field(default=(), kw_only=True)
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)
 
     async def begin(self) -> None:
         """Let the command begin, which was started; until then nothing of it runs.
@@ -92,7 +92,7 @@ class Confinement(Protocol):
         waiver: Waiver = NO_WAIVER,
         private_folder: Callable[[], str] | None = None,
         /,
-    ) -> Confined:
+    ) -> ConfinedCommand:
         """Put a command into a sandbox, or leave it as it is.
 
         Args:

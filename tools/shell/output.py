@@ -50,7 +50,7 @@ CUT_MARK = "[... what was printed here is left out ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownOutput:
     """An output as a result shows it.
 
     Args:
@@ -193,7 +193,7 @@ class Output:
         """What is in memory now."""
         return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
-    async def shown(self, budget: int = OUTPUT_CHARS) -> Shown:
+    async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
         """The output so far as a result shows it; what is too long for that is kept in a file.
 
         Args:
@@ -210,7 +210,7 @@ class Output:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self.file.flush()
         missing = self.file.missing if self.file is not None else 0
-        return Shown(text, self.total, is_cut, self.is_binary, self.kept_in, missing)
+        return ShownOutput(text, self.total, is_cut, self.is_binary, self.kept_in, missing)
 
     def keep_only_end(self, size: int) -> None:
         """After the last of it: give back memory. What is dropped can be read from the file only."""

@@ -13,9 +13,9 @@ from tools.contract.results import FileDataPart, Part, TextPart
 from tools.shell.command import Ending, RunningProgram
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
-from tools.shell.output import Shown
+from tools.shell.output import ShownOutput
 from tools.shell.process import ExitStatus
-from tools.shell.runner import POSIX_SHELL, Finished
+from tools.shell.runner import POSIX_SHELL, FinishedCommand
 
 KILO = 1000
 
@@ -76,7 +76,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
     }
 
 
-def run_content(finished: Finished, directory: str | None) -> list[Part]:
+def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     """What a model is told of a command that has run.
 
     Args:
@@ -129,7 +129,7 @@ def run_content(finished: Finished, directory: str | None) -> list[Part]:
     return [TextPart("\n".join(lines)), *parts]
 
 
-def _sandbox_hints(finished: Finished) -> list[str]:
+def _sandbox_hints(finished: FinishedCommand) -> list[str]:
     """What the sandbox may have to do with the failure of a command."""
     confined, text = finished.running.confined, finished.shown.text
     if confined.sandbox == "none":
@@ -204,13 +204,13 @@ def _named_paths(paths: Sequence[str]) -> str:
     return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
 
 
-def _output_block(shown: Shown) -> str:
+def _output_block(shown: ShownOutput) -> str:
     if shown.is_binary:
         return f"Output: (binary, {size(shown.total)})"
     return f"Output:\n{shown.text}" if shown.text else "Output: (empty)"
 
 
-def run_display(finished: Finished) -> str:
+def run_display(finished: FinishedCommand) -> str:
     """What a person is shown: the end of the output, else how it ended, else nothing."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
@@ -227,7 +227,7 @@ def run_display(finished: Finished) -> str:
     return f"Still running in the background: {finished.job.id}" if finished.job is not None else ""
 
 
-def run_facts(finished: Finished) -> dict[str, Any]:
+def run_facts(finished: FinishedCommand) -> dict[str, Any]:
     """What programs are told of a command that has run."""
     return {
         **_command_facts(finished.running, finished.exit, finished.seconds, finished.shown.total, finished.shown.file),
@@ -254,7 +254,7 @@ def _command_facts(
     }
 
 
-def timed_out_message(finished: Finished, silence_seconds: float) -> str:
+def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
     """What a model is told of a command that was ended at a limit."""
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
@@ -275,7 +275,7 @@ def timed_out_message(finished: Finished, silence_seconds: float) -> str:
     return f"{sentence} It had printed{where}:\n{shown.text}\n"
 
 
-def job_content(job: Job, shown: Shown) -> str:
+def job_content(job: Job, shown: ShownOutput) -> str:
     """What a model is told of a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:

@@ -26,9 +26,9 @@ from tools.contract.names_on_one_line import one_line
 from tools.contract.threads import THREADS
 from tools.files.programs import find_program
 from tools.shell.command import CommandRequest, Ending, RunningProgram
-from tools.shell.confinement import Confined, Confinement
+from tools.shell.confinement import ConfinedCommand, Confinement
 from tools.shell.jobs import Job, JobTable
-from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, LiveOutput, Output, OutputReader, Shown
+from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, LiveOutput, Output, OutputReader, ShownOutput
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import default_limits
@@ -182,7 +182,11 @@ class Runner:
             self._slots.release()
 
     async def _start(
-        self, confined: Confined, client_key: str, refusal: Callable[[int], ToolError], tail_bytes: int = TAIL_BYTES
+        self,
+        confined: ConfinedCommand,
+        client_key: str,
+        refusal: Callable[[int], ToolError],
+        tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
         """Start a program where it is confined to.
 
@@ -272,7 +276,7 @@ class ShellOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCommand:
     """A command that is over, as far as its call is concerned.
 
     Args:
@@ -290,7 +294,7 @@ class Finished:
     running: RunningProgram
     ending: Ending
     exit: ExitStatus | None
-    shown: Shown
+    shown: ShownOutput
     seconds: float
     left_running: tuple[int, ...] = ()
     job: Job | None = None
@@ -320,7 +324,7 @@ class CommandRunner(Runner):
         self._confinement = confinement
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
-    async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> Finished:
+    async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
         """Run a command until its shell has ended, or a limit is reached.
 
         Args:
@@ -360,7 +364,7 @@ class CommandRunner(Runner):
                 if job is None:
                     await running.end()
                     await running.close()
-        return Finished(request, running, ending, status, shown, seconds, left, job)
+        return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
         """Start a command in the background, and watch it for a moment.
@@ -436,7 +440,7 @@ class ProgramOutcome:
     exit: ExitStatus | None
     tail: bytes = field(repr=False)
     is_whole: bool
-    shown: Shown
+    shown: ShownOutput
     errors: str
     seconds: float
 
@@ -469,7 +473,7 @@ class ProgramRunner(Runner):
         )
         given = {0: request.given} if request.given else {}
         spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)
-        start = partial(self._start, Confined(spec), request.client_key, refusal, request.whole_bytes)
+        start = partial(self._start, ConfinedCommand(spec), request.client_key, refusal, request.whole_bytes)
         async with self._slot(request.timeout_seconds, full):
             running = await self._queue.start(start, deadline)
             errors = Output(None)

@@ -17,7 +17,7 @@ from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, S
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.command import CommandRequest
-from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
+from tools.shell.confinement import ConfinedCommand, NetworkAccess, SandboxChanges
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import Process, ProcessSpec, StartFailedError
 from tools.shell.runner import CommandRunner, ShellOptions
@@ -124,7 +124,7 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
 @pytest.mark.requirement("shell.start")
 async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
     class Broken(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "No sandbox works here.")
 
     async with shell_in(root, tmp_path, confinement=Broken(), max_concurrent=1) as shell:
@@ -136,7 +136,7 @@ async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, t
 
 
 @dataclass
-class Held(Confined):
+class Held(ConfinedCommand):
     """Something is held for the command, and tells of a file when it is given back."""
 
     released: list[str] = field(default_factory=list[str])
@@ -164,7 +164,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
     shells: list[Shell] = []
 
     class Holding(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return Held(spec, "bwrap", NetworkAccess.NONE, released=released, is_over=lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=Holding()) as shell:
@@ -189,8 +189,8 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 @pytest.mark.requirement("shell.confined")
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
-            return Confined(spec, "bwrap", NetworkAccess.NONE)
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, "bwrap", NetworkAccess.NONE)
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         failed = text_of(await shell.run("exit 1"))
@@ -201,9 +201,9 @@ async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root
 @pytest.mark.requirement("shell.facts")
 async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
-        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> Confined:
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             assert workspace_roots == (str(root),)
-            return Confined(
+            return ConfinedCommand(
                 ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment),
                 "bwrap",
                 NetworkAccess.NONE,

@@ -19,7 +19,7 @@ from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import Prepared, Site
+from tools.shell.sandbox.view import PreparedView, Site
 
 pytestmark = [
     pytest.mark.anyio,
@@ -107,7 +107,7 @@ async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int 
     assert isinstance(confined, SandboxedCommand)
     look = confined.prepare
 
-    def look_then() -> Prepared:
+    def look_then() -> PreparedView:
         prepared = look()
         meanwhile()
         return prepared

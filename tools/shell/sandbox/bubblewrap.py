@@ -39,7 +39,7 @@ from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.files.programs import find_program, is_outside
-from tools.shell.confinement import Confined, NetworkAccess
+from tools.shell.confinement import ConfinedCommand, NetworkAccess
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
@@ -151,14 +151,14 @@ class BubblewrapConfinement:
         workspace_roots: Sequence[str],
         waiver: Waiver = NO_WAIVER,
         private_folder: Callable[[], str] | None = None,
-    ) -> Confined:
+    ) -> ConfinedCommand:
         """Put a command into the sandbox, or leave it as it is.
 
         Raises:
             ToolError: `sandbox_unavailable`: a sandbox is required, and none works for this command.
         """
         if self._mode is SandboxMode.OFF:
-            return Confined(spec)
+            return ConfinedCommand(spec)
         status = await self.status(workspace_roots)
         failure = status.failure
         if failure is None and status.program is not None:
@@ -187,7 +187,7 @@ class BubblewrapConfinement:
                 "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
                 "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
             )
-        return Confined(spec)
+        return ConfinedCommand(spec)
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
         """Whether the sandbox works for these roots; tried out at the first call, and remembered."""

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from itertools import chain
 
 from tools.files.workspace import contains, is_inside
-from tools.shell.confinement import Withheld
+from tools.shell.confinement import WithheldSecret
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
@@ -44,7 +44,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenPaths:
     """Real paths of what is there and has to be hidden.
 
     Args:
@@ -59,7 +59,7 @@ class Hidden:
     files: tuple[str, ...]
     copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     shown: tuple[str, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
+    withheld: tuple[WithheldSecret, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def secret_places(
     readable: Sequence[str] = (),
     roots: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
-) -> Hidden:
+) -> HiddenPaths:
     """What has to be hidden on this machine now.
 
     Args:
@@ -95,7 +95,7 @@ def secret_places(
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     copies: dict[str, bytes] = {}
-    withheld: dict[str, Withheld] = {}
+    withheld: dict[str, WithheldSecret] = {}
     named: list[tuple[str, str]] = []
     for path, place in chain(known, named, ((path, None) for path in more)):
         # What this user cannot read, no command can.
@@ -123,9 +123,9 @@ def secret_places(
             if real not in copies:
                 (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
             if entry is not None:
-                withheld[real] = Withheld(path, entry.programs, is_copy=real in copies)
+                withheld[real] = WithheldSecret(path, entry.programs, is_copy=real in copies)
     covered = tuple(folders)
-    return Hidden(
+    return HiddenPaths(
         folders=tuple(sorted(folders)),
         files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
         copies=copies,

@@ -84,7 +84,7 @@ class Gate:
                 rest = rest[os.write(self._saying, rest) :]
         self._close(self._saying)
 
-    async def look(self, expected: Iterable[Expected], seconds: float = SECONDS) -> bool:
+    async def look(self, expected: Iterable[ExpectedMount], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
 
         Args:
@@ -101,7 +101,7 @@ class Gate:
             await anyio.wait_writable(self._full)
         return self.look_for(expected, 0)
 
-    def look_for(self, expected: Iterable[Expected], seconds: float) -> bool:
+    def look_for(self, expected: Iterable[ExpectedMount], seconds: float) -> bool:
         """The same, blocking."""
         state = self._poll(self._full, seconds)
         if not state:
@@ -165,7 +165,7 @@ class Mount(NamedTuple):
     is_read_only: bool
 
 
-class Expected(NamedTuple):
+class ExpectedMount(NamedTuple):
     """A mount that a sandbox is to have, on top of all others on its place.
 
     Args:
@@ -215,7 +215,7 @@ class MountTable:
         self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}
         """What lies on a mount, at a place."""
 
-    def bound_first(self, path: str) -> Expected:
+    def bound_first(self, path: str) -> ExpectedMount:
         """What a table has to say of a path that was mounted onto itself, where nothing above it was before.
 
         Args:
@@ -223,9 +223,9 @@ class MountTable:
         """
         over, _ = self._seen(path)
         what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
-        return Expected(path, over.device, what or "/", over.is_read_only)
+        return ExpectedMount(path, over.device, what or "/", over.is_read_only)
 
-    def bound(self, path: str, *, is_read_only: bool = False) -> Expected:
+    def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
         """The same where a folder above came before, with all that is mounted below it.
 
         Args:
@@ -235,7 +235,7 @@ class MountTable:
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 
-    def has(self, expected: Expected) -> bool:
+    def has(self, expected: ExpectedMount) -> bool:
         """Whether a mount is there and seen."""
         seen, layers = self._seen(expected.at)
         is_same = (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4]

@@ -23,17 +23,17 @@ from tools.contract.exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_o
 from tools.contract.subjects import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.files.workspace import contains
-from tools.shell.confinement import Confined, NetworkAccess, SandboxChanges
+from tools.shell.confinement import ConfinedCommand, NetworkAccess, SandboxChanges
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.mount_check import Expected, Gate
+from tools.shell.sandbox.mount_check import ExpectedMount, Gate
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.view import (
     PRIVATE_BYTES,
     TEMPORARY,
-    Prepared,
+    PreparedView,
     Site,
     View,
     depth,
@@ -140,7 +140,7 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
 
 
 @dataclass(slots=True)
-class SandboxedCommand(Confined):
+class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with what is held for it. To be released.
 
     Args:
@@ -149,12 +149,12 @@ class SandboxedCommand(Confined):
         descriptors: What bubblewrap reads and writes.
     """
 
-    prepare: Callable[[], Prepared] = field(repr=False, kw_only=True)
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: Gate = field(repr=False, kw_only=True)
     descriptors: Descriptors = field(repr=False, kw_only=True)
-    _prepared: Prepared | None = field(default=None, repr=False, init=False)
+    _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
-    def send_options(self) -> tuple[Expected, ...]:
+    def send_options(self) -> tuple[ExpectedMount, ...]:
         """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
 
         Returns:
@@ -173,7 +173,7 @@ class SandboxedCommand(Confined):
         Raises:
             ToolError: `shell_execute_error`: it is not, or not in time. Nothing of the command has run.
         """
-        expected: tuple[Expected, ...] = ()
+        expected: tuple[ExpectedMount, ...] = ()
         try:
             # Not to be lost on the way: bubblewrap waits.
             with CancelScope(shield=True):

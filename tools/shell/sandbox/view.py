@@ -14,8 +14,8 @@ from tools.files.workspace import contains, is_inside
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.private_folders import remove_tree
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, fingerprint
-from tools.shell.sandbox.hidden_secrets import Hidden, secret_places
-from tools.shell.sandbox.mount_check import Expected, MountTable
+from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
+from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
 """Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
@@ -106,7 +106,7 @@ class View:
     read_only: tuple[str, ...] = ()
     network: NetworkAccess = NetworkAccess.NONE
 
-    def expected(self) -> tuple[Expected, ...]:
+    def expected(self) -> tuple[ExpectedMount, ...]:
         """What the mount table has to say: of each root, and of all that is pinned or read-only."""
         table = MountTable()
         return (
@@ -117,7 +117,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedView:
     """A view, and what is looked at again after the command.
 
     Args:
@@ -148,10 +148,10 @@ def prepare(
     roots: Sequence[str],
     readable: Sequence[str] = (),
     *,
-    secrets: tuple[Hidden, Mapping[str, int]] | None = None,
+    secrets: tuple[HiddenPaths, Mapping[str, int]] | None = None,
     waiver: Waiver = NO_WAIVER,
     private_folder: Callable[[], str] | None = None,
-) -> Prepared:
+) -> PreparedView:
     """Look at the machine.
 
     Args:
@@ -213,7 +213,7 @@ def prepare(
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
     auto_run = AutoRunState(present, before, waived, lookout, folder, waiver.is_git, lookout.last_begun())
-    return Prepared(view, auto_run, uncovered, site.temporary_bytes)
+    return PreparedView(view, auto_run, uncovered, site.temporary_bytes)
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
