@@ -15,7 +15,7 @@ from server.requests.prompts import MAX_LINE_CHARS, Runner
 from tools.builtin.complete_path import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.results import FunctionCall
-from tools.files.find.path_completion import last_typed, spelled
+from tools.files.find.path_completion import last_typed, quoted_path
 
 LISTER = "list_directory"
 """The tool whose rules hold for completing a path."""
@@ -106,7 +106,7 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         except UnicodeEncodeError:
             return None  # a name that is not text cannot stand there
         # The line's own @ is the one that is taken off again.
-        return head + (spelled(path).removeprefix("@") if item.has_at else spelled(path))
+        return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
     found = Completion(run, value)
     if os.path.isabs(item.path):

@@ -50,11 +50,11 @@ class CompletePathTool(BuiltinTool[CompletePathParams]):
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         """List in one thread hop."""
-        return await run_blocking(context.signal, lambda: _complete(params, context))
 
+        def complete() -> ToolResult:
+            folder = context.workspace.locate(params.path)
+            find = files_that_hold if params.below else entries_that_start_with
+            found = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
+            return ToolResult(facts={"names": found.names, "total": found.total, "partial": found.partial})
 
-def _complete(params: CompletePathParams, context: ToolContext) -> ToolResult:
-    folder = context.workspace.locate(params.path)
-    look = files_that_hold if params.below else entries_that_start_with
-    found = look(context.workspace, folder, params.start, MAX_VALUES, context.signal)
-    return ToolResult(facts={"names": found.names, "total": found.total, "partial": found.partial})
+        return await run_blocking(context.signal, complete)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MAX_DESCRIBED_CHARS = 30
-"""Characters of each text in the description of an edit (as both seeds do)."""
+"""Characters of each text in the description of an edit (as Qwen Code and Gemini CLI do)."""
 
 
 class EditParams(ChangeParams):

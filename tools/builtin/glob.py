@@ -85,7 +85,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         return {**options, **gathered} if isinstance(options, dict) else gathered
 
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
-        """The pattern must mean something; one that is absolute is looked at once the workspace is known."""
+        """The pattern must mean something; one that is absolute is checked once the workspace is known."""
         from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - with the first call
 
         del spelled

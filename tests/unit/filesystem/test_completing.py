@@ -16,7 +16,7 @@ from tools.files.find.path_completion import (
     entries_that_start_with,
     files_that_hold,
     last_typed,
-    spelled,
+    quoted_path,
     typed_paths,
 )
 from tools.files.workspace import Workspace
@@ -88,8 +88,8 @@ def test_the_last_path_of_a_line_is_the_one_that_is_being_typed(
     "path",
     ["plain.txt", "my notes.txt", "a,b", "don't", 'say "hi" now', "@types/x", "@a b", "[id].tsx", "{a,b}.c", "tab\tx"],
 )
-def test_what_is_spelled_is_read_back_as_the_same_path(path: str) -> None:
-    assert [item.path for item in typed_paths(f"x {spelled(path)},y")] == ["x", path, "y"]
+def test_a_quoted_path_is_read_back_as_the_same_path(path: str) -> None:
+    assert [item.path for item in typed_paths(f"x {quoted_path(path)},y")] == ["x", path, "y"]
 
 
 @pytest.mark.requirement("completion.entries")

@@ -259,8 +259,8 @@ def _shortened(line: str, other: str) -> str:
             done = first
         shown.append(text[done : max(done, last)])
         done = max(done, min(last, len(text)))
-    told = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
-    return f"{''.join(shown)}{told}{line[len(text) :]}"
+    mark = f" [a line of {len(text):,}{_IN_PART}" if len(shown) > len(parts) else ""
+    return f"{''.join(shown)}{mark}{line[len(text) :]}"
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """What an edit says when its `old_string` matched nothing, or not as often as it should.
 
-Where nothing matched, the likely cause is told, and the part of the file that is most like it. The time for that is
+Where nothing matched, the likely cause is named, and the part of the file that is most like it. The time for that is
 bounded for every input; nothing found here is ever replaced, it only helps to write the next call.
 """
 
@@ -40,10 +40,10 @@ MAX_SECONDS = 0.5
 """Time for the comparison of single lines."""
 
 MIN_RATIO = 0.5
-"""Similarity below which a line is no help."""
+"""Similarity below which a line does not help."""
 
 MAX_LINES = 300_000
-"""Lines of the file that are looked at."""
+"""Lines of the file that are considered."""
 
 MAX_CHARS = 4_000_000
 """Characters of the file that causes are looked for in."""

@@ -2,7 +2,7 @@
 
 `edit` and `write_file` plan in `tools.files.change.text_edit` and `tools.files.change.whole_file`. Here is what both
 have in common: that the file is what the model and the person have seen, that other writers are kept away, and that
-the change is made, remembered and told.
+the change is made, remembered and reported.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def make_change(
 
     Args:
         target: The file.
-        plan: Plans the change for a text, told whether that is a person's.
+        plan: Plans the change for a text; its second argument says whether a person wrote that.
         proposed: The model's text.
         planned: What was planned for the question; used while it still fits.
         answer: What a person answered to the question, if there was one.
@@ -421,11 +421,11 @@ class Digest:
 
 
 def about_broken_links(count: int) -> str:
-    """What has to be told where a file had other names, which keep the old content."""
+    """What a result says where a file had other names, which keep the old content."""
     return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); they keep the old content."
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """A text cut at a line's end so that it has at most `size` bytes; the cut is told."""
+    """A text cut at a line's end so that it has at most `size` bytes; a cut is marked."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,4 +1,4 @@
-"""`edit`: a text is found, replaced in the file's own bytes, and told with the lines around it."""
+"""`edit`: a text is found, replaced in the file's own bytes, and reported with the lines around it."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[st
 
 
 class _NearbyEndings:
-    """The line endings near places that are asked for in order, so that no part of the text is searched twice."""
+    """The line endings near positions that are asked for in order, so that no part of the text is searched twice."""
 
     def __init__(self, haystack: Haystack) -> None:
         self._text = haystack.text

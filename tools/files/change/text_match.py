@@ -72,11 +72,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All places one strategy found, in order and without overlap.
+    """All matches of one strategy, in order and without overlap.
 
     Args:
         strategy: Which one.
-        spans: Where, in the raw text; none only if all places were skipped.
+        spans: Where, in the raw text; none only if all were skipped.
         skipped: Places left out because the first character may be half of another one (unknown encodings).
     """
 
@@ -96,7 +96,7 @@ class Haystack:
         text: As it is in the file.
         encoding: Of the file. In one that is not known there is one character for each byte, and only ASCII can be
             relied on.
-        checkpoint: Called between the pieces of every search; ends the work by raising.
+        checkpoint: Called between the steps of every search; ends the work by raising.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:

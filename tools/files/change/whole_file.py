@@ -1,4 +1,4 @@
-"""`write_file`: the new content takes the form of the present one, and what the file holds now is told."""
+"""`write_file`: the new content takes the form of the present one, and the result says what the file holds now."""
 
 from __future__ import annotations
 

@@ -279,39 +279,29 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         with suppress(PermissionError):
             os.fchown(descriptor, before.st_uid, -1)
     if sys.platform == "linux":
-        _copy_attributes(descriptor, folder, name)
+        wanted: dict[str, bytes] = {}
+        with suppress(OSError):
+            old = os.open(folder.named(name), _INSPECT, dir_fd=folder.descriptor)
+            try:
+                for attribute in os.listxattr(old):
+                    with suppress(OSError):
+                        wanted[attribute] = os.getxattr(old, attribute)
+            finally:
+                os.close(old)
+        inherited: list[str] = []
+        with suppress(OSError):
+            inherited = os.listxattr(descriptor)
+        # What the new file has got from its folder (a default access list) would give rights to others. Nothing is
+        # lost if another attribute cannot be set; but without its access list a file would be open to others.
+        for attribute in inherited:
+            if attribute not in wanted and attribute not in _LABELS:
+                with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
+                    os.removexattr(descriptor, attribute)
+        for attribute, value in wanted.items():
+            if attribute != _DROPPED_ATTRIBUTE:
+                with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
+                    os.setxattr(descriptor, attribute, value)
     os.fchmod(descriptor, mode)
-
-
-def _copy_attributes(descriptor: int, folder: Folder, name: str) -> None:
-    """Extended attributes, access lists among them, as far as they may be read and set.
-
-    What the new file has got from its folder (a default access list) and the old one had not is removed: it would
-    give rights to others. Nothing is lost if another attribute cannot be set; but without its access list a file
-    would be open to others.
-    """
-    if sys.platform != "linux":
-        return
-    wanted: dict[str, bytes] = {}
-    with suppress(OSError):
-        old = os.open(folder.named(name), _INSPECT, dir_fd=folder.descriptor)
-        try:
-            for attribute in os.listxattr(old):
-                with suppress(OSError):
-                    wanted[attribute] = os.getxattr(old, attribute)
-        finally:
-            os.close(old)
-    inherited: list[str] = []
-    with suppress(OSError):
-        inherited = os.listxattr(descriptor)
-    for attribute in inherited:
-        if attribute not in wanted and attribute not in _LABELS:
-            with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
-                os.removexattr(descriptor, attribute)
-    for attribute, value in wanted.items():
-        if attribute != _DROPPED_ATTRIBUTE:
-            with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
-                os.setxattr(descriptor, attribute, value)
 
 
 _RENAME_NOREPLACE = 1

@@ -1,4 +1,4 @@
-"""`glob`: every start is walked with the pattern, and what fits is put in order and told."""
+"""`glob`: every start is walked with the pattern, and what fits is put in order and reported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`list_directory`: the entries that nothing hides, in order, as many as a page and the text hold.
 
-One scan gives the names; beyond that only what is on the page is looked at, and the links that have to be followed so
+One scan gives the names; beyond that only what is on the page is examined, and the links that have to be followed so
 that those to folders stand among the folders.
 """
 
@@ -138,7 +138,13 @@ def list_folder(
                 target = None if target is None else sendable_name(target)
                 entries.append({"name": sent, "type": type_, "size": size, "target": target})
     except NotADirectoryError:
-        raise _not_a_folder(workspace, location) from None
+        kind = workspace.kind_of(location)
+        if kind is None:
+            raise missing(location.shown) from None
+        what = "a file, not a directory. Use read_file to see what is in it."
+        if kind is PathKind.OTHER:
+            what = "neither a folder nor a regular file (a device, pipe or socket); it is never opened."
+        raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {what}") from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
@@ -176,19 +182,3 @@ def _follow(workspace: Workspace, folder: Location, name: str) -> _Link:
     if kind is PathKind.FILE:
         return _Link("file", target)
     return _Link("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
-
-
-def _not_a_folder(workspace: Workspace, location: Location) -> ToolError:
-    kind = workspace.kind_of(location)
-    if kind is None:
-        return missing(location.shown)
-    if kind is PathKind.OTHER:
-        return ToolError(
-            ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
-            f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
-            "it is never opened.",
-        )
-    return ToolError(
-        ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
-        f"'{location.shown}' is a file, not a directory. Use read_file to see what is in it.",
-    )

@@ -60,8 +60,8 @@ def last_typed(line: str) -> TypedPath:
     return last
 
 
-def spelled(path: str) -> str:
-    """A path the way it has to be typed to be taken for one path."""
+def quoted_path(path: str) -> str:
+    """A path as it has to be typed to be taken for one path."""
     at = "@" if path.startswith("@") else ""
     if not _NEEDS_QUOTES.search(path):
         return at + path
@@ -101,7 +101,7 @@ def _after_separators(line: str, position: int) -> int:
 
 
 LIST_SECONDS = 1.0
-"""How long one folder is looked at; a person waits for it between two keys."""
+"""How long one folder is examined; a person waits for it between two keys."""
 
 BELOW_SECONDS = 0.2
 """How long a look below takes at most; enough for some ten thousand files."""

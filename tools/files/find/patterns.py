@@ -71,7 +71,11 @@ def expand_braces(pattern: str) -> list[str]:
         append([pattern[position:index]])
         mark, position = marks[index], index + 1
         if isinstance(mark, re.Match):
-            append(_values_of(mark))
+            is_number = mark[1] is not None
+            first, last = (int(mark[1]), int(mark[2])) if is_number else (ord(mark[3]), ord(mark[4]))
+            _check_size(abs(last - first) + 1, 0)
+            step = 1 if first <= last else -1
+            append([str(value) if is_number else chr(value) for value in range(first, last + step, step)])
             position = mark.end() + 1
         elif mark == "{":
             groups.append(([], [""]))
@@ -92,14 +96,6 @@ def _check_size(count: int, chars: int) -> None:
         raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
     if chars > MAX_EXPANDED_CHARS:
         raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
-
-
-def _values_of(range_: re.Match[str]) -> list[str]:
-    is_number = range_[1] is not None
-    first, last = (int(range_[1]), int(range_[2])) if is_number else (ord(range_[3]), ord(range_[4]))
-    _check_size(abs(last - first) + 1, 0)
-    step = 1 if first <= last else -1
-    return [str(value) if is_number else chr(value) for value in range(first, last + step, step)]
 
 
 MAX_PATTERN_CHARS = 4_096

@@ -38,7 +38,7 @@ _EXCLUDED_SUFFIXES = frozenset(
         ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
     ).split()
 )
-"""Binary formats that are no media."""
+"""Binary formats other than media."""
 
 
 class _DefaultExcludes:

@@ -1,4 +1,4 @@
-"""The one walk through folders: what is wanted in them, what is left out, and how that is told in results."""
+"""The one walk through folders: what is wanted in them, what is left out, and how results say that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECK_EVERY = 500
 """Entries of one folder between two looks at the clock and the signal."""
 
 MAX_REFUSALS = 3
-"""Folders of which it is told why nothing in them is read."""
+"""Folders for which the result says why nothing in them is read."""
 
 
 class Selection(Protocol):
@@ -229,7 +229,7 @@ class Walk:
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
-        """Whether the budget is used up; what is left out from now on is told by `timed_out`.
+        """Whether the budget is used up; from now on `timed_out` says that something may be left out.
 
         Raises:
             ToolError: `cancelled`.
@@ -379,11 +379,11 @@ def list_page(
     Returns:
         The lines of the text, how many entries are among them, and the offset of the next page, if there is one.
     """
-    room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
+    left = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
     shown = len(lines)
     for number, line in enumerate(lines):
-        room -= len(line.encode("utf-8", "replace")) + 1
-        if room < 0 and number:
+        left -= len(line.encode("utf-8", "replace")) + 1
+        if left < 0 and number:
             shown = number
             break
     text = [*head, *lines[:shown]]

@@ -151,7 +151,7 @@ MAX_SORTED = 1_000
 """Matching lines that are sorted here."""
 
 MAX_LINES_OF_FILE = 1_000_000
-"""Matching lines of one file that are looked at, where an exclude pattern decides which of them are shown."""
+"""Matching lines of one file that are considered, where an exclude pattern decides which of them are shown."""
 
 EXCLUDED_AT_ONCE = 20
 """Files searched for the exclude pattern in one run."""
@@ -354,5 +354,5 @@ class VisibleFiles:
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
-            return None  # it is not known what of it is hidden; whoever names it is told why
+            return None  # it is not known what of it is hidden; a call that names it says why
         return _FolderRules(scope, inside)
