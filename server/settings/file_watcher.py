@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 
 import anyio
@@ -45,16 +45,27 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     if inputs is None:
         return
     store = trust_file(inputs.environ)
+
+    def look() -> dict[str, FileMark]:
+        """How the files are now. What is behind a pipe, such as a shell's `<(...)`, was read once and is gone."""
+        candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
+        marks: dict[str, FileMark] = {}
+        for path in [inputs.links.get(path, path) for path in candidates] + ([store] if store is not None else []):
+            try:
+                info = os.stat(path)
+            except (OSError, ValueError):
+                marks[path] = None
+            else:
+                marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+        return marks
+
     read: dict[str, FileMark] = {}  # nothing counts as read: a file may have changed between the start and now
     last: Mapping[str, FileMark] = {}
     looks: dict[str, int] = {}  # for each file that has changed since it was read, at how many looks it had
     while True:
         await anyio.sleep(look_seconds)
         try:
-            # What is behind a pipe, such as a shell's `<(...)`, was read once and is gone.
-            candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
-            paths = [inputs.links.get(path, path) for path in candidates] + ([store] if store is not None else [])
-            now = await THREADS.run(partial(_file_marks, paths))
+            now = await THREADS.run(look)
             looks = {path: looks.get(path, 0) + 1 for path, mark in now.items() if read.get(path, ()) != mark}
             due = {
                 path
@@ -81,16 +92,3 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
                 logger.warning(warning)
         report = fresh
         yield report
-
-
-def _file_marks(paths: Iterable[str]) -> dict[str, FileMark]:
-    """How the files are. Blocking."""
-    marks: dict[str, FileMark] = {}
-    for path in paths:
-        try:
-            info = os.stat(path)
-        except (OSError, ValueError):
-            marks[path] = None
-        else:
-            marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-    return marks

@@ -206,7 +206,16 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
     merged = MergedLayers(layers)
-    _add_server_command(merged, diagnostics)
+    line: Any = value_at(merged.data, SERVER_COMMAND)
+    words = cast("list[Any]", line) if isinstance(line, list) else []
+    if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
+        source, own = merged.source_of(SERVER_COMMAND), dotted(("mcpServers", COMMAND_ALIAS))
+        if COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
+            said = f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias."
+            diagnostics.warn(source, said)
+        else:
+            server = {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
+            merged.add(Layer(SettingsScope.CONFIG, source, server, names={COMMAND_ALIAS: COMMAND_ALIAS}))
     given = tuple(_given_values(merged, merged.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
     if merged.data:
@@ -299,21 +308,6 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     folder = real_path(inputs.working_folder)
     is_project = folder not in (os.path.dirname(folder), real_path(home_folder(inputs.environ)))
     return [folder] if is_project else []
-
-
-def _add_server_command(merged: MergedLayers, diagnostics: Diagnostics) -> None:
-    """Make an entry of `mcpServers` of the one command line that starts a server."""
-    line: Any = value_at(merged.data, SERVER_COMMAND)
-    words = cast("list[Any]", line) if isinstance(line, list) else []
-    if not words or not all(isinstance(word, str) for word in words):
-        return  # there is none, or validation says what it has to be
-    source = merged.source_of(SERVER_COMMAND)
-    if COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
-        own = dotted(("mcpServers", COMMAND_ALIAS))
-        diagnostics.warn(source, f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias.")
-        return
-    data = {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-    merged.add(Layer(SettingsScope.CONFIG, source, data, names={COMMAND_ALIAS: COMMAND_ALIAS}))
 
 
 def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:

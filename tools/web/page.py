@@ -207,33 +207,30 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
     if found.kind.is_text or (is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))):
         text = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
         return replace(page, text=text)
-    return _pdf(page, media, signal) if found.kind is FileKind.PDF else _media(page, found, media)
-
-
-def _pdf(page: Page, media: MediaHandling, signal: AbortSignal) -> Page:
-    file_type = FileType(FileKind.PDF, "application/pdf")
+    if found.kind is not FileKind.PDF:
+        return _media(page, found, media)
     if not is_installed():
-        shown = _media(page, file_type, media)
+        shown = _media(page, found, media)
         note = f"The text of PDF files can be shown once the server has the extra 'pdf': {INSTALL}"
         return replace(shown, notes=(*shown.notes, note))
     try:
         with tempfile.TemporaryFile() as file:
-            file.write(page.response.body)
+            file.write(body)
             file.flush()
             descriptor = os.dup(file.fileno())
         with OpenedFile(descriptor) as opened:
-            name = parse_url(page.response.url).authority
-            found = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
+            name = parse_url(response.url).authority
+            pdf = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
     except ToolError as error:
         signal.raise_if_aborted()
         return replace(page, notes=(error.message,))
-    if found is None or not found.has_words:
-        shown = _media(page, file_type, media)
+    if pdf is None or not pdf.has_words:
+        shown = _media(page, found, media)
         return replace(shown, notes=(*shown.notes, "There is no text in it; it may hold scanned pictures."))
-    if found.is_complete:
-        return replace(page, text=found.text)
-    note = f"Only the first {found.last} of {found.count} pages could be read: {found.cut}."
-    return replace(page, text=found.text, notes=(note,))
+    if pdf.is_complete:
+        return replace(page, text=pdf.text)
+    note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.cut}."
+    return replace(page, text=pdf.text, notes=(note,))
 
 
 def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
