@@ -151,6 +151,7 @@ class UrlOpener:
         self._make_trust = trust
         self._trust: ssl.SSLContext | None = None
         self._limit = FairLimit()
+        self._is_loaded = False
 
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
         """Ask, and read the answer. Cancellation closes the connection.
@@ -174,8 +175,10 @@ class UrlOpener:
                 f"The URL {shown} was not opened: {error}. Give a URL like https://example.org/page.",
             ) from None
         async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
-            # Importing the HTTP library takes as long as many requests, so others go on meanwhile.
-            await THREADS.run(lambda: import_module("tools.web.exchange"))
+            if not self._is_loaded:
+                # Importing the HTTP library takes as long as many requests, so others go on meanwhile.
+                await THREADS.run(lambda: import_module("tools.web.exchange"))
+                self._is_loaded = True
             seconds = self._rules.total_seconds
             try:
                 return await self._follow(request, target, anyio.current_time() + seconds, progress)
