@@ -133,16 +133,16 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
     broker = BrokeredStarter()
     options = ShellOptions({"PATH": os.defpath})
-    spills = PrivateFolders(str(tmp_path))
-    runner = CommandRunner(broker, Plain(), options, spills)
+    folders = PrivateFolders(str(tmp_path))
+    runner = CommandRunner(broker, Plain(), options, folders)
     jobs = JobTable()
     async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:
         OUTSIDE.fetcher, OUTSIDE.page = PageFetcher(opener_for(site)), site.url()
-        OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, spills)
+        OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, folders)
         yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
     await jobs.aclose()
     await broker.aclose()
-    await spills.aclose()
+    await folders.aclose()
 
 
 async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:

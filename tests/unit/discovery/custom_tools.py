@@ -97,13 +97,13 @@ class CustomTools:
 
 @asynccontextmanager
 async def custom_tools(
-    root: Path, spills_in: Path, *, environment: Mapping[str, str] = ENVIRONMENT, **settings: Any
+    root: Path, folders_in: Path, *, environment: Mapping[str, str] = ENVIRONMENT, **settings: Any
 ) -> AsyncGenerator[CustomTools]:
     """A discovery that has not begun; at the end nothing of it may run."""
-    file = spills_in / "declarations.json"
+    file = folders_in / "declarations.json"
     starter = RecordingStarter()
-    spills = PrivateFolders(str(spills_in))
-    runner = ProgramRunner(starter, spills)
+    folders = PrivateFolders(str(folders_in))
+    runner = ProgramRunner(starter, folders)
     given = DiscoverySettings((*PEER, "list", str(file)), CALL, call_seconds=CEILING)
     wanted = replace(given, **settings)
     registry = ToolRegistry()
@@ -122,7 +122,7 @@ async def custom_tools(
         yield tools
     finally:
         with anyio.fail_after(CEILING, shield=True):
-            await spills.aclose()
+            await folders.aclose()
             left = tools.running()
             await starter.aclose()
     assert left == []

@@ -49,13 +49,13 @@ class Agents:
     Args:
         context: What the tool is given.
         runner: Runs agents.
-        spills: Keeps long outputs.
+        folders: Keeps long outputs.
         told: The progress that the client was told.
     """
 
     context: ToolContext
     runner: ProgramRunner
-    spills: PrivateFolders
+    folders: PrivateFolders
     told: list[str] = field(default_factory=list[str])
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": os.defpath, "HOME": "/"})
 
@@ -88,7 +88,7 @@ def text_of(result: ToolResult) -> str:
 
 @asynccontextmanager
 async def agents_in(context: ToolContext, folder: Path, **options: Any) -> AsyncGenerator[Agents]:
-    starter, spills = BrokeredStarter(), PrivateFolders(str(folder))
+    starter, folders = BrokeredStarter(), PrivateFolders(str(folder))
     told: list[str] = []
 
     async def progress(done: float, total: float | None, message: str) -> None:
@@ -96,10 +96,10 @@ async def agents_in(context: ToolContext, folder: Path, **options: Any) -> Async
         told.append(message)
 
     try:
-        yield Agents(replace(context, progress=progress), ProgramRunner(starter, spills, **options), spills, told)
+        yield Agents(replace(context, progress=progress), ProgramRunner(starter, folders, **options), folders, told)
     finally:
         with anyio.fail_after(CEILING, shield=True):
-            await spills.aclose()
+            await folders.aclose()
             await starter.aclose()
 
 
