@@ -129,7 +129,7 @@ class Exchange:
             case _:
                 return False
 
-    def standing(self) -> Exchange | None:
+    def outside_request(self) -> Exchange | None:
         """The client outside of this request, where its revision allows to reach it there."""
         if not isinstance(self.connection, Connection):
             return None

@@ -6,14 +6,13 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Literal, NoReturn
 
 import anyio
 
-from server.app import App
+from server.app import App, ServedOver
 from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.http_options import HttpOptions, ListenError, open_socket, read_tokens
@@ -46,7 +45,14 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
     settings = report.settings
     descriptors = allow_open_files()
     if transport == "stdio":
-        anyio.run(_serve_stdio, report, watchdog)
+
+        async def serve_client(app: App) -> None:
+            def runs_command(tool: str) -> bool:
+                return app.registry.knows(tool) and app.registry.get_tool(tool).kind is Kind.EXECUTE
+
+            await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
+
+        anyio.run(_serve, report, "stdio", watchdog, serve_client)
         return
     options = HttpOptions(
         host=settings.http.host,
@@ -61,36 +67,11 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
         with_streamable=transport == "http",
     )
     with open_socket(options) as listener:
-        anyio.run(_serve_http, report, options, listener, descriptors, watchdog)
+        from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
+        stopping = anyio.Event()
 
-async def _serve_stdio(report: SettingsReport, watchdog: Watchdog) -> None:
-    _begin(watchdog)
-    app = App(report, "stdio")
-    max_message_bytes = report.settings.limits.request_bytes
-
-    def runs_command(tool: str) -> bool:
-        return app.registry.knows(tool) and app.registry.get_tool(tool).kind is Kind.EXECUTE
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
-        async with app.running():
-            await serve_stdio(app.server, max_message_bytes, runs_command)
-            watchdog.leaving()
-        group.cancel_scope.cancel()
-
-
-async def _serve_http(
-    report: SettingsReport, options: HttpOptions, listener: socket.socket, descriptors: int, watchdog: Watchdog
-) -> None:
-    from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
-
-    _begin(watchdog)
-    app = App(report, "network")
-    stopping = anyio.Event()
-    async with anyio.create_task_group() as group:
-        group.start_soon(_stop_on_signal, stopping.set)
-        async with app.running():
+        async def serve_network(app: App) -> None:
             app.start_upstreams()
             await serve_http(
                 app.server,
@@ -100,14 +81,28 @@ async def _serve_http(
                 is_ready=lambda: app.pool.is_settled,
                 descriptors=descriptors,
             )
-            watchdog.leaving()
-        group.cancel_scope.cancel()
+
+        anyio.run(_serve, report, "network", watchdog, serve_network, stopping.set)
 
 
-def _begin(watchdog: Watchdog) -> None:
-    """In the event loop, before anything else: what has to be there when there is too little of something."""
+async def _serve(
+    report: SettingsReport,
+    served_over: ServedOver,
+    watchdog: Watchdog,
+    work: Callable[[App], Awaitable[None]],
+    stop: Callable[[], None] | None = None,
+) -> None:
+    """Have an application at work, which is stopped at a signal, or cancelled where it cannot be."""
+    # Before anything else: what is needed when there is too little of something.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
+    app = App(report, served_over)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_stop_on_signal, stop or group.cancel_scope.cancel)
+        async with app.running():
+            await work(app)
+            watchdog.leaving()
+        group.cancel_scope.cancel()
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

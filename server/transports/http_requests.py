@@ -1,6 +1,6 @@
 """What clients post over HTTP: each request is answered, also one that is malformed or has an id that is taken.
 
-The SDK accepts what it cannot answer (an id that is no id makes a notification of a request), and knows the open
+The SDK accepts what it cannot answer (an id that is not one makes a notification of a request), and knows the open
 requests of a session by their ids: of two with the same one, or with a number and its text, only one would be answered.
 """
 

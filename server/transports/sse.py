@@ -77,8 +77,7 @@ class SseSessions:
         """Take in a message, as soon as its client has read enough of what is there for it."""
         unread = self._unread.get(named_session(scope) or "")
         if unread is not None:
-            await unread.wait_for_room()
-            unread.owe(scope.get(CLAIM))
+            await unread.owe(scope.get(CLAIM))
         # The session may end when its message was accepted already; the SDK reports that in this way.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._transport.handle_post_message(scope, receive, send)
@@ -101,28 +100,29 @@ class _Unread:
         self._count = 0
         self._fewer = anyio.Event()
 
-    async def wait_for_room(self) -> None:
+    async def owe(self, claim: RequestClaim | None) -> None:
+        """Take a request in, as soon as its client has read enough of what is there for it."""
         while self._count >= MOST_UNREAD:
             await self._fewer.wait()
-
-    def owe(self, claim: RequestClaim | None) -> None:
         # One that was cancelled by its client has no answer.
         self.owed = [other for other in self.owed if not other.is_done]
         if claim is not None:
             self.owed.append(claim)
 
-    def taken(self, message: types.JSONRPCMessage) -> None:
+    async def send(self, stream: WriteStream[SessionMessage], item: SessionMessage) -> None:
+        """Send a message, which waits until its client takes it."""
+        self._count += 1
+        try:
+            await stream.send(item)
+        finally:
+            # Ended sessions too: who waits to be taken in is told then that there is no session.
+            self._count -= 1
+            if self._count < MOST_UNREAD:
+                self._fewer.set()
+                self._fewer = anyio.Event()
+        message = item.message
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self.owed = [claim for claim in self.owed if claim.request.id != message.id]
-
-    def begin(self) -> None:
-        self._count += 1
-
-    def end(self) -> None:
-        self._count -= 1
-        if self._count < MOST_UNREAD:
-            self._fewer.set()
-            self._fewer = anyio.Event()
 
 
 class _CountingStream:
@@ -133,13 +133,7 @@ class _CountingStream:
         self._unread = unread
 
     async def send(self, item: SessionMessage) -> None:
-        self._unread.begin()
-        try:
-            await self._stream.send(item)
-        finally:
-            # Ended sessions too: who waits for room is told then that there is no session.
-            self._unread.end()
-        self._unread.taken(item.message)
+        await self._unread.send(self._stream, item)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -157,7 +157,7 @@ class ClientSessions:
             wanted,
             exchange.capabilities,
             self._audience.question_seconds,
-            client=exchange.standing(),
+            client=exchange.outside_request(),
         )
         self._tasks.start_soon(self._own, key, held, transport, options, name=f"session with {self._upstream.alias}")
         exchange.at_end(held.closing.set)

@@ -117,7 +117,7 @@ class Proxy:
             tasks,
             Audience(
                 announced=client.capabilities if is_one and client is not None else EVERYTHING,
-                client=client.standing() if is_one and client is not None else None,
+                client=client.outside_request() if is_one and client is not None else None,
                 is_one=is_one,
                 is_modern=client is None or not is_one or client.is_modern,
                 question_seconds=self._question_seconds,

@@ -169,7 +169,7 @@ class Watching:
             TooManyWatchedError: It watches too much already.
             TimeoutError: The upstream did not note it in time.
         """
-        client = exchange.standing()
+        client = exchange.outside_request()
         known = self._of(route, exchange)
         if client is None or any(watch.is_active for watch in known):
             return
