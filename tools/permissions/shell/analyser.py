@@ -46,9 +46,9 @@ from tools.permissions.shell.syntax.words import (
     FOUND,
     LINE_CONTINUED_IN_WORD,
     Word,
+    expand_braces,
     literal,
     names,
-    spread,
     unknown,
 )
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
@@ -261,7 +261,7 @@ class _Analyser:
         pending = [command]
         while pending:
             current = pending.pop()
-            if len(words := spread(current.words[:1])) > 1:
+            if len(words := expand_braces(current.words[:1])) > 1:
                 pending.append(replace(current, words=[*words, *current.words[1:]]))
             sub, unwrapped = current.judge(self._known)
             self._found.append(sub)

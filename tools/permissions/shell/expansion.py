@@ -23,12 +23,12 @@ from tools.permissions.shell.syntax.words import (
     VARIABLE,
     WILD,
     Word,
-    braced,
+    expanded_parts,
     names,
-    pieces_of,
     read_word,
     unknown,
     value_of,
+    words_in_braces,
 )
 
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
@@ -162,7 +162,7 @@ class Expansion:
     ) -> None:
         name = word.source.partition("=")[0]
         found = ASSIGNMENT.match(word.source)
-        is_list = is_exported and braced(word.source) != [word.source]
+        is_list = is_exported and words_in_braces(word.source) != [word.source]
         is_plain = found is not None and found.end() == len(name) + 1 and found[1] == name and not is_list
         if found is None or not is_plain or (_DECIDING.fullmatch(name) and name != "PATH"):
             # A list (`a=(x)`), a part of one, what is added; or only a name, behind `export`.
@@ -379,7 +379,7 @@ class Expansion:
         if word.is_literal:
             return [word.text.replace(FOUND, binding[FOUND])]
         # Lists in braces come before all else: `$X{a,b}` is `$Xa $Xb`.
-        sources = [word.source] if is_value else braced(word.source)
+        sources = [word.source] if is_value else words_in_braces(word.source)
         if sources is None or _NOT_KNOWN.search(_PLAIN.sub("", word.source)):
             return None
         texts: list[str] = []
@@ -398,7 +398,7 @@ class Expansion:
             text = value_of(variable, binding)
             return None if text is None or WILD.search(text) or "\\" in text else text.split()
         home = None if self.disk is None or self.is_upset else self.disk.home
-        pieces = pieces_of(source, binding, home, is_value=is_value)
+        pieces = expanded_parts(source, binding, home, is_value=is_value)
         text = "".join(text for text, _ in pieces or ())
         if pieces is None or len(text) > MAX_CHARS:
             return None

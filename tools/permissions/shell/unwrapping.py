@@ -12,7 +12,7 @@ from tools.permissions.shell.knowledge.interpreters import evaluated_texts, text
 from tools.permissions.shell.knowledge.running_options import texts_of_options
 from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
-from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, braced, literal, names, spread
+from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, expand_braces, literal, names, words_in_braces
 
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""
@@ -73,10 +73,10 @@ def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped 
     """
     wrapper, result = wrapper_called(name), None
     if name == "find":
-        arguments = spread(arguments)
+        arguments = expand_braces(arguments)
         result = _unwrap_find(arguments, folders)
     elif wrapper is not None:
-        arguments = spread(arguments)
+        arguments = expand_braces(arguments)
         result = _WrapperReader(name, wrapper, arguments, folders).read()
     texts = texts_of_options(name, arguments)
     scripts, documents = texts_run(name, arguments), evaluated_texts(name, arguments)
@@ -308,4 +308,4 @@ def _unwrap_find(arguments: Sequence[Word], folders: Folders) -> Unwrapped | Non
 
 def _may_be_several(word: Word) -> bool:
     """Whether the shell may make several words of one, by blanks in a value or a list in braces."""
-    return word.may_split or (not word.is_literal and braced(word.source) != [word.source])
+    return word.may_split or (not word.is_literal and words_in_braces(word.source) != [word.source])

@@ -169,7 +169,7 @@ _FORBIDDEN = (
     "--output", "--ext-diff", "--textconv", "--filters", "--show-signature", "--upload-pack", "--exec",
     "--open-files-in-pager", "--receive-pack", "--paginate",
 )  # fmt: skip
-"""Options that write, or run what the configuration of a repository names."""
+"""Options that write, or run what the configuration of a repository names; the shortest beginnings count as well."""
 
 _BRANCH_LISTS = re.compile(
     r"-[arvi]+|--(?:all|remotes|list|verbose|show-current|(?:no-)?(?:contains|merged|column|color|abbrev)(?:=.*)?"
@@ -468,13 +468,13 @@ def of_repository(arguments: Sequence[Word]) -> Iterable[tuple[Access, Word | No
         return
     settings = [value.text for option, value in _global_values(arguments) if option in ("-c", "--config-env")]
     settings += [word.text.partition("=")[2] for word in arguments if word.text.startswith("--config-env=")]
-    shown = _ALL if any(map(_SHOWING_SETTING.match, settings)) else _shown(*found)
-    for access, paths in ((R, shown), (W, _taken(*found))):
+    shown = _ALL if any(map(_SHOWING_SETTING.match, settings)) else _shown_paths(*found)
+    for access, paths in ((R, shown), (W, _taken_paths(*found))):
         for path, reach in paths:
             yield access, None if folder is None else literal(posixpath.join(folder, path)), reach
 
 
-def _shown(verb: str, rest: Sequence[Word]) -> Paths:
+def _shown_paths(verb: str, rest: Sequence[Word]) -> Paths:
     texts = [word.text for word in rest]
     first = texts[0] if texts else ""
     showing = _SHOWING_OPTIONS.get(verb)
@@ -497,7 +497,7 @@ def _shown(verb: str, rest: Sequence[Word]) -> Paths:
                 return _ALL
             return _limited(rest, takes_commits=True) if has_patch else _NOTHING
         case "reflog":
-            return _shown("log", rest[first in ("show", "list", "exists", "expire", "delete") :])
+            return _shown_paths("log", rest[first in ("show", "list", "exists", "expire", "delete") :])
         case "format-patch":
             return _limited(rest, takes_commits=True)
         case "diff-files" | "diff-index" | "diff-tree":
@@ -550,7 +550,7 @@ def _shown(verb: str, rest: Sequence[Word]) -> Paths:
             is_known = is_quiet and all(source is not None and _is_commit(source) for source in sources)
         case "stash":
             if first == "list":
-                return _shown("log", rest[1:])
+                return _shown_paths("log", rest[1:])
             are_statistics = all(not word.may_be_option or _STATISTICS.fullmatch(word.text) for word in rest)
             is_known = are_statistics if first == "show" else is_quiet
         case "tag":
@@ -571,7 +571,7 @@ def _shown(verb: str, rest: Sequence[Word]) -> Paths:
             # With a repository on this machine, anything that is stored can be given a name.
             is_known = not any(word.text.startswith((".", "/", "~", "file:")) for word in operands[:1])
         case "submodule" if operands and operands[0].text == "add":
-            return _shown("clone", operands[1:])
+            return _shown_paths("clone", operands[1:])
         case "submodule":
             is_known = not operands or operands[0].text in _QUIET_WORDS[verb]
         case "mv":
@@ -648,7 +648,7 @@ def _stored_at(text: str, reach: Reach) -> Paths:
     return [(place, Reach.STORED if reach is Reach.NAMED else reach)]
 
 
-def _taken(verb: str, rest: Sequence[Word]) -> Paths:
+def _taken_paths(verb: str, rest: Sequence[Word]) -> Paths:
     """Folders and patterns of what git takes away, or writes, by names that no word says."""
     match verb:
         case "stash":
@@ -666,24 +666,19 @@ def _taken(verb: str, rest: Sequence[Word]) -> Paths:
         case "sparse-checkout" if not (rest and rest[0].text in ("list", "disable", "check-rules")):
             yield f"{TOP_OF_REPOSITORY}*", Reach.MATCHED
         case "rm" | "checkout" | "restore":
-            texts = [
-                word.text for word in parse(rest, names("s source pathspec-from-file")).operands if word.is_literal
-            ]
-            for text in texts:
+            for word in parse(rest, names("s source pathspec-from-file")).operands:
                 # What is stored for a folder is open; a pattern may be meant for one name.
-                if verb == "rm" or _WILD.search(text) or text.startswith(":"):
-                    yield from _matched(text)
+                is_pattern = _WILD.search(word.text) or word.text.startswith(":")
+                if not word.is_literal or not (verb == "rm" or is_pattern):
+                    continue
+                magic = _MAGIC.match(word.text)
+                pattern = word.text[magic.end() :] if magic else word.text
+                if magic and re.search(r"[!^]|exclude", magic[0]):
+                    pattern = "*"
+                top = TOP_OF_REPOSITORY if magic and re.search(r"/|top", magic[0]) else ""
+                yield top + pattern, Reach.MATCHED
+                # Names of auto-run files count also where there is no such file.
+                folder, name = posixpath.split(pattern)
+                yield from ((top + posixpath.join(folder, each), Reach.ITSELF) for each in auto_run_names(name))
         case _:
             pass
-
-
-def _matched(pathspec: str) -> Paths:
-    """What a pathspec fits; names of auto-run files also where they are not there."""
-    magic = _MAGIC.match(pathspec)
-    pattern = pathspec[magic.end() :] if magic else pathspec
-    if magic and re.search(r"[!^]|exclude", magic[0]):
-        pattern = "*"
-    top = TOP_OF_REPOSITORY if magic and re.search(r"/|top", magic[0]) else ""
-    yield top + pattern, Reach.MATCHED
-    folder, name = posixpath.split(pattern)
-    yield from ((top + posixpath.join(folder, each), Reach.ITSELF) for each in auto_run_names(name))

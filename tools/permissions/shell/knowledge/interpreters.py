@@ -145,7 +145,7 @@ def texts_run(name: str, arguments: Sequence[Word]) -> list[str]:
     return values + [word.text[2:] for word in arguments if word.text[:2] in running and len(word.text) > len("-x")]
 
 
-def named_by(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
+def variables_set(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
     """The variables that a builtin sets which declares none: those that its words name."""
     if name in ("read", "mapfile", "readarray"):
         yield from (word for word in arguments if not word.text.startswith("-"))

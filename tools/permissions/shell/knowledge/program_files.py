@@ -236,7 +236,7 @@ NETWORK = frozenset(name for name, files in FILES.items() if files.network)
 """Programs that reach other hosts."""
 
 
-def gives(text: str, options: frozenset[str]) -> bool:
+def gives_option(text: str, options: frozenset[str]) -> bool:
     """Whether a word gives one of some options: in a cluster of letters, or as a long name, which may be shortened."""
     if not text.startswith("--"):
         return text.startswith("-") and (text[1:] in options or any(letter in options for letter in text[1:]))
@@ -277,7 +277,7 @@ def targets(files: Files, arguments: Sequence[Word]) -> Targets:
     if files.copies is None:
         return
     # Where the copies come to lie if the place for them is a folder.
-    keeps_paths = any(gives(option, files.copies) for option, _ in parsed.options)
+    keeps_paths = any(gives_option(option, files.copies) for option, _ in parsed.options)
     known = [folder for folder in folders if folder is not None]
     sources = operands
     if not known and len(operands) > 1:
@@ -325,9 +325,9 @@ def follows_links(name: str, arguments: Sequence[Word]) -> bool:
     if name in ("ls", "dir", "vdir"):
         # A listing goes deep only where it is told to.
         needed = names("L dereference"), names("R recursive")
-        return all(any(gives(text, options) for text in texts) for options in needed)
+        return all(any(gives_option(text, options) for text in texts) for options in needed)
     files = FILES.get(name)
-    return files is not None and any(gives(text, files.follows) for text in texts)
+    return files is not None and any(gives_option(text, files.follows) for text in texts)
 
 
 _COPYING_LINKS = names("a d P r R archive no-dereference preserve recursive")
@@ -336,13 +336,13 @@ _MAKING_LINKS = names("s l symbolic-link link")
 
 def copies_links(arguments: Sequence[Word]) -> bool:
     """Whether `cp` may copy a link as a link."""
-    return any(gives(word.text, _COPYING_LINKS) for word in arguments)
+    return any(gives_option(word.text, _COPYING_LINKS) for word in arguments)
 
 
 def makes_links(name: str, arguments: Sequence[Word]) -> bool:
     """Whether a program gives another name to what is already there."""
     return name in ("ln", "link", "mount") or (
-        name == "cp" and any(gives(word.text, _MAKING_LINKS) for word in arguments)
+        name == "cp" and any(gives_option(word.text, _MAKING_LINKS) for word in arguments)
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.permissions.shell.knowledge.git import is_read_only_git
-from tools.permissions.shell.knowledge.program_files import gives
+from tools.permissions.shell.knowledge.program_files import gives_option
 from tools.permissions.shell.knowledge.scripts import is_harmless_awk, is_harmless_jq, is_harmless_sed, is_harmless_yq
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
 from tools.permissions.shell.syntax.words import Word, names
@@ -44,7 +44,9 @@ class Limits:
 
     def hold(self, arguments: Sequence[Word]) -> bool:
         """Whether none of it is there."""
-        if any(word.may_be_option and (not word.is_literal or gives(word.text, self.options)) for word in arguments):
+        if any(
+            word.may_be_option and (not word.is_literal or gives_option(word.text, self.options)) for word in arguments
+        ):
             return False
         if self.operands is None:
             return True

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tools.permissions.shell.knowledge.git import subcommand
 from tools.permissions.shell.knowledge.option_tables import Options, option_table_of, option_tables
-from tools.permissions.shell.syntax.arguments import TAR_VALUED, dashed, parse
+from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 MAX_NESTED = 8
@@ -128,7 +128,7 @@ def options_used(name: str, arguments: Sequence[Word], text: str) -> list[Option
             uses.append(OptionUse(found[0], found[0], f"git {found[0]} runs what it is told to"))
     if name in ("tar", "cpio", "mt"):
         # An archive on another host is reached by `rsh`; a colon behind a slash is a part of a name.
-        words = dashed(arguments, TAR_VALUED) if name == "tar" else arguments
+        words = with_dashes(arguments, TAR_VALUED) if name == "tar" else arguments
         archives = names("-f --file -F -O -I") if name == "cpio" else names("-f --file")
         for option, value in parse(words, (*TAR_VALUED, *"FOI", "file")).options:
             if option not in archives or value is None:
@@ -199,7 +199,7 @@ def _programs(name: str, arguments: Sequence[Word], depth: int = 0) -> Iterator[
         inner, own, rest = found
         yield from _programs(inner, rest, depth + 1)
     if table is not None:
-        yield name, table, dashed(arguments, TAR_VALUED) if family == "tar" else _own_words(table, own)
+        yield name, table, with_dashes(arguments, TAR_VALUED) if family == "tar" else _own_words(table, own)
     if f"{family}-run" in tables:
         # Each word that may say what is done makes something of the words behind it.
         verbs = [at for at, word in enumerate(arguments) if not word.is_literal or f"{family}-{word.text}" in tables]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tools.permissions.auto_run_files import is_data
-from tools.permissions.shell.knowledge.program_files import R, Targets, W, gives
+from tools.permissions.shell.knowledge.program_files import R, Targets, W, gives_option
 from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
@@ -199,13 +199,13 @@ _JQ_LOADS = names("f L from-file library-path")
 
 def is_harmless_jq(arguments: Sequence[Word]) -> bool:
     """Whether nothing is loaded: no modules, no program from a file."""
-    return not any(gives(word.text, _JQ_LOADS) or _JQ_READS.search(word.text) for word in arguments)
+    return not any(gives_option(word.text, _JQ_LOADS) or _JQ_READS.search(word.text) for word in arguments)
 
 
 def is_harmless_yq(arguments: Sequence[Word]) -> bool:
     """The same for yq, whose programs load files by functions."""
     return not any(
-        gives(word.text, _JQ_LOADS) or (not word.text.startswith("-") and _YQ_READS.search(word.text))
+        gives_option(word.text, _JQ_LOADS) or (not word.text.startswith("-") and _YQ_READS.search(word.text))
         for word in arguments
     )
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tools.permissions.auto_run_files import names_between
-from tools.permissions.shell.knowledge.program_files import FILES, F, R, Targets, W, gives, something_in, targets
-from tools.permissions.shell.syntax.arguments import TAR_VALUED, dashed, parse
+from tools.permissions.shell.knowledge.program_files import FILES, F, R, Targets, W, gives_option, something_in, targets
+from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, unknown
 
 _CHOSEN = unknown("$_")
@@ -17,12 +17,12 @@ _CHOSEN = unknown("$_")
 
 def of_tar(arguments: Sequence[Word]) -> Targets:
     """Old letters in front stand without a dash: `tar xf a`."""
-    words = dashed(arguments, TAR_VALUED)
+    words = with_dashes(arguments, TAR_VALUED)
     yield from targets(FILES["tar"], words)
     parsed = parse(words, FILES["tar"].valued | names("f file C directory"))
 
     def is_given(options: frozenset[str]) -> bool:
-        return any(gives(name, options) for name, _ in parsed.options)
+        return any(gives_option(name, options) for name, _ in parsed.options)
 
     creates = is_given(names("c create r append u update A catenate"))
     folder: Word | None = literal(".")
@@ -57,7 +57,9 @@ def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequen
         arguments: The words behind it.
         inputs: The texts that it is given to read, each of words with a blank between them.
     """
-    parsed = parse(dashed(arguments, TAR_VALUED) if name == "tar" else arguments, names("f file C directory D I O F H"))
+    parsed = parse(
+        with_dashes(arguments, TAR_VALUED) if name == "tar" else arguments, names("f file C directory D I O F H")
+    )
     if name == "tar" and not parsed.has("-x", "--extract", "--get"):
         return
     folders = [value for option, value in parsed.options if option in ("-C", "--directory", "-D")]

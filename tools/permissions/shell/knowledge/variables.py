@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tools.permissions.shell.knowledge.interpreters import DECLARING, named_by
+from tools.permissions.shell.knowledge.interpreters import DECLARING, variables_set
 from tools.permissions.shell.knowledge.option_tables import option_tables
 from tools.permissions.shell.knowledge.running_options import options_used
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
@@ -172,7 +172,7 @@ def declared(name: str, arguments: Sequence[Word]) -> list[Word]:
         arguments: The words behind it.
     """
     if name not in DECLARING:
-        return [unknown(f"{word.text}=$_") for word in named_by(name, arguments) if _NAME.match(word.text)]
+        return [unknown(f"{word.text}=$_") for word in variables_set(name, arguments) if _NAME.match(word.text)]
     words = [word for word in arguments if not word.text.startswith("-")]
     if any(re.match(r"-[A-Za-z]*n", word.text) for word in arguments) and name != "export":
         # Such a variable is another name for the one that its value names.

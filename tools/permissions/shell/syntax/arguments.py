@@ -90,7 +90,7 @@ def parse(arguments: Sequence[Word], valued: Iterable[str] = ()) -> Arguments:
     return Arguments(tuple(options), tuple(operands), has_open)
 
 
-def dashed(arguments: Sequence[Word], valued: str) -> Sequence[Word]:
+def with_dashes(arguments: Sequence[Word], valued: str) -> Sequence[Word]:
     """The same with dashes: in `tar cfI a gzip b` each letter of the first word takes the next of the words behind it.
 
     Args:

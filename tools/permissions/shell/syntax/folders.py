@@ -36,7 +36,7 @@ def joined(folder: str | None, path: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class WorkingFolder:
     """Where the next command of a list runs.
 
     `cd x && ls` runs `ls` in x alone; behind `cd x; ls` it may as well run in the old folder, if there is no x.
@@ -51,14 +51,14 @@ class Whereabouts:
     seen: Folders = START
     is_sure: bool = True
 
-    def after(self, words: Sequence[Word], readings: Readings | None = None, *, is_conditional: bool) -> Whereabouts:
+    def after(self, words: Sequence[Word], readings: Readings | None = None, *, is_conditional: bool) -> WorkingFolder:
         """What holds when a command has run; its words may be read in several ways."""
         name = words[0].text if words else ""
         if name in ("command", "builtin") and len(words) > 1:
             inner = next((at for at, word in enumerate(words) if at and not word.text.startswith("-")), len(words))
             return self.after(words[inner:], readings, is_conditional=is_conditional)
         if name in LOSING or (name in CHANGING and is_conditional):
-            return Whereabouts(UNKNOWN, UNKNOWN, is_sure=False)
+            return WorkingFolder(UNKNOWN, UNKNOWN, is_sure=False)
         if name not in CHANGING:
             return self
         if [word.text for word in words[1:]] == ["-"] and len(self.seen) > 1:
@@ -69,17 +69,17 @@ class Whereabouts:
         )
         return replace(self, now=moved, seen=_union(self.seen + moved))
 
-    def and_then(self) -> Whereabouts:
+    def and_then(self) -> WorkingFolder:
         """Behind `&&`."""
         return self if self.is_sure else replace(self, now=self.seen)
 
-    def or_else(self) -> Whereabouts:
+    def or_else(self) -> WorkingFolder:
         """Behind `||`."""
-        return Whereabouts(self.seen, self.seen, is_sure=False)
+        return WorkingFolder(self.seen, self.seen, is_sure=False)
 
-    def ended(self) -> Whereabouts:
+    def ended(self) -> WorkingFolder:
         """Behind `;`, `&` and the end of a line."""
-        return Whereabouts(self.seen, self.seen, is_sure=True)
+        return WorkingFolder(self.seen, self.seen, is_sure=True)
 
 
 def changed_to(words: Sequence[Word]) -> str | None:

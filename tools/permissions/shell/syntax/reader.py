@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, Whereabouts
+from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, WorkingFolder
 from tools.permissions.shell.syntax.words import ASSIGNMENT, Word, literal, names, read_word
 
 UNFINISHED = "it ends in the middle of something"
@@ -227,7 +227,7 @@ def read(
         is_document: Whether only the substitutions in it run.
         readings: What is known of words that are not literal.
     """
-    frame = _Frame("document" if is_document else "list", Whereabouts(folders, folders))
+    frame = _Frame("document" if is_document else "list", WorkingFolder(folders, folders))
     return _Reader(text, frame, readings).read()
 
 
@@ -259,7 +259,7 @@ class _Frame:
     """
 
     kind: str
-    where: Whereabouts
+    where: WorkingFolder
     is_group: bool = False
     mode: str = "command"
     open: int = 0
@@ -531,7 +531,7 @@ class _Reader:
     def _define(self, frame: _Frame) -> None:
         """Begin the body of a function. It runs elsewhere, so from here on no folder is known."""
         self._result.doubt(FUNCTION)
-        frame.where = Whereabouts(UNKNOWN, UNKNOWN)
+        frame.where = WorkingFolder(UNKNOWN, UNKNOWN)
         frame.begin_body()
         frame.needs_more = frame.is_defining = True
 

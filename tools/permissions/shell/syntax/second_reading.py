@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tools.permissions.shell.syntax.words import names
 
 if TYPE_CHECKING:
-    from tree_sitter import Parser, TreeCursor
+    from tree_sitter import Parser
 
 MAX_CHARS = 16_384
 MAX_COMMANDS = 1_000
@@ -42,11 +42,7 @@ def beginnings(text: str) -> set[int] | None:
     tree = _parser().parse(_NOT_ASCII.sub("x", text).encode())
     if tree.root_node.has_error:
         return None
-    return _collect(tree.walk(), text)
-
-
-def _collect(cursor: TreeCursor, text: str) -> set[int]:
-    """Walk the tree without recursion."""
+    cursor = tree.walk()
     found: set[int] = set()
     while True:
         node = cursor.node

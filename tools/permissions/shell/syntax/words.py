@@ -244,7 +244,7 @@ _RANGE = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})", re.ASCII)
 WILD = re.compile(r"[*?\[]")
 
 
-def pieces_of(
+def expanded_parts(
     source: str, binding: Mapping[str, str], home: str | None, *, is_value: bool
 ) -> list[tuple[str, bool]] | None:
     """The text of a word in pieces, each with whether its stars mean something."""
@@ -310,7 +310,7 @@ def value_of(variable: re.Match[str], binding: Mapping[str, str]) -> str | None:
     return text
 
 
-def braced(source: str) -> list[str] | None:
+def words_in_braces(source: str) -> list[str] | None:
     """The words that a list in braces stands for; `None` for too many, or a list that is not followed."""
     words, done = [source], 0
     while done < len(words):
@@ -324,9 +324,9 @@ def braced(source: str) -> list[str] | None:
     return words
 
 
-def spread(words: Sequence[Word]) -> Sequence[Word]:
+def expand_braces(words: Sequence[Word]) -> Sequence[Word]:
     """The words that a shell makes of some words with lists in braces, which come before all else."""
-    lists = [None if word.is_literal or "{" not in word.source else braced(word.source) for word in words]
+    lists = [None if word.is_literal or "{" not in word.source else words_in_braces(word.source) for word in words]
     if not any(sources is not None and len(sources) > 1 for sources in lists):
         return words
     return [
