@@ -103,7 +103,7 @@ class Haystack:
         self.text = text
         self.encoding = encoding
         self.checkpoint = checkpoint
-        # Places are mostly asked for in order, so each is counted from the one before.
+        # Positions are mostly asked for in order, so each is counted from the one before.
         self._mapped = (0, 0)
         self._numbered = (0, 1)
 
@@ -142,20 +142,20 @@ class Haystack:
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
-        """The place in the text of a place in `lf_text`."""
+        """The position in the text of a position in `lf_text`."""
         if not self.has_returns:
             return position
-        known, place = self._mapped if self._mapped[0] <= position else (0, 0)
+        known, at = self._mapped if self._mapped[0] <= position else (0, 0)
         while known < position:
             self.checkpoint()
-            before = place
-            place = _not_within_ending(self.text, place + min(position - known, PIECE_CHARS))
-            known += place - before - self.text.count("\r\n", before, place)
-        self._mapped = known, place
-        return place
+            before = at
+            at = _not_within_ending(self.text, at + min(position - known, PIECE_CHARS))
+            known += at - before - self.text.count("\r\n", before, at)
+        self._mapped = known, at
+        return at
 
     def line_number(self, position: int) -> int:
-        """The line, from 1, that a place in the text belongs to; within an ending, the line that ends there."""
+        """The line, from 1, that a position in the text belongs to; within an ending, the line that ends there."""
         if self.text[max(0, position - 1) : position + 1] == "\r\n":
             position -= 1
         done, line = self._numbered if self._numbered[0] <= position else (0, 1)
@@ -167,7 +167,7 @@ class Haystack:
         return line
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The text from one place to another in pieces, none of which ends within a CRLF."""
+        """The text from one position to another in pieces, none of which ends within a CRLF."""
         while start < stop:
             self.checkpoint()
             end = min(_not_within_ending(self.text, start + PIECE_CHARS), stop)
@@ -291,7 +291,7 @@ def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], N
         checkpoint: Called before each piece; ends the search by raising.
 
     Returns:
-        The place, or -1.
+        The position, or -1.
     """
     # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the whole search linear.
     step = max(PIECE_CHARS, len(wanted))
@@ -319,7 +319,7 @@ def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """The place itself, or the next one if it is between the two characters of a CRLF."""
+    """The position itself, or the next one if it is between the two characters of a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 

@@ -188,9 +188,11 @@ class Walk:
                     if prefix:
                         scope = scope_below(self.workspace, filters, scope, path, {name for name, _ in entries})
                     for names, are_links in ((files, False), (links, True)):
-                        for name in self._visible(names, wanted, scope):
-                            info = opened.stat(name) if filters.stats else None
-                            found.append(Found(prefix + name, are_links, info))
+                        visible = self._visible(names, wanted, scope) if names else names
+                        if filters.stats:
+                            found += [Found(prefix + name, are_links, opened.stat(name)) for name in visible]
+                        else:
+                            found += [Found(prefix + name, are_links, None) for name in visible]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
                     # It is not known what of this folder is hidden.
@@ -237,13 +239,15 @@ class Walk:
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
-    def _visible(self, names: list[str], wanted: Selection, scope: Scope) -> Iterator[str]:
+    def _visible(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
         """The files of a folder that are wanted and not hidden."""
+        visible: list[str] = []
         for some in self._portions(names):
             chosen = wanted.chosen(some)
             hidden = scope.hidden_among(chosen, is_folder=False)
             self.hidden.update(hidden.values())
-            yield from (name for name in chosen if name not in hidden) if hidden else chosen
+            visible += [name for name in chosen if name not in hidden] if hidden else chosen
+        return visible
 
     def _portions(self, names: list[str]) -> Iterator[list[str]]:
         """Names so many at a time; no more once the time is up."""
