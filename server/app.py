@@ -34,8 +34,7 @@ from server.sdk_seams import RequestContext
 from server.services import Commands, audit_file, page_fetcher, permission_policy
 from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
-from server.upstreams.features import Own
-from server.upstreams.proxy import Dependencies, Proxy
+from server.upstreams.proxy import Dependencies, Own, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services
@@ -257,7 +256,7 @@ class App:
         ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
-        self.server.middleware += [let_malformed_answers_pass, self.proxy.features, self.tools.answer_as_it_is]
+        self.server.middleware += [let_malformed_answers_pass, self.proxy, self.tools.answer_as_it_is]
         self.registry.on_change(self._tools_changed)
 
     @asynccontextmanager

@@ -1,40 +1,96 @@
-"""The proxy half of the server: the upstreams, and what brings requests of clients to them, wired together."""
+"""The servers behind us, and all of them that is not a tool: resources, prompts, completion, log levels.
+
+A middleware. What it answers goes out as it is, so that nothing that the SDK's models do not know is lost; what is
+ours, and what nobody behind us has, goes on to our own handlers.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
 
-import anyio
+import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import ResourceUpdated
+from mcp.server.context import CallNext
+from mcp.shared.exceptions import MCPError
 
-from server.announcements import TELL_SECONDS, ListenBus, ListKind
-from server.exchange import Exchange, exchange_of
-from server.json_rpc import Json
-from server.sdk_seams import RequestContext
+from server.announcements import ListenBus, ListKind
+from server.exchange import LEVELS, Exchange, exchange_of
+from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
+from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
+from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.features import Own, UpstreamFeatures
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay import Relay
-from server.upstreams.session.listing import Kind
+from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind
+from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.watching import Watch
-from server.upstreams.wire.peer import ConnectionLostError
+from server.upstreams.session.visible_texts import prompt_with_visible_texts
+from server.upstreams.watching import TooManyWatchedError, Watching
+from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
+from server.upstreams.wire.peer import ConnectionLostError, RelayError
 from tools.call.registry import ToolRegistry
+from tools.contract.display import visible, visible_line
+from tools.contract.errors import ToolError
+from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
 
 EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 """What is announced in a session that only lists, since some servers list less to clients that can do less."""
 
-MOST_UPDATED = 10_000
-"""Changed resources that may wait to be told of (ours)."""
+STATUS_URI = "coretools://upstreams"
+
+STATUS: Json = {
+    "uri": STATUS_URI,
+    "name": "upstreams",
+    "title": "Servers behind this one",
+    "description": "The state of each: how it is reached, what it offers, its latest error, and what is not listed.",
+    "mimeType": "application/json",
+}
+"""As it is listed."""
+
+OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})
+"""The schemes of our own resources."""
+
+MOST_NAMED = 5
+"""Servers that an error proposes."""
+
+_HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
+
+_METHODS = _HANDSHAKE_METHODS | {
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "subscriptions/listen",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this server has itself.
+
+    Args:
+        prompts: The names of its prompts.
+        has_resources: Whether it has resources.
+    """
+
+    prompts: frozenset[str] = frozenset()
+    has_resources: bool = False
+
+    def has(self, uri: str) -> bool:
+        """Whether a URI, or a template of URIs, is for it to answer, so that no upstream gets it."""
+        return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +128,19 @@ class Proxy:
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
-        self._question_seconds = settings.confirmation.timeout / 1000
         self._dependencies = dependencies
+        self._own = dependencies.own
+        self._name_budget = settings.proxy.name_budget
+        self._question_seconds = settings.confirmation.timeout / 1000
         self._tasks: TaskGroup | None = None
-        self.untold: dict[tuple[str, str, SessionKey | None], Upstream] = {}
-        """Changed resources that nobody has been told of yet."""
-        self._is_telling = False
+        self._denied: Mapping[str, str] | None = None
+        self._routes: ResourceRoutes | None = None
+        self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
             report.upstreams,
             dependencies.registry,
             settings.proxy.first_list_wait / 1000,
-            settings.proxy.name_budget,
+            self._name_budget,
             lambda upstream: partial(self.relay.call, upstream),
             on_offer=self._on_offer,
             on_updated=self._on_updated,
@@ -90,15 +148,7 @@ class Proxy:
             left_out=report.left_out,
         )
         self.relay = Relay(self.pool, self._question_seconds, self._published_uri)
-        self.features = UpstreamFeatures(
-            self.relay,
-            dependencies.key_of,
-            dependencies.own,
-            settings.proxy.name_budget,
-            dependencies.before,
-            why_denied=dependencies.why_denied,
-            bus=dependencies.bus,
-        )
+        self.watching = Watching(self.relay.session_of, self.pool.by_alias, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
         """Start the upstreams, once.
@@ -110,7 +160,7 @@ class Proxy:
         if self._tasks is tasks:
             return
         self._tasks = tasks
-        self.features.start(tasks)
+        self.watching.start(tasks)
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
         self.pool.start(
@@ -137,49 +187,232 @@ class Proxy:
 
     def settings_changed(self) -> None:
         """Servers, or the rules about them, are other ones now."""
-        self.features.forget()
+        self._denied = self._routes = self._prompts = None
         self._dependencies.changed("prompts")
         self._dependencies.changed("resources")
+
+    def _on_offer(self, kind: Kind, is_said: bool) -> None:
+        self._denied = self._routes = self._prompts = None
+        if is_said:
+            self._dependencies.changed(kind.capability)
+
+    def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
+        if upstream.alias not in self.denied:
+            self.watching.updated(upstream, uri, whose)
 
     def _is_suspended(self, session: UpstreamSession) -> bool:
         return self.relay.suspended.is_used(session)
 
     def _published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
-        return self.features.routes.published(upstream, uri, is_sought)
+        return self.routes.published(upstream, uri, is_sought)
 
-    def _on_offer(self, kind: Kind, is_said: bool) -> None:
-        self.features.forget()
-        if is_said:
-            self._dependencies.changed(kind.capability)
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """Answer a request, or let it go on."""
+        method = ctx.method
+        if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
+            return await call_next(ctx)
+        if method in _HANDSHAKE_METHODS and exchange_of(ctx, "").is_modern:
+            return await call_next(ctx)
+        await self._dependencies.before(ctx)
+        await self.pool.wait_for_first_list()
+        match method:
+            case "resources/list" | "resources/templates/list" | "prompts/list":
+                return await self._list(ctx, call_next)
+            case "resources/read":
+                uri = as_mapping(ctx.params).get("uri")
+                if uri == STATUS_URI and self._own.has(STATUS_URI):
+                    # Its instructions, name and version are a server's own words.
+                    text = visible(json.dumps({"upstreams": self.pool.report()}, ensure_ascii=False, indent=2))
+                    contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
+                    return result_for_client(method, {"contents": contents}, ctx.protocol_version)
+                route = self._route(uri)
+                if route is None:
+                    return await self._or_not_found(ctx, call_next, uri)
+                return await self._bring(ctx, route.upstream, {"uri": route.uri})
+            case "prompts/get":
+                found = self._prompt(as_mapping(ctx.params).get("name"))
+                return await (call_next(ctx) if found is None else self._bring(ctx, found[0], {"name": found[1]}))
+            case "completion/complete":
+                ref = as_mapping(as_mapping(ctx.params).get("ref"))
+                if isinstance(uri := ref.get("uri"), str):
+                    if (route := self._route(uri)) is not None:
+                        return await self._bring(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
+                elif (found := self._prompt(ref.get("name"))) is not None:
+                    return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
+                return await call_next(ctx)
+            case "subscriptions/listen":
+                wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
+                uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
+                exchange = self._exchange(ctx)
+                async with self.watching.watched(list(self._watchable(uris)), exchange):
+                    with self._dependencies.bus.stream(exchange):
+                        return await call_next(ctx)
+            case "logging/setLevel":
+                level = as_mapping(ctx.params).get("level")
+                if level not in LEVELS:
+                    raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
+                if self._tasks is not None:
+                    await self.relay.set_level(str(level), self._exchange(ctx), self._tasks)
+                return {}
+            case _:
+                return await self._subscribe(ctx, call_next)
 
-    def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """A resource has changed. However often that is said, it waits to be told once."""
-        if self._tasks is None or len(self.untold) >= MOST_UPDATED:
-            return
-        self.untold[upstream.alias, uri, whose] = upstream
-        if not self._is_telling:
-            self._is_telling = True
-            self._tasks.start_soon(self._tell_all_updated)
+    def _exchange(self, ctx: RequestContext) -> Exchange:
+        return self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
 
-    async def _tell_all_updated(self) -> None:
+    async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        """Ours and theirs."""
+        match ctx.method:
+            case "resources/list":
+                kind, theirs = RESOURCES, [*([STATUS] if self._own.has_resources else []), *self.routes.resources]
+            case "resources/templates/list":
+                kind, theirs = TEMPLATES, self.routes.templates
+            case _:
+                kind = PROMPTS
+                offered = {
+                    Origin(upstream.alias, prompt["name"]): prompt
+                    for upstream in self._open_upstreams
+                    for prompt in upstream.offer.of(PROMPTS)
+                }
+                theirs = [
+                    with_origin({**prompt_with_visible_texts(offered[origin]), "name": name}, origin.alias)
+                    for name, origin in self.prompts.published.items()
+                    if origin in offered
+                ]
+        ours: list[Json] = []
         try:
-            while self.untold:
-                alias, uri, whose = next(iter(self.untold))
-                with anyio.move_on_after(TELL_SECONDS):
-                    await self._tell_updated(self.untold.pop((alias, uri, whose)), uri, whose)
-        finally:
-            self._is_telling = False
+            ours = as_mapping(await call_next(ctx)).get(kind.field, [])
+        except MCPError as error:
+            if error.error.code != types.METHOD_NOT_FOUND:
+                raise
+        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
+        listing = {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
+        return result_for_client(ctx.method, listing, ctx.protocol_version)
 
-    async def _tell_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """A resource has changed: tell who watches it, by the name under which each does."""
-        if upstream.alias in self.features.denied:
-            return
-        async with anyio.create_task_group() as tasks:
-            for watch in self.features.watching.told(upstream, uri, whose):
-                tasks.start_soon(self._tell, watch)
+    async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
+        if not isinstance(uri, str) or self._own.has(uri):
+            try:
+                return await call_next(ctx)
+            except MCPError as error:
+                if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
+                    raise
+        message = (
+            "Nobody here has a resource with this URI; resources/list and resources/templates/list tell what there is."
+        )
+        raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
-    async def _tell(self, watch: Watch) -> None:
-        if watch.is_told_directly:
-            await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
-        else:
-            await self._dependencies.bus.publish_to(watch.exchange, ResourceUpdated(watch.name))
+    async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
+        """Bring a request to an upstream, in its own names."""
+        result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
+        return result_for_client(ctx.method, result, ctx.protocol_version)
+
+    async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
+        """A client of the handshake era watches a resource from now on, or no longer."""
+        uri = as_mapping(ctx.params).get("uri")
+        route = self._route(uri)
+        if route is None:
+            return await self._or_not_found(ctx, call_next, uri)
+        exchange = self._exchange(ctx)
+        try:
+            if ctx.method == "resources/subscribe":
+                await self.watching.subscribe(route, exchange)
+            else:
+                self.watching.unsubscribe(route, exchange)
+        except TooManyWatchedError:
+            raise MCPError(types.INVALID_PARAMS, "You watch as many resources as one client may.") from None
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise protocol_error_for(error, route.upstream.alias) from None
+        return {}
+
+    def _watchable(self, uris: list[Any]) -> Iterator[Route]:
+        """Where resources are; of what means none the client hears nothing, and a stream has no errors to tell so."""
+        for uri in uris:
+            try:
+                if (route := self._route(uri)) is not None:
+                    yield route
+            except MCPError as error:
+                logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
+
+    def _route(self, uri: Any) -> Route | None:
+        """Where a resource of an upstream is.
+
+        Raises:
+            MCPError: Several upstreams may mean something by this URI, or it is of one that is switched off.
+        """
+        if not isinstance(uri, str):
+            return None
+        if not (self._own.has(uri) or uri in self.routes.known):
+            self._refuse_denied(uri.partition("+")[0], uri, RESOURCES, TEMPLATES)
+        try:
+            return self.routes.find(uri)
+        except SharedUriError as error:
+            names = error.names[:MOST_NAMED]
+            message = (
+                "More than one server may mean something by this URI, so it is asked of none. "
+                f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
+            )
+            raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
+
+    def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
+        """Whose prompt it is, and what it is called there.
+
+        Raises:
+            MCPError: It is of an upstream that is switched off.
+        """
+        origin = self.prompts.find(name) if isinstance(name, str) else None
+        if origin is None:
+            if isinstance(name, str) and name not in self._own.prompts:
+                self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
+            return None
+        upstream = self.pool.by_alias(origin.alias)
+        return None if upstream is None else (upstream, origin.name)
+
+    def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
+        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it.
+
+        Raises:
+            MCPError: It is.
+        """
+        for denied, why in self.denied.items():
+            upstream = self.pool.by_alias(denied)
+            lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
+            is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
+            if denied == alias or is_listed:
+                raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
+
+    @property
+    def denied(self) -> Mapping[str, str]:
+        """The upstreams that are switched off, and by which rule."""
+        if self._denied is None:
+            every = ((each.alias, self._dependencies.why_denied(each.alias)) for each in self.pool.upstreams)
+            self._denied = {alias: why for alias, why in every if why}
+        return self._denied
+
+    @property
+    def _open_upstreams(self) -> list[Upstream]:
+        return [each for each in self.pool.upstreams if each.alias not in self.denied]
+
+    @property
+    def routes(self) -> ResourceRoutes:
+        """Where every resource is."""
+        if self._routes is None:
+            upstreams = self._open_upstreams
+            is_alone = len(upstreams) == 1 and not self._own.has_resources
+            aliases = {upstream.alias for upstream in self.pool.upstreams}
+            self._routes = ResourceRoutes(upstreams, aliases, self._own.has, is_alone=is_alone)
+        return self._routes
+
+    @property
+    def prompts(self) -> NameMap:
+        """What every name of a prompt means."""
+        if self._prompts is None:
+            listed = [
+                Listed(
+                    upstream.alias,
+                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in self.denied),
+                    upstream.entry.prefix == "alias",
+                )
+                for upstream in self.pool.upstreams
+            ]
+            self._prompts = name_map(listed, self._own.prompts, self._name_budget)
+        return self._prompts

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
+from mcp.shared.subscriptions import ResourceUpdated
 
+from server.announcements import TELL_SECONDS, ListenBus
 from server.exchange import Exchange
 from server.upstreams.catalog.resources import Route
 from server.upstreams.client_sessions import key_of
@@ -20,6 +21,22 @@ from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.subscriptions import ChangeStream
 from server.upstreams.wire.peer import ConnectionLostError, RelayError, UpstreamError
 from tools.contract.errors import ToolError
+
+logger = logging.getLogger(__name__)
+
+MOST_WATCHED = 1_000
+"""Resources that one connection of a client may watch."""
+
+MOST_UPDATED = 10_000
+"""Changed resources that may wait to be told of (ours)."""
+
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0
+"""Before what could not be watched again is tried anew; doubling from the first to the last."""
+
+
+class TooManyWatchedError(Exception):
+    """The client watches as much as it may."""
 
 
 class Watch:
@@ -37,32 +54,26 @@ class Watch:
         self.uri = uri
         self.name = name
         self.exchange = exchange
-        self.is_begun = False
-        """Whether it was noted, at least once."""
         self.is_ended = False
         self.is_refused = False
         """Whether the upstream came back and does not let it be watched any more."""
+        self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
 
     @property
-    def is_told_directly(self) -> bool:
-        """Whether its client is told by us; one of the 2026-07-28 revision hears of changes by its stream."""
-        return not self.exchange.is_modern
-
-    @property
     def is_lost(self) -> bool:
-        """Whether the connection in which it was noted has gone."""
-        is_wanted = self.is_begun and not (self.is_ended or self.is_refused)
+        """Whether the connection by which the upstream told of it has gone."""
+        is_wanted = self._is_begun and not (self.is_ended or self.is_refused)
         return is_wanted and (self._session is None or self._session.lost.is_set())
 
     @property
     def is_active(self) -> bool:
         """Whether the upstream tells of it."""
-        return self.is_begun and not (self.is_ended or self.is_refused or self.is_lost)
+        return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Have it noted.
+        """Have the upstream tell of it.
 
         Args:
             upstream: Of its alias.
@@ -72,23 +83,24 @@ class Watch:
         Raises:
             UpstreamError: The upstream refuses.
             ConnectionLostError: There is no connection.
-            TimeoutError: It was not noted in time.
+            TimeoutError: It did not answer in time.
         """
+        stream = None
         if session.era.is_modern:
             # By the one stream, which is that of the session that lists. What is begun after its end is never told
             # of: nobody is told of that end any more.
-            catalog, stream = upstream.session, upstream.change_stream
-            if catalog is None or stream is None or catalog.lost.is_set():
+            listing, stream = upstream.session, upstream.change_stream
+            if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
+            session = listing
             stream.watch(self.uri)
-            self._session, self._stream = catalog, stream
         else:
             await session.subscriptions.watch(self.uri)
             if session.lost.is_set():
                 raise ConnectionLostError
-            self._session, self._stream = session, None
-        self.is_begun = True
-        self._session.on_lost = lambda: lost(self.alias)
+        self._session, self._stream = session, stream
+        self._is_begun = True
+        session.on_lost = lambda: lost(self.alias)
         if self.is_ended:
             self._leave()
 
@@ -107,57 +119,75 @@ class Watch:
             session.subscriptions.unwatch(self.uri)
 
 
-logger = logging.getLogger(__name__)
-
-MOST_WATCHED = 1_000
-"""Resources that one connection of a client may watch."""
-
-FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0
-"""Before what could not be watched again is tried anew; doubling from the first to the last."""
-
-SessionOf = Callable[[Upstream, Exchange], Awaitable[UpstreamSession]]
-
-
-class TooManyWatchedError(Exception):
-    """The client watches as much as it may."""
-
-
-@dataclass(slots=True)
 class Watching:
     """Who watches what.
 
     Args:
         session_of: Finds the session in which a client's requests are brought to an upstream.
         by_alias: Finds the upstream that has a name now.
+        bus: Reaches the clients of the 2026-07-28 revision that listen.
     """
 
-    session_of: SessionOf
-    by_alias: Callable[[str], Upstream | None]
-    _tasks: TaskGroup | None = None
-    _watches: dict[tuple[str, str], list[Watch]] = field(default_factory=dict[tuple[str, str], list[Watch]])
-    _renewed: set[str] = field(default_factory=set[str])
-    _connections: set[int] = field(default_factory=set[int])
-    """Of clients of the handshake era that have watched something."""
+    def __init__(
+        self,
+        session_of: Callable[[Upstream, Exchange], Awaitable[UpstreamSession]],
+        by_alias: Callable[[str], Upstream | None],
+        bus: ListenBus,
+    ) -> None:
+        self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
+        """Changed resources that nobody was told of yet: alias, URI, and the only client to be told, if just one."""
+        self._session_of = session_of
+        self._by_alias = by_alias
+        self._bus = bus
+        self._tasks: TaskGroup | None = None
+        self._is_telling = False
+        self._watches: dict[tuple[str, str], list[Watch]] = {}
+        self._renewed: set[str] = set()
+        self._connections: set[int] = set()
+        """Of clients of the handshake era that have watched something."""
 
     def start(self, tasks: TaskGroup) -> None:
-        """From now on, what is lost is watched again.
+        """From now on, clients are told, and what is lost is watched again.
 
         Args:
             tasks: Runs what that takes.
         """
         self._tasks = tasks
 
-    def told(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> list[Watch]:
-        """What is told of a changed resource.
+    def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
+        """A resource has changed. However often that is said, it waits to be told once.
 
         Args:
             upstream: Whose resource it is.
             uri: The URI there.
             whose: The only client that is to be told, if it is just one.
         """
-        watches = self._watches.get((upstream.alias, uri), ())
-        return [watch for watch in watches if whose is None or whose == key_of(watch.exchange)]
+        if self._tasks is None or len(self.untold) >= MOST_UPDATED:
+            return
+        self.untold[upstream.alias, uri, whose] = None
+        if not self._is_telling:
+            self._is_telling = True
+            self._tasks.start_soon(self._tell_all)
+
+    async def _tell_all(self) -> None:
+        async def tell(watch: Watch) -> None:
+            # By the name under which each watches it. One of 2026-07-28 hears of changes by its stream.
+            if watch.exchange.is_modern:
+                await self._bus.publish_to(watch.exchange, ResourceUpdated(watch.name))
+            else:
+                await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
+
+        try:
+            while self.untold:
+                alias, uri, whose = changed = next(iter(self.untold))
+                del self.untold[changed]
+                with anyio.move_on_after(TELL_SECONDS):
+                    async with anyio.create_task_group() as tasks:
+                        for watch in self._watches.get((alias, uri), ()):
+                            if whose is None or whose == key_of(watch.exchange):
+                                tasks.start_soon(tell, watch)
+        finally:
+            self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """A client of the handshake era watches a resource from now on.
@@ -167,13 +197,13 @@ class Watching:
             ConnectionLostError: There is no connection any more.
             ToolError: There is no connection.
             TooManyWatchedError: It watches too much already.
-            TimeoutError: The upstream did not note it in time.
+            TimeoutError: The upstream did not answer in time.
         """
         client = exchange.outside_request()
-        known = self._of(route, exchange)
+        known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
             return
-        if not known and len(self._all_of(exchange)) >= MOST_WATCHED:
+        if not known and len(self._of(exchange)) >= MOST_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
             # Once for each connection, which keeps what it is told to call until its end.
@@ -183,16 +213,16 @@ class Watching:
         for each in known:
             self._end(each)
 
-    async def unsubscribe(self, route: Route, exchange: Exchange) -> None:
+    def unsubscribe(self, route: Route, exchange: Exchange) -> None:
         """It watches a resource no longer."""
-        for watch in self._of(route, exchange):
+        for watch in self._of(exchange, route):
             self._end(watch)
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
         """Resources are watched as long as this lasts; what an upstream refuses is only logged.
 
-        They are noted side by side, and what takes longer than a moment is not waited for: a stream tells of more than
+        They are begun side by side, and what takes longer than a moment is not waited for: a stream tells of more than
         of resources, and of those of other upstreams.
         """
         begun: list[Watch] = []
@@ -225,34 +255,32 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Known before it is noted: it may be ended meanwhile.
+        # Known before the upstream tells of it: it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
-            await watch.begin(route.upstream, await self.session_of(route.upstream, exchange), self._lost)
+            await watch.begin(route.upstream, await self._session_of(route.upstream, exchange), self._lost)
         except BaseException:
             self._end(watch)
             raise
         return watch
 
     def _end(self, watch: Watch) -> None:
-        kept = [each for each in self._watches.pop((watch.alias, watch.uri), ()) if each is not watch]
-        if kept:
-            self._watches[watch.alias, watch.uri] = kept
+        left = [each for each in self._watches.pop((watch.alias, watch.uri), ()) if each is not watch]
+        if left:
+            self._watches[watch.alias, watch.uri] = left
         watch.end()
 
-    def _of(self, route: Route, exchange: Exchange) -> list[Watch]:
-        """What a client of the handshake era watches there; more than one while it is noted anew."""
-        watches = self._watches.get((route.upstream.alias, route.uri), ())
-        return [each for each in watches if each.exchange.connection is exchange.connection]
-
-    def _all_of(self, exchange: Exchange) -> list[Watch]:
-        every = [watch for watches in self._watches.values() for watch in watches]
-        return [watch for watch in every if watch.exchange.connection is exchange.connection]
+    def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
+        """What a client of the handshake era watches, or just one resource of it; two while that is begun anew."""
+        watches = [watch for watches in self._watches.values() for watch in watches]
+        if route is not None:
+            watches = self._watches.get((route.upstream.alias, route.uri), [])
+        return [watch for watch in watches if watch.exchange.connection is exchange.connection]
 
     def _forget(self, exchange: Exchange) -> None:
         """The connection of a client has ended."""
         self._connections.discard(id(exchange.connection))
-        for watch in self._all_of(exchange):
+        for watch in self._of(exchange):
             self._end(watch)
 
     def _lost(self, alias: str) -> None:
@@ -270,32 +298,29 @@ class Watching:
         pause = FIRST_PAUSE_SECONDS
         try:
             while lost := self._lost_of(alias):
-                upstream = self.by_alias(alias)
+                upstream = self._by_alias(alias)
                 if upstream is None:
                     logger.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
                     return
                 await upstream.connected.wait()
-                await self._renew_all(upstream, lost)
+                failed: set[int] = set()
+                for watch in lost:
+                    client = id(watch.exchange.connection)
+                    if client in failed or watch.is_ended:
+                        continue
+                    try:
+                        await watch.begin(upstream, await self._session_of(upstream, watch.exchange), self._lost)
+                    except UpstreamError:
+                        watch.is_refused = True
+                        logger.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)
+                    except (RelayError, ToolError, TimeoutError):
+                        failed.add(client)
+                        logger.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
+                        continue
+                    # What happened to it meanwhile is not known; whoever reads it finds out.
+                    upstream.resource_updated(watch.uri, key_of(watch.exchange))
                 if self._lost_of(alias):
                     await anyio.sleep(pause)
                     pause = min(pause * 2, LAST_PAUSE_SECONDS)
         finally:
             self._renewed.discard(alias)
-
-    async def _renew_all(self, upstream: Upstream, lost: list[Watch]) -> None:
-        failed: set[int] = set()
-        for watch in lost:
-            client = id(watch.exchange.connection)
-            if client in failed or watch.is_ended:
-                continue
-            try:
-                await watch.begin(upstream, await self.session_of(upstream, watch.exchange), self._lost)
-            except UpstreamError:
-                watch.is_refused = True
-                logger.warning("upstream %s came back, and a resource of it cannot be watched any more", watch.alias)
-            except (RelayError, ToolError, TimeoutError):
-                failed.add(client)
-                logger.info("upstream %s was lost, and its resources cannot be watched again yet", watch.alias)
-                continue
-            # What happened to it meanwhile is not known; whoever reads it finds out.
-            upstream.resource_updated(watch.uri, key_of(watch.exchange))
