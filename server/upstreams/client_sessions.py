@@ -104,7 +104,11 @@ class ClientSessions:
         held = self._live(key) if key is not None else None
         if held is None:
             catalog = upstream.connected_session()
-            if self._shares(exchange, catalog):
+            entry, transport = upstream.entry, upstream.transport
+            shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
+            # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
+            is_remote = transport is not None and transport.name != "stdio"
+            if not shakes_hands and catalog.era.is_modern and is_remote:
                 return catalog
             held = self._open(key_of(exchange), exchange, catalog)
         elif not upstream.is_connected:
@@ -127,14 +131,6 @@ class ClientSessions:
             self._close(key)
             return None
         return held
-
-    def _shares(self, exchange: Exchange, catalog: UpstreamSession) -> bool:
-        """Whether a client that may have a session of its own needs none."""
-        entry, transport = self._upstream.entry, self._upstream.transport
-        if entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
-            return False
-        # Without a handshake a remote server keeps nothing by connection.
-        return catalog.era.is_modern and transport is not None and transport.name != "stdio"
 
     def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
         most = self._upstream.entry.max_sessions

@@ -43,6 +43,30 @@ from tools.contract.errors import ToolError, ToolErrorType
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter
 
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 60.0
+"""A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
+
+SOON_SECONDS = 10.0
+CRASHES = 3
+"""An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
+
+MOST_WARNINGS = 20
+"""Failures of one upstream that are warnings until it is connected for longer (ours)."""
+
+SETTLE_SECONDS = 0.05
+LONGEST_SETTLE_SECONDS = 2.0
+"""How long changes of lists are gathered before they are read; doubling while there is no end of them."""
+
+SessionKey = tuple[str, int, str]
+"""A client with one connection and one set of capabilities, which has sessions of its own."""
+
+_SERIALS = itertools.count(1)
+
+_KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
+
 
 class UpstreamState(StrEnum):
     """Where an upstream stands, as people are told."""
@@ -138,32 +162,6 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"
 
 
-logger = logging.getLogger(__name__)
-
-FIRST_RETRY_SECONDS = 1.0
-LAST_RETRY_SECONDS = 60.0
-"""A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
-
-SOON_SECONDS = 10.0
-CRASHES = 3
-"""An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
-
-MOST_WARNINGS = 20
-"""Failures of one upstream that are warnings until it is connected for longer (ours)."""
-
-SETTLE_SECONDS = 0.05
-LONGEST_SETTLE_SECONDS = 2.0
-"""How long changes of lists are gathered before they are read; doubling while there is no end of them."""
-
-CLOSED = "it closed the connection"
-SessionKey = tuple[str, int, str]
-"""A client with one connection and one set of capabilities, which has sessions of its own."""
-
-_SERIALS = itertools.count(1)
-
-_KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
-
-
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Who is behind us.
@@ -252,23 +250,18 @@ class Upstream:
             self.settle()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            await self._rest(pause if self.status.state is not UpstreamState.LEFT_OUT else None)
+            # The next attempt comes at the end of the pause, or when the upstream is wanted. One that failed again and
+            # again is left alone for a while also then: it is not started for each call.
+            self._hurry = anyio.Event()
+            respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
+            if self.status.losses >= CRASHES:
+                respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
+            respite = min(respite, LAST_RETRY_SECONDS)
+            self._spared_until = time.monotonic() + respite
+            with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
+                await anyio.sleep(respite)
+                await self._hurry.wait()
             pause = min(pause * 2, LAST_RETRY_SECONDS)
-
-    async def _rest(self, pause: float | None) -> None:
-        """Wait for the next attempt: for the end of the pause, or until the upstream is wanted.
-
-        One that failed again and again is left alone for a while also then: it is not started for each call.
-        """
-        self._hurry = anyio.Event()
-        respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
-        if self.status.losses >= CRASHES:
-            respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
-        respite = min(respite, LAST_RETRY_SECONDS)
-        self._spared_until = time.monotonic() + respite
-        with anyio.move_on_after(pause):
-            await anyio.sleep(respite)
-            await self._hurry.wait()
 
     async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
         """Hold one connection for as long as it lasts. True if it had been established."""
@@ -307,11 +300,15 @@ class Upstream:
                         self.connected = anyio.Event()
                     if time.perf_counter() > began + SOON_SECONDS:
                         self._warned.clear()
-            self._set_failed(UpstreamState.FAILED, CLOSED if established else "it did not connect in time")
+            state, reason = UpstreamState.FAILED, "it closed the connection"
+            if not established:
+                reason = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
-            self._set_failed(*failure_of(error))
+            state, reason = failure_of(error)
         finally:
             self.session = self.change_stream = None
+        status.change(state, reason)
+        self.warn_once("is not available", reason)
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
@@ -412,10 +409,6 @@ class Upstream:
         if self.offer.cut:
             facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
         return facts
-
-    def _set_failed(self, state: UpstreamState, reason: str) -> None:
-        self.status.change(state, reason)
-        self.warn_once("is not available", reason)
 
     def warn_once(self, what: str, reason: str) -> None:
         """Tell of a failure in the log, as a warning if it is not one of many alike since it was connected for long."""

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from tools.shell.brokered_starter import BrokeredStarter
 
 
-PATIENCE_SECONDS = 0.5
-"""How long is waited for all of them together; what takes longer goes on without being waited for (ours)."""
+GATHER_WAIT_SECONDS = 0.5
+"""How long is waited for work side by side; what takes longer goes on without being waited for (ours)."""
 
-SECONDS = 10.0
-"""How long all of them together may take."""
+GATHER_SECONDS = 10.0
+"""How long all of it may take."""
+
+LIKE_SECONDS = 1.0
+"""How long the first list lets a server like this one wait: in a ring they would wait for each other."""
+
+CallOf = Callable[[Upstream], UpstreamCall]
 
 
 async def bounded_gather(
@@ -47,22 +52,16 @@ async def bounded_gather(
     done = anyio.Event()
 
     async def run() -> None:
-        with scope or anyio.CancelScope(), anyio.move_on_after(SECONDS):
+        with scope or anyio.CancelScope(), anyio.move_on_after(GATHER_SECONDS):
             async with anyio.create_task_group() as group:
                 for each in work:
                     group.start_soon(each)
         done.set()
 
     tasks.start_soon(run)
-    with anyio.move_on_after(PATIENCE_SECONDS):
+    with anyio.move_on_after(GATHER_WAIT_SECONDS):
         await done.wait()
     return done.is_set()
-
-
-LIKE_SECONDS = 1.0
-"""How long the first list lets a server like this one wait: in a ring they would wait for each other."""
-
-CallOf = Callable[[Upstream], UpstreamCall]
 
 
 class UpstreamPool:
@@ -166,7 +165,11 @@ class UpstreamPool:
             self._start(fresh.values(), tasks, self._audience)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        upstream = Upstream(alias, entry, self._changed, self._on_updated, self._prepare)
+        async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
+            if kind is TOOLS:
+                await self.catalog.prepare(upstream.alias, items)
+
+        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare)
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 
@@ -313,10 +316,6 @@ class UpstreamPool:
 
     def _is_unlisted(self, alias: str) -> bool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
-
-    async def _prepare(self, upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
-        if kind is TOOLS:
-            await self.catalog.prepare(upstream.alias, items)
 
     def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
         if self.by_alias(upstream.alias) is not upstream:

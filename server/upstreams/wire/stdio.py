@@ -25,7 +25,9 @@ from server.transports.lines import (
     PIPE_BYTES,
     STDIO_BACKPRESSURE,
     USUAL_PIPE_BYTES,
+    Backpressure,
     LineSplitter,
+    OutgoingLines,
     enlarge,
 )
 from server.upstreams.wire.malformed import MESSAGE_BYTES, failure_for_oversized, messages_in
@@ -61,9 +63,6 @@ LARGE_READ_BYTES = 1 << 18
 
 WAITING_BYTES = 4 << 20
 """Bytes of messages that wait for the session before reading pauses."""
-
-UNSENT_BYTES = 4 << 20
-"""Bytes that wait for an upstream before senders have to wait."""
 
 FLUSH_SECONDS = 0.5
 """How long an upstream may take to read what was sent before its input ends (the SDK's number, like the next two)."""
@@ -320,15 +319,15 @@ class StdinWriter:
         self._descriptor = descriptor
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._unsent = bytearray()
-        self._written = asyncio.Event()
+        self._backpressure = Backpressure()
+        self._lines = OutgoingLines(self._on_data, self._backpressure)
         self._is_waiting = False
         self._is_read = True
 
     @property
     def has_room(self) -> bool:
         """Whether a message is taken at once."""
-        return len(self._unsent) <= UNSENT_BYTES
+        return not self._backpressure.is_full
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits before that while much more waits to be written already.
@@ -338,20 +337,14 @@ class StdinWriter:
             ValueError: The message cannot be encoded.
         """
         del headers  # a pipe has none
-        while len(self._unsent) > UNSENT_BYTES:
-            self._written.clear()
-            await self._written.wait()
+        await self._backpressure.wait()
         if not self._is_read:
             raise anyio.BrokenResourceError
-        self._unsent += to_json(fields_of(message), inf_nan_mode="null") + b"\n"
-        if not self._is_waiting:
-            self._write()
+        self._lines.put(to_json(fields_of(message), inf_nan_mode="null"))
 
     async def flush(self) -> None:
         """Wait until nothing waits to be written any more, or nobody reads it."""
-        while self._unsent:
-            self._written.clear()
-            await self._written.wait()
+        await self._lines.wait_empty()
 
     def close(self) -> None:
         """Close the descriptor: the upstream's input ends."""
@@ -360,23 +353,26 @@ class StdinWriter:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def _on_data(self) -> None:
+        if not self._is_waiting:
+            self._write()
+
     def _write(self) -> None:
-        """Write a piece. One at a time: others want their turn of the event loop."""
+        """Write what can be written at once: others want their turn of the event loop."""
         try:
-            del self._unsent[: os.write(self._descriptor, self._unsent)]
+            self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
             self._stop()
             self._on_lost()
             return
-        if self._unsent and not self._is_waiting:
+        if self._lines.size and not self._is_waiting:
             self._is_waiting = True
             self._loop.add_writer(self._descriptor, self._write)
-        elif self._is_waiting and not self._unsent:
+        elif self._is_waiting and not self._lines.size:
             self._is_waiting = False
             self._loop.remove_writer(self._descriptor)
-        self._written.set()
 
     def _stop(self) -> None:
         """Drop what waits, and let senders go."""
@@ -384,8 +380,7 @@ class StdinWriter:
             self._is_waiting = False
             self._loop.remove_writer(self._descriptor)
         self._is_read = False
-        self._unsent.clear()
-        self._written.set()
+        self._lines.close()
 
 
 @dataclass(frozen=True, slots=True)
