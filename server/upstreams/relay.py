@@ -417,19 +417,19 @@ class Relay:
             result = await self._begin(session, request, params, exchange)
             if result.get("resultType") != "input_required":
                 return result
-            found = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            questions, carried = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
             state = {"state": result["requestState"]} if "requestState" in result else {}
-            if exchange.is_modern and (found.asked or not found.refused):
-                sealed = self._seal(request, exchange, {**state, **found.carried()})
-                return {**result, "inputRequests": found.asked, "requestState": sealed}
+            if exchange.is_modern and (questions or not carried["refused"]):
+                sealed = self._seal(request, exchange, {**state, **carried})
+                return {**result, "inputRequests": questions, "requestState": sealed}
             answers: Json = {}
-            for key, question in found.asked.items():
+            for key, question in questions.items():
                 method = str(question["method"])
                 try:
                     answers[key] = await exchange.ask(method, question["params"], self._seconds)
                 except NotAskedError:
                     answers[key] = refusal_of(method)
-            params = _next_round(request.params, answers_of_round(found.carried(), answers), state)
+            params = _next_round(request.params, answers_of_round(carried, answers), state)
             request.waited = 0.0
         raise TooManyRoundsError
 

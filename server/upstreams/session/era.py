@@ -89,15 +89,10 @@ class Era:
         return found is not None and found is not False
 
 
-def our_name() -> Json:
-    """How we introduce ourselves."""
-    return {"name": "coretools-mcp", "version": _version()}
-
-
 @cache
-def _version() -> str:
-    """Our version; it is read from the disk."""
-    return metadata.version("coretools-mcp")
+def our_name() -> Json:
+    """How we introduce ourselves; the version is read from the disk."""
+    return {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
 
 
 async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
@@ -111,7 +106,7 @@ async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
 
     Raises:
         UpstreamError: It refuses.
-        UnusableAnswerError: It answers what is no answer.
+        UnusableAnswerError: What it answers is not usable.
         IncompatibleError: There is no revision that both speak.
         ConnectionLostError: It has gone.
     """
@@ -141,7 +136,9 @@ async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: boo
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            if is_only or _speaks_only_others(error):
+            supported = _supported(error)
+            speaks_others = bool(supported) and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
+            if is_only or speaks_others:
                 raise IncompatibleError from None
         except (TimeoutError, IncompatibleError):
             if is_only:
@@ -215,11 +212,6 @@ def _mutual(error: RelayError) -> str | None:
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None
-
-
-def _speaks_only_others(error: RelayError) -> bool:
-    supported = _supported(error)
-    return bool(supported) and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
 
 
 def _supported(error: RelayError) -> list[Any]:

@@ -393,48 +393,38 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     return shown
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The questions of one result of a 2026-07-28 upstream.
-
-    Args:
-        asked: Those that the client is asked, labelled, by the keys under which it gets them.
-        refused: Answers to the others, by the upstream's keys.
-        keys: The upstream's keys of those that the client gets under another one.
-    """
-
-    asked: Json
-    refused: Json
-    keys: dict[str, str]
-
-    def carried(self) -> Json:
-        """What has to come back with the answers."""
-        return {"refused": self.refused, "keys": self.keys}
-
-
-def round_of(alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool]) -> Round:
+def round_of(
+    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool]
+) -> tuple[Json, dict[str, Json]]:
     """Sort what a 2026-07-28 upstream wants to know.
 
     Args:
         alias: The server's name in our configuration.
         requests: `inputRequests` as they came.
         can_be_asked: Whether the client takes a question of this method with these parameters.
+
+    Returns:
+        The questions that the client is asked, labelled, by the keys under which it gets them. And what has to come
+        back with the answers: `refused` has the answers to the others, by the upstream's keys, and `keys` the
+        upstream's keys of those that the client gets under another one.
     """
     given = as_mapping(requests)
-    found = Round({}, {}, {})
+    questions: Json = {}
+    refused: Json = {}
+    keys: Json = {}
     for key, request in given.items():
-        asked = as_mapping(request)
-        method, params = str(asked.get("method")), as_mapping(asked.get("params"))
+        question = as_mapping(request)
+        method, params = str(question.get("method")), as_mapping(question.get("params"))
         if not can_be_asked(method, params) or is_too_large(params):
-            found.refused[key] = refusal_of(method)
+            refused[key] = refusal_of(method)
             continue
         shown = key
         while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
             shown = f"of:{alias}/{shown}"
         if shown != key:
-            found.keys[shown] = key
-        found.asked[shown] = {**asked, "params": labelled(alias, method, params)}
-    return found
+            keys[shown] = key
+        questions[shown] = {**question, "params": labelled(alias, method, params)}
+    return questions, {"refused": refused, "keys": keys}
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:

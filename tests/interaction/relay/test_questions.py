@@ -224,7 +224,7 @@ async def test_questions_of_calls_at_once_are_all_answered(
         assert len(client.asked) == 4
 
 
-@pytest.mark.requirement("relay.parked")
+@pytest.mark.requirement("relay.suspended")
 async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_answered(
     remote: Entry, tmp_path: Path
 ) -> None:
@@ -244,7 +244,7 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
         ]
 
 
-@pytest.mark.requirement("relay.parked")
+@pytest.mark.requirement("relay.suspended")
 @pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
 async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
     upstream_era: str, remote: Entry, tmp_path: Path
@@ -268,7 +268,7 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
         await refused({**params, **answers})
 
 
-@pytest.mark.requirement("relay.parked")
+@pytest.mark.requirement("relay.suspended")
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
     answer = answering(elicitation=ANSWERS["accept"])
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
@@ -280,7 +280,7 @@ async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(
         ]
 
 
-@pytest.mark.requirement("relay.parked")
+@pytest.mark.requirement("relay.suspended")
 async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: Path) -> None:
     async with proxied(
         tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])

@@ -63,7 +63,7 @@ async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp
         assert (await bob.told("up__whoami"))["pid"] == pid
 
 
-@pytest.mark.requirement("proxy.parked.share")
+@pytest.mark.requirement("proxy.suspended.share")
 async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.upstreams.relay.MOST_OF_ONE", 2)
     async with (
@@ -77,7 +77,7 @@ async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeyp
         await suspended(bob, "up__ask", {"questions": [FORM]})
 
 
-@pytest.mark.requirement("proxy.parked.share")
+@pytest.mark.requirement("proxy.suspended.share")
 async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
