@@ -34,7 +34,7 @@ from server.sdk_seams import RequestContext
 from server.services import Commands, audit_file, page_fetcher, permission_policy
 from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
-from server.upstreams.proxy import Dependencies, Own, Proxy
+from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services
@@ -204,7 +204,7 @@ class App:
                 registry=self.registry,
                 served_over=served_over,
                 key_of=lambda ctx: client_key(ctx) or "",
-                own=Own(frozenset({AT}), has_resources=True) if settings.tools.built_in else Own(),
+                own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
                 why_denied=policy.why_server_not_offered,
                 before=self._before,
                 bus=bus,

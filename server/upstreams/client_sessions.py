@@ -35,7 +35,7 @@ IDLE_SECONDS = 600.0
 
 
 @dataclass(slots=True)
-class _Held:
+class _SessionSlot:
     """A session, or the attempt to open one."""
 
     ready: anyio.Event = field(default_factory=anyio.Event)
@@ -46,7 +46,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfOneClient:
+class _OneClientListener:
     """Brings what is said in a session of one client to it alone; changed lists are for all."""
 
     upstream: Upstream
@@ -85,7 +85,7 @@ class ClientSessions:
         self._tasks = tasks
         self._starter = starter
         self._is_suspended = is_suspended
-        self._held: dict[SessionKey, _Held] = {}
+        self._held: dict[SessionKey, _SessionSlot] = {}
         self._may_shake_hands = True
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class ClientSessions:
             )
         return held.session
 
-    def _live(self, key: SessionKey) -> _Held | None:
+    def _live(self, key: SessionKey) -> _SessionSlot | None:
         """A client's own session, or the attempt to open it, if there is one that has not ended."""
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
@@ -132,7 +132,7 @@ class ClientSessions:
             return None
         return held
 
-    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _Held:
+    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _SessionSlot:
         most = self._upstream.entry.max_sessions
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
@@ -143,7 +143,7 @@ class ClientSessions:
         known = self._upstream.transport
         transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
-        held = self._held[key] = _Held(last_used=anyio.current_time())
+        held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.
         wanted = Wanted(catalog.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
@@ -189,12 +189,12 @@ class ClientSessions:
     def _is_unused(self, session: UpstreamSession) -> bool:
         return not (session.questions.calls or session.subscriptions or self._is_suspended(session))
 
-    async def _own(self, key: SessionKey, held: _Held, transport: Transport, options: SessionOptions) -> None:
+    async def _own(self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions) -> None:
         """Hold one session until it is lost, idle, or not wanted any more."""
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                listener = _OfOneClient(self._upstream, key)
+                listener = _OneClientListener(self._upstream, key)
                 async with open_session(transport, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
@@ -213,7 +213,7 @@ class ClientSessions:
                 del self._held[key]
             held.ready.set()
 
-    async def _until_unused(self, held: _Held, session: UpstreamSession) -> None:
+    async def _until_unused(self, held: _SessionSlot, session: UpstreamSession) -> None:
         async with anyio.create_task_group() as group:
 
             async def end_with(event: anyio.Event) -> None:

@@ -24,7 +24,7 @@ from server.exchange import LEVELS, Exchange, exchange_of
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
-from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
+from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.pool import UpstreamPool, bounded_gather
@@ -77,7 +77,7 @@ _METHODS = _HANDSHAKE_METHODS | {
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnOffer:
     """What this server has itself.
 
     Args:
@@ -111,7 +111,7 @@ class Dependencies:
     registry: ToolRegistry
     served_over: Literal["stdio", "network"]
     key_of: Callable[[RequestContext], str]
-    own: Own
+    own: OwnOffer
     why_denied: Callable[[str], str]
     before: Callable[[RequestContext], Awaitable[None]]
     bus: ListenBus
@@ -407,7 +407,7 @@ class Proxy:
         """What every name of a prompt means."""
         if self._prompts is None:
             listed = [
-                Listed(
+                NameList(
                     upstream.alias,
                     tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in self.denied),
                     upstream.entry.prefix == "alias",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.upstreams.catalog.names import Listed, NameMap, Origin, name_map
+from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 
 ALLOWED = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -24,7 +24,7 @@ def shortened_forms(alias: str, name: str) -> list[str]:
     return [
         published.removeprefix(f"{alias}__")
         for budget in (16, 24, 48)
-        for published in name_map([Listed(alias, [name])], (), budget).published
+        for published in name_map([NameList(alias, [name])], (), budget).published
     ]
 
 
@@ -39,13 +39,13 @@ names = st.one_of(
 
 
 @st.composite
-def upstreams(draw: st.DrawFn, *, prefixed: bool = False) -> list[Listed]:
-    made: list[Listed] = []
+def upstreams(draw: st.DrawFn, *, prefixed: bool = False) -> list[NameList]:
+    made: list[NameList] = []
     for alias in draw(aliases):
         listed = draw(st.lists(names, max_size=8))
         renamed = {name: f"new{index}" for index, name in enumerate(dict.fromkeys(listed)) if draw(st.booleans())}
         has_prefix = prefixed or draw(st.booleans())
-        made.append(Listed(alias, listed, has_prefix, renamed if draw(st.booleans()) else {}))
+        made.append(NameList(alias, listed, has_prefix, renamed if draw(st.booleans()) else {}))
     return made
 
 
@@ -53,7 +53,7 @@ def by_origin(names: NameMap) -> dict[Origin, str]:
     return {origin: name for name, origin in names.published.items()}
 
 
-def everything(listed: Sequence[Listed]) -> set[Origin]:
+def everything(listed: Sequence[NameList]) -> set[Origin]:
     return {Origin(each.alias, name) for each in listed for name in each.names}
 
 
@@ -61,7 +61,7 @@ def everything(listed: Sequence[Listed]) -> set[Origin]:
 @pytest.mark.requirement("proxy.names.apart")
 @given(upstreams(), budgets, st.sets(names, max_size=3))
 def test_every_name_fits_and_everything_is_published_once_or_told_to_be_hidden(
-    listed: list[Listed], budget: int, taken: set[str]
+    listed: list[NameList], budget: int, taken: set[str]
 ) -> None:
     names = name_map(listed, taken, budget)
     assert all(ALLOWED.fullmatch(name) and len(name) <= budget for name in names.published)
@@ -73,7 +73,7 @@ def test_every_name_fits_and_everything_is_published_once_or_told_to_be_hidden(
 
 @pytest.mark.requirement("proxy.names.full")
 @given(upstreams(), budgets)
-def test_every_published_and_every_full_name_leads_back(listed: list[Listed], budget: int) -> None:
+def test_every_published_and_every_full_name_leads_back(listed: list[NameList], budget: int) -> None:
     names = name_map(listed, (), budget)
     for name, origin in names.published.items():
         assert names.find(name) == origin
@@ -86,9 +86,11 @@ def test_every_published_and_every_full_name_leads_back(listed: list[Listed], bu
 
 @pytest.mark.requirement("proxy.names.stable")
 @given(upstreams(), budgets, st.data())
-def test_the_order_of_an_upstreams_list_changes_no_name(listed: list[Listed], budget: int, data: st.DataObject) -> None:
+def test_the_order_of_an_upstreams_list_changes_no_name(
+    listed: list[NameList], budget: int, data: st.DataObject
+) -> None:
     shuffled = [
-        Listed(each.alias, data.draw(st.permutations(each.names)), each.has_prefix, each.renamed) for each in listed
+        NameList(each.alias, data.draw(st.permutations(each.names)), each.has_prefix, each.renamed) for each in listed
     ]
     assert by_origin(name_map(shuffled, (), budget)) == by_origin(name_map(listed, (), budget))
 
@@ -96,11 +98,11 @@ def test_the_order_of_an_upstreams_list_changes_no_name(listed: list[Listed], bu
 @pytest.mark.requirement("proxy.names.stable")
 @given(upstreams(), upstreams(), budgets, st.data())
 def test_names_with_a_prefix_stay_whatever_comes_beside_or_before_them(
-    listed: list[Listed], others: list[Listed], budget: int, data: st.DataObject
+    listed: list[NameList], others: list[NameList], budget: int, data: st.DataObject
 ) -> None:
     known = {each.alias for each in listed}
     more = [
-        Listed(each.alias, [*each.names, *data.draw(st.lists(names, max_size=4))], each.has_prefix, each.renamed)
+        NameList(each.alias, [*each.names, *data.draw(st.lists(names, max_size=4))], each.has_prefix, each.renamed)
         for each in listed
     ]
     beside = data.draw(st.permutations([*more, *(each for each in others if each.alias not in known)]))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.upstreams.catalog.names import Change, Listed, NameMap, Origin, is_included, name_map, rule_name
+from server.upstreams.catalog.names import Change, NameList, NameMap, Origin, is_included, name_map, rule_name
 
 LONG = "create_pull_request_review_comment_of_a_thread"
 
 
-def mapped(*upstreams: Listed, taken: Sequence[str] = (), budget: int = 48) -> NameMap:
+def mapped(*upstreams: NameList, taken: Sequence[str] = (), budget: int = 48) -> NameMap:
     return name_map(upstreams, taken, budget)
 
 
@@ -22,7 +22,7 @@ def published(names: NameMap) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.requirement("proxy.names.prefix")
 def test_a_name_that_fits_is_alias_and_own_name() -> None:
-    names = mapped(Listed("one", ["b", "a"]), Listed("two", ["a"]))
+    names = mapped(NameList("one", ["b", "a"]), NameList("two", ["a"]))
     assert published(names) == {"one__b": ("one", "b"), "one__a": ("one", "a"), "two__a": ("two", "a")}
     assert list(names.published) == ["one__b", "one__a", "two__a"]
     assert (names.hidden, names.changed) == ((), ())
@@ -31,14 +31,14 @@ def test_a_name_that_fits_is_alias_and_own_name() -> None:
 @pytest.mark.requirement("proxy.names.budget")
 @pytest.mark.parametrize(("budget", "fits"), [(len(f"hub__{LONG}"), True), (len(f"hub__{LONG}") - 1, False)])
 def test_a_name_is_shortened_only_where_it_is_longer_than_the_budget(budget: int, *, fits: bool) -> None:
-    (name,) = mapped(Listed("hub", [LONG]), budget=budget).published
+    (name,) = mapped(NameList("hub", [LONG]), budget=budget).published
     assert (name == f"hub__{LONG}") is fits
     assert len(name) == budget
 
 
 @pytest.mark.requirement("proxy.names.budget")
 def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> None:
-    names = mapped(Listed("github", [LONG]))
+    names = mapped(NameList("github", [LONG]))
     # Written out: clients keep rules and histories with these names, so another version may not spell them otherwise.
     assert list(names.published) == ["github__create_pull_request_review_comm-iab3d171"]
     assert [(entry.origin, entry.change) for entry in names.changed] == [(Origin("github", LONG), Change.LENGTH)]
@@ -48,7 +48,7 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
 @pytest.mark.parametrize("name", ["odd name!", "größe", "a/b", "", "\ud800", "a*", "line\nbreak", "名前"])
 @pytest.mark.parametrize("has_prefix", [True, False])
 def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, has_prefix: bool) -> None:
-    names = mapped(Listed("up", [name, f"{name}?"], has_prefix))
+    names = mapped(NameList("up", [name, f"{name}?"], has_prefix))
     assert len(names.published) == 2
     for exposed in names.published:
         assert re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", exposed)
@@ -57,9 +57,9 @@ def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, ha
 
 @pytest.mark.requirement("proxy.names.apart")
 def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
-    (shortened,) = mapped(Listed("hub", [LONG])).published
+    (shortened,) = mapped(NameList("hub", [LONG])).published
     alike = shortened.removeprefix("hub__")
-    for upstream in (Listed("hub", [LONG, alike]), Listed("hub", [alike, LONG])):
+    for upstream in (NameList("hub", [LONG, alike]), NameList("hub", [alike, LONG])):
         names = mapped(upstream)
         assert names.published[shortened] == ("hub", LONG)
         assert len(names.published) == 2
@@ -72,7 +72,7 @@ def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
 def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> None:
     twins = ["x" * 60 + number for number in ("67190", "129114")]
     for listed in (twins, twins[::-1]):
-        names = mapped(Listed("up", listed))
+        names = mapped(NameList("up", listed))
         assert [tuple(origin) for origin in names.published.values()] == [("up", twins[1])]
         (hidden,) = names.hidden
         assert (hidden.origin, hidden.way_out) == (("up", twins[0]), f"up__{twins[0]}")
@@ -80,22 +80,22 @@ def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> N
 
 @pytest.mark.requirement("proxy.names.apart")
 def test_the_same_long_name_of_two_servers_is_published_twice_without_prefixes() -> None:
-    names = mapped(Listed("a", ["x" * 60], has_prefix=False), Listed("b", ["x" * 60], has_prefix=False))
+    names = mapped(NameList("a", ["x" * 60], has_prefix=False), NameList("b", ["x" * 60], has_prefix=False))
     assert sorted(names.published.values()) == [("a", "x" * 60), ("b", "x" * 60)]
 
 
 @pytest.mark.requirement("proxy.names.apart")
 @pytest.mark.parametrize("name", ["report-20240115", "fix-deadbeef", "version-0000000", "a-b"])
 def test_dates_numbers_and_commits_at_the_end_of_a_name_are_left_alone(name: str) -> None:
-    assert list(mapped(Listed("hub", [name])).published) == [f"hub__{name}"]
+    assert list(mapped(NameList("hub", [name])).published) == [f"hub__{name}"]
 
 
 @pytest.mark.requirement("proxy.names.full")
 def test_the_full_name_finds_what_is_shortened_renamed_unprefixed_or_hidden() -> None:
     names = mapped(
-        Listed("a", [LONG, "old"], renamed={"old": "new"}),
-        Listed("b", ["search", "read_file"], has_prefix=False),
-        Listed("c", ["search"], has_prefix=False),
+        NameList("a", [LONG, "old"], renamed={"old": "new"}),
+        NameList("b", ["search", "read_file"], has_prefix=False),
+        NameList("c", ["search"], has_prefix=False),
         taken=["read_file"],
     )
     for alias, name in (("a", LONG), ("a", "old"), ("b", "search"), ("b", "read_file"), ("c", "search")):
@@ -107,7 +107,10 @@ def test_the_full_name_finds_what_is_shortened_renamed_unprefixed_or_hidden() ->
 
 @pytest.mark.requirement("proxy.names.unprefixed")
 def test_without_a_prefix_the_first_of_the_configuration_has_the_name() -> None:
-    one, two = Listed("one", ["search", "x"], has_prefix=False), Listed("two", ["search", "y"], has_prefix=False)
+    one, two = (
+        NameList("one", ["search", "x"], has_prefix=False),
+        NameList("two", ["search", "y"], has_prefix=False),
+    )
     names = mapped(one, two)
     assert published(names) == {"search": ("one", "search"), "x": ("one", "x"), "y": ("two", "y")}
     (hidden,) = names.hidden
@@ -120,7 +123,7 @@ def test_without_a_prefix_the_first_of_the_configuration_has_the_name() -> None:
 
 @pytest.mark.requirement("proxy.names.unprefixed")
 def test_a_name_of_ours_is_not_to_be_had() -> None:
-    names = mapped(Listed("up", ["read_file"], has_prefix=False), taken=["read_file"])
+    names = mapped(NameList("up", ["read_file"], has_prefix=False), taken=["read_file"])
     (hidden,) = names.hidden
     assert not names.published
     assert (hidden.origin, hidden.holder, hidden.way_out) == (
@@ -135,14 +138,14 @@ def test_a_name_of_ours_is_not_to_be_had() -> None:
 def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even_while_it_is_away(
     *, has_prefix: bool
 ) -> None:
-    names = mapped(Listed("evil", ["git__push", "evil__x"], has_prefix=False), Listed("git", (), has_prefix))
+    names = mapped(NameList("evil", ["git__push", "evil__x"], has_prefix=False), NameList("git", (), has_prefix))
     assert published(names) == {"evil__x": ("evil", "evil__x")}
     assert [hidden.holder for hidden in names.hidden] == ["the server git, whose names begin like that"]
 
 
 @pytest.mark.requirement("proxy.names.rename")
 def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_alone() -> None:
-    names = mapped(Listed("a", ["old"], renamed={"old": "new"}), Listed("b", ["old"], False, {"old": "mine"}))
+    names = mapped(NameList("a", ["old"], renamed={"old": "new"}), NameList("b", ["old"], False, {"old": "mine"}))
     assert published(names) == {"a__new": ("a", "old"), "mine": ("b", "old")}
     assert {entry.change for entry in names.changed} == {Change.RENAMED}
 
@@ -150,7 +153,7 @@ def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_al
 @pytest.mark.requirement("proxy.names.rename")
 @pytest.mark.parametrize("listed", [["old", "new"], ["new", "old"], ["new"]])
 def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(listed: list[str]) -> None:
-    names = mapped(Listed("a", listed, renamed={"old": "new"}))
+    names = mapped(NameList("a", listed, renamed={"old": "new"}))
     assert published(names) == ({"a__new": ("a", "old")} if "old" in listed else {})
     (hidden,) = names.hidden
     assert (hidden.origin, hidden.holder) == (("a", "new"), "'old' of the same server, which was renamed")
@@ -160,7 +163,7 @@ def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(listed: 
 
 @pytest.mark.requirement("proxy.names.rename")
 def test_two_tools_can_change_names() -> None:
-    names = mapped(Listed("a", ["x", "y"], renamed={"x": "y", "y": "x"}))
+    names = mapped(NameList("a", ["x", "y"], renamed={"x": "y", "y": "x"}))
     assert published(names) == {"a__y": ("a", "x"), "a__x": ("a", "y")}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, Definitions, DiscoveredMCPTool, ToolCatalog
+from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolCatalog, ToolHistory
 from tools.builtin.all_tools import builtin_tools
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
@@ -186,7 +186,7 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
 def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_latest() -> None:
-    definitions = Definitions()
+    definitions = ToolHistory()
     definitions.note("a", [("first", "1")])
     definitions.note("a", [("second", "1")])
     now = [(f"t{number}", "1") for number in range(MOST_REMEMBERED - 1)]

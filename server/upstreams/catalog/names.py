@@ -96,7 +96,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class NameList:
     """What one upstream lists, and how it is to be called.
 
     Args:
@@ -113,7 +113,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenName:
     """Something that is not listed, because its name is somebody else's.
 
     Args:
@@ -138,7 +138,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedName:
     """Something that is not published under the name that it would have by itself.
 
     Args:
@@ -165,15 +165,15 @@ class NameMap:
 
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
-    hidden: tuple[Hidden, ...] = ()
-    changed: tuple[Changed, ...] = ()
+    hidden: tuple[HiddenName, ...] = ()
+    changed: tuple[ChangedName, ...] = ()
 
     def find(self, name: str) -> Origin | None:
         """What a call by this name means: a published name counts before a full one."""
         return self.published.get(name) or self.full.get(name)
 
 
-def name_map(upstreams: Sequence[Listed], taken: Collection[str], budget: int) -> NameMap:
+def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
     """Give everything its name.
 
     A name with a prefix depends on nothing but the upstream's alias, the own name and what was renamed. Where two want
@@ -192,17 +192,17 @@ def name_map(upstreams: Sequence[Listed], taken: Collection[str], budget: int) -
         if not wish.holder:
             winners.setdefault(wish.name, wish.origin)
     published = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
-    hidden: list[Hidden] = []
-    changed: list[Changed] = []
+    hidden: list[HiddenName] = []
+    changed: list[ChangedName] = []
     for wish in wishes:
         origin, winner = wish.origin, winners.get(wish.name)
         if winner == origin:
             if wish.change is not None:
-                changed.append(Changed(origin, wish.name, wish.change))
+                changed.append(ChangedName(origin, wish.name, wish.change))
             continue
         holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
         full = origin.full_name
-        hidden.append(Hidden(origin, wish.name, holder, "" if full in published or full in taken else full))
+        hidden.append(HiddenName(origin, wish.name, holder, "" if full in published or full in taken else full))
     return NameMap(published, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden), tuple(changed))
 
 
@@ -226,7 +226,7 @@ class _Wish:
 
 
 def _wishes(
-    listed: Listed, rank: int, budget: int, aliases: Collection[str], taken: Collection[str]
+    listed: NameList, rank: int, budget: int, aliases: Collection[str], taken: Collection[str]
 ) -> Iterator[_Wish]:
     given = {new: old for old, new in listed.renamed.items()}
     for name in dict.fromkeys(listed.names):

@@ -16,7 +16,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from server.json_rpc import as_mapping
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.names import Listed, NameMap, Origin, full_name, is_included, name_map, rule_name
+from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
 from server.upstreams.session.listing import in_turns
 from server.upstreams.session.visible_texts import tool_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
@@ -47,7 +47,7 @@ _SERIALS = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Known:
+class ToolRecord:
     """A tool in this run. What it is, or was, is told by digests of its definitions.
 
     Args:
@@ -71,7 +71,7 @@ class Known:
             self._agreed.add((client_key, digest))
 
 
-class Definitions:
+class ToolHistory:
     """Every tool of every upstream as it was and is.
 
     An upstream may list other names each time. So those that it has not listed for longest are forgotten, and from then
@@ -79,7 +79,7 @@ class Definitions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, Known]] = {}
+        self._known: dict[str, dict[str, ToolRecord]] = {}
         """By alias and name; what was listed last is last."""
         self._forgetful: set[str] = set()
         """Of which something is forgotten."""
@@ -93,11 +93,11 @@ class Definitions:
         """
         changed: list[str] = []
         earlier = self._known.get(alias, {})
-        listed: dict[str, Known] = {}
+        listed: dict[str, ToolRecord] = {}
         for name, now in digests:
             known = earlier.get(name)
             if known is None:
-                known = Known("" if alias in self._forgetful else now, now)
+                known = ToolRecord("" if alias in self._forgetful else now, now)
             elif known.now != now:
                 known.now = now
                 changed.append(name)
@@ -121,7 +121,7 @@ class Definitions:
         if len(changed) > MOST_TOLD:
             logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
 
-    def of(self, alias: str, name: str) -> Known:
+    def of(self, alias: str, name: str) -> ToolRecord:
         """What is known of a tool that was listed."""
         return self._known[alias][name]
 
@@ -171,7 +171,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         *,
         trusted: bool,
         call: UpstreamCall,
-        known: Known | None = None,
+        known: ToolRecord | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> None:
         self.alias = alias
@@ -212,7 +212,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """By name; definitions are not hashable."""
         return hash(self.name)
 
-    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: Known, *, trusted: bool) -> bool:
+    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
         """Whether one that is made of all this would be the same."""
         is_same = self.definition is definition and self._call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
@@ -353,10 +353,10 @@ class ToolCatalog:
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, _Offer] = {}
-        self._known = Definitions()
+        self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
-        self._named: tuple[list[Listed], set[str]] | None = None
+        self._named: tuple[list[NameList], set[str]] | None = None
         """What the names of now were made of."""
         self._is_publishing = False
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
@@ -454,7 +454,7 @@ class ToolCatalog:
 
     def _name_all(self) -> None:
         listed = [
-            Listed(
+            NameList(
                 alias,
                 tuple(self._offers[alias].definitions if alias in self._offers else ()),
                 entry.prefix == "alias",
