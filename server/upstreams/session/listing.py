@@ -80,8 +80,6 @@ class Offer:
     """What one upstream offers, in wire shape."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
-    versions: dict[str, str] = field(default_factory=dict[str, str])
-    """In which revision of the protocol each was read."""
     digests: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
     """Each item with a digest of it, by its name: what comes again need not be looked at anew."""
     cut: set[str] = field(default_factory=set[str])
@@ -140,8 +138,7 @@ async def read_lists(
 async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list[Json]:
     """Read all pages of one list; what is the same again is known to be usable."""
     alias, version = session.alias, session.era.version
-    # Looked at by the rules of another revision, an item may be another thing.
-    before = offer.digests.get(kind.field, {}) if offer.versions.get(kind.field) == version else {}
+    before = offer.digests.get(kind.field, {})
     found: dict[str, tuple[bytes, Json]] = {}
     size = unusable = 0
     is_cut = False
@@ -163,7 +160,8 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
                 # Many servers leave it out, and it can mean only one thing.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             encoded = _encoded(item)
-            digest = hashlib.blake2b(encoded, digest_size=16).digest()
+            # Looked at by the rules of another revision, an item may be another thing.
+            digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
             known = before.get(name)
             if known is not None and known[0] == digest:
                 item = known[1]
@@ -193,7 +191,6 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
         offer.cut.add(kind.field)
         message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
         logger.warning(message, alias, kind.method, MOST_BYTES, len(found))
-    offer.versions[kind.field] = version
     offer.digests[kind.field] = found
     return [item for _, item in found.values()]
 
