@@ -155,7 +155,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     # Each argument cut, without what is a secret by its name or by its form.
     names = argument_names(entry.arguments)
     arguments = {
-        without_secrets(key, room=MAX_NAME_CHARS): _value(names.get(key, key), value)
+        without_secrets(key, max_chars=MAX_NAME_CHARS): _value(names.get(key, key), value)
         for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS)
     }
     record: dict[str, Any] = {
@@ -174,15 +174,15 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
             record |= {"answer": "client decides" if answer.client_decides else "nobody to ask"}
         case None:
             pass
-    if entry.remembered is not None:
+    if entry.lasting is not None:
         # One that is cut at the end is looked at as a whole.
-        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.remembered.rules]
-        record["scope"] = entry.remembered.scope.value
+        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
+        record["scope"] = entry.lasting.scope.value
     return record
 
 
 def _value(name: str, value: Any) -> Any:
-    shown = without_secrets(value, name, room=MAX_VALUE_CHARS * 2)
+    shown = without_secrets(value, name, max_chars=MAX_VALUE_CHARS * 2)
     if shown is None or isinstance(shown, bool | int | float):
         return shown
     text = shown if isinstance(shown, str) else json.dumps(shown, default=str)

@@ -15,7 +15,7 @@ import pytest
 from server.audit import AuditLog
 from tests.harness import ROOT
 from tools.call.audit import AuditEntry
-from tools.call.consent import Remembered, Scope
+from tools.call.consent import LastingAnswer, Scope
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.permissions.verdict import Permission, Verdict
 
@@ -25,9 +25,9 @@ ALLOW = Permission(Verdict.ALLOW, "because")
 def decided(
     arguments: dict[str, Any] | None = None,
     answer: Answer | Unavailable | None = None,
-    remembered: Remembered | None = None,
+    lasting: LastingAnswer | None = None,
 ) -> AuditEntry:
-    return AuditEntry("edit", arguments or {}, "Edit a\nb", "stdio", ALLOW, 1_700_000_000.5, answer, remembered)
+    return AuditEntry("edit", arguments or {}, "Edit a\nb", "stdio", ALLOW, 1_700_000_000.5, answer, lasting)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
     token = "ghp_" + "a1B2" * 9
     rules = ("Edit(//ws)", f"Bash(curl {token} *)", f"Bash({'x' * 10_000} *)")
     log.note(decided(answer=Answer(Decision.ONCE)))
-    log.note(decided(answer=Answer(Decision.SAVE), remembered=Remembered(rules, Scope.SAVED)))
+    log.note(decided(answer=Answer(Decision.SAVE), lasting=LastingAnswer(rules, Scope.SAVED)))
     log.close()
     once, saved = records(tmp_path / "audit.jsonl")
     assert "rules" not in once

@@ -330,7 +330,7 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
     assert asked.answer is None
     assert given.answer == Answer(decision)
     assert not is_done
-    found = given.remembered
+    found = given.lasting
     assert (None if found is None else (found.rules, found.scope)) == remembered
     assert keeper.kept == (["recorder"] if remembered is not None and remembered[1] is Scope.SAVED else [])
     in_session = remembered is not None and remembered[1] is Scope.SESSION

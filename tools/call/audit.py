@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from tools.call.consent import Remembered
+from tools.call.consent import LastingAnswer
 from tools.contract.confirmation import Answer, Unavailable
 from tools.contract.secrets import HIDDEN, holds_secret, redact
 from tools.permissions.verdict import Permission
@@ -43,7 +43,7 @@ class AuditEntry:
         permission: The verdict, with its reason.
         time: Seconds since the epoch.
         answer: What came back for the question, or `None` before it is asked and where there was none.
-        remembered: What the answer allowed beyond this call, or `None` where it was about this call alone.
+        lasting: What the answer allowed beyond this call, or `None` where it was about this call alone.
     """
 
     tool: str
@@ -53,7 +53,7 @@ class AuditEntry:
     permission: Permission
     time: float
     answer: Answer | Unavailable | None = None
-    remembered: Remembered | None = None
+    lasting: LastingAnswer | None = None
 
 
 class Audit(Protocol):
@@ -64,7 +64,7 @@ class Audit(Protocol):
         ...
 
 
-def without_secrets(value: Any, name: str = "", *, room: int = 8_000) -> Any:
+def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
     """A value of JSON without what is a secret by the name before it, or by its form.
 
     A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option.
@@ -72,9 +72,9 @@ def without_secrets(value: Any, name: str = "", *, room: int = 8_000) -> Any:
     Args:
         value: As it came.
         name: What it is called.
-        room: Characters of it that are looked at; what goes beyond them is left out.
+        max_chars: Characters of it that are looked at; what goes beyond them is left out.
     """
-    return _Shown(room).of(value, name, 0)
+    return _Redaction(max_chars).of(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
@@ -93,18 +93,18 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     }
 
 
-class _Shown:
+class _Redaction:
     """One value on its way into a log.
 
     Args:
-        room: Characters that are looked at.
+        max_chars: Characters that are looked at.
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, max_chars: int) -> None:
+        self._chars_left = max_chars
 
     def of(self, value: Any, name: str, depth: int) -> Any:
-        self._room -= _PRICE_OF_A_VALUE
+        self._chars_left -= _PRICE_OF_A_VALUE
         if value is None or isinstance(value, bool):
             return value
         if holds_secret(name, value):
@@ -114,17 +114,14 @@ class _Shown:
         if isinstance(value, Mapping | list | tuple):
             if depth > _MAX_DEPTH:
                 return _LEFT_OUT
-            is_object = isinstance(value, Mapping)
-            return (
-                self._fields(cast("Mapping[Any, Any]", value), depth)
-                if is_object
-                else self._items(cast("Sequence[Any]", value), depth)
-            )
+            if isinstance(value, Mapping):
+                return self._fields(cast("Mapping[Any, Any]", value), depth)
+            return self._items(cast("Sequence[Any]", value), depth)
         return _LEFT_OUT if isinstance(value, int) and value.bit_length() > _MAX_BITS else value
 
     def _text(self, text: str) -> str:
-        seen = text[: max(self._room, 0)]
-        self._room -= len(seen)
+        seen = text[: max(self._chars_left, 0)]
+        self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
         # Where it is cut may be the middle of a secret, which is not recognised by its beginning.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
@@ -133,7 +130,7 @@ class _Shown:
         names = argument_names(fields)
         shown: dict[str, Any] = {}
         for key, value in fields.items():
-            if self._room <= 0:
+            if self._chars_left <= 0:
                 break
             shown[self._text(str(key))] = self.of(value, names.get(key, str(key)), depth + 1)
         return shown
@@ -142,7 +139,7 @@ class _Shown:
         shown: list[Any] = []
         before: Any = ""
         for at, item in enumerate(items):
-            if self._room <= 0:
+            if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
                 shown.append(self.of(item, "", depth + 1))  # what it says of a header stands behind it

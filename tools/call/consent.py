@@ -96,7 +96,7 @@ class RuleKeeper(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class LastingAnswer:
     """What became of an answer that allows more than its call.
 
     Args:
@@ -223,7 +223,7 @@ async def accept(
     client: ClientState,
     policy: PermissionPolicy,
     keeper: RuleKeeper | None,
-) -> Remembered | None:
+) -> LastingAnswer | None:
     """Go on only with consent, and let what an answer allows beyond its call count from now on.
 
     Args:
@@ -275,10 +275,10 @@ async def accept(
             logger.warning("%s The answer counts for the %s only.", error.message, scope)
             note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
         else:
-            return Remembered(choice.rules, Scope.SAVED)
+            return LastingAnswer(choice.rules, Scope.SAVED)
     if client.grants is not None:
         client.grants.extend(choice.rules)
-    return Remembered(choice.rules, scope, note)
+    return LastingAnswer(choice.rules, scope, note)
 
 
 def refuse(permission: Permission) -> NoReturn:

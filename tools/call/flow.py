@@ -23,7 +23,7 @@ from tools.call.audit import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
 from tools.call.consent import (
     Judgement,
-    Remembered,
+    LastingAnswer,
     RuleKeeper,
     accept,
     choices_for,
@@ -84,7 +84,7 @@ class Flow:
             entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
                 self.audit.note(entry)
-            remembered: Remembered | None = None
+            lasting: LastingAnswer | None = None
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
             if permission.verdict is Verdict.ASK:
@@ -93,17 +93,17 @@ class Flow:
                 if isinstance(answer, Pending):
                     return question
                 try:
-                    remembered = await accept(answer, question, judged, context.client, self.policy, self.keeper)
+                    lasting = await accept(answer, question, judged, context.client, self.policy, self.keeper)
                 finally:
                     # Whatever it is, it is recorded, and before the action.
                     if self.audit is not None:
-                        self.audit.note(replace(entry, answer=answer, remembered=remembered))
+                        self.audit.note(replace(entry, answer=answer, lasting=lasting))
                 given = answer if isinstance(answer, Answer) else None
                 context = replace(context, answer=given, confirmed=judged.details)
                 if permission.no_rule_allows:
                     context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
             notes = "\n".join(
-                filter(None, (tool.about_ignored(arguments), remembered.note if remembered is not None else ""))
+                filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
             )
             context = replace(context, waiver=permission.waiver)
             await context.progress(0, None, description)

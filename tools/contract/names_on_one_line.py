@@ -1,6 +1,6 @@
 r"""File names in texts: on one line, nothing in them that acts on a screen, no two alike, and readable again.
 
-A plain name stands as it is. One with a line feed, a control or an invisible character, or bytes that are no text is
+A plain name stands as it is. One with a line feed, a control or an invisible character, or bytes that are not text is
 written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). What
 a model copies from such a text is understood where it names a file.
 """
@@ -62,7 +62,7 @@ def shown_name(name: str) -> str:
             escaped.append(_SHORT[character])
         elif is_seen_in_name(character):
             escaped.append(character)
-        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is no text, as Python spells it
+        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not text, as Python spells it
             escaped.append(f"\\x{code - _BYTE_BASE:02x}")
         elif code < _ASCII_END:
             escaped.append(f"\\x{code:02x}")

@@ -16,7 +16,7 @@ from tools.contract.names_on_one_line import brief
 logger = logging.getLogger(__name__)
 
 MAX_INTEGER_DIGITS = 18
-"""Digits that still fit 64 bits; a longer string is no integer anybody meant."""
+"""Digits that still fit 64 bits; a longer string is not an integer that anybody meant."""
 
 MAX_INTEGER = 2**53
 """Of either sign; beyond it not every reader of JSON keeps a whole number exactly."""

@@ -81,7 +81,7 @@ _SHORTEST_TOKEN = 12
 """Characters; a shorter word has no form of a secret."""
 
 _LAST_WORD = "PWD"
-"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is no path."""
+"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is not a path."""
 
 _MAX_NAME_CHARS = 200
 """Of a longer name the two ends are looked at."""

@@ -398,7 +398,7 @@ class CommandPolicy:
             by_name: Whether names alone count, and not that a path lies in a folder of the system.
         """
         roots, home = self.workspace.roots, self.paths.home
-        # A word that names the whole workspace is no sign that the server's settings in it are meant.
+        # A word that names the whole workspace does not mean the server's settings in it.
         named = [path for path in paths if not by_name or not any(contains(path, root) for root in roots)]
         if (why := self.guarded.why(named)) is not None:
             return why

@@ -18,7 +18,7 @@ READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "lis
 WRITING = frozenset({"edit", "write_file"})
 
 EDITING = WRITING | {"save_memory"}
-"""What a rule about edits is about. Saving a memory is no way to write any file, so it says nothing of commands."""
+"""What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands."""
 
 GROUPS: Mapping[str, frozenset[str]] = {
     "Read": READING,

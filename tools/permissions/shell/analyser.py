@@ -284,7 +284,7 @@ class _Analyser:
             for script in (*unwrapped.scripts, *unwrapped.documents):
                 self._found.extend(skimmed(script))
             for words in unwrapped.commands[:1]:
-                # The first word that is no wrapper, with all that is behind it.
+                # The first word that is not a wrapper, with all that is behind it.
                 inner = (at for at, word in enumerate(words) if wrapper_called(family_of(bare_name(word.text))) is None)
                 rest = tuple(word.text for word in words[next(inner, 0) :])
                 text = " ".join(rest)

@@ -144,7 +144,7 @@ def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
     """What a command's words may be touched for besides what `effects_of` tells.
 
     Args:
-        name: Its family; by a path of its own it is no program of the tables.
+        name: Its family; by a path of its own it is not a program of the tables.
         is_plain: Whether nothing about it is doubtful.
     """
     if name in NETWORK or (name in ("awk", "sed") and not is_plain):
