@@ -142,7 +142,8 @@ class Batch:
                 self._pdf_seconds -= time.monotonic() - started
         self.read_paths.append(location.path)
         if reading.is_text:
-            text = "".join([part.text for part in reading.parts if isinstance(part, TextPart)])
+            (part,) = reading.parts
+            text = part.text if isinstance(part, TextPart) else ""
             if reading.truncated or reading.shortened:
                 text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
             self._chars += reading.chars
@@ -164,8 +165,10 @@ class Batch:
             with suppress(OSError, PathNotInWorkspaceError):
                 self._folder = self.workspace.open_folder(above)
         if self._folder is not None:
-            with suppress(OSError):  # by its path it cannot be opened either, and the workspace says why
+            try:
                 return self._folder.open_file(name)
+            except OSError:
+                pass  # by its path it cannot be opened either, and the workspace says why
         return self.workspace.open_file(location)
 
     def _leave_folder(self) -> None:
