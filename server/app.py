@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +22,16 @@ from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server.announcements import Announcements, ListenBus
 from server.audit import AuditLog
-from server.clients import STDIO_KEY, ClientTable, Contexts, WorkspacePolicy, ask_roots, client_key, follow_roots
+from server.clients import (
+    STDIO_KEY,
+    ClientRoots,
+    ClientTable,
+    Contexts,
+    WorkspacePolicy,
+    ask_roots,
+    client_key,
+    follow_roots,
+)
 from server.consent.confirmers import Confirmers, let_malformed_answers_pass
 from server.custom_tools import CustomTools
 from server.exchange import exchange_of
@@ -37,15 +45,13 @@ from server.settings.settings_writer import SavedRules
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
-from tools.call.context import ClientState, Services
+from tools.call.context import ClientState, Services, ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
 from tools.permissions.rules import hidden_paths
 from tools.planning.todo_lists import TodoLists
-
-logger = logging.getLogger(__name__)
 
 INSTRUCTIONS = (
     "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
@@ -314,8 +320,7 @@ class App:
 
     async def _before(self, ctx: RequestContext) -> None:
         """Every request of a client that is really there begins with this."""
-        self.start_upstreams(ctx)
-        self.clients.of(ctx)
+        self._contexts.client(ctx)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
@@ -342,5 +347,5 @@ class App:
             ToolError: The call cannot succeed, or nobody has a tool of this name.
         """
         state = ClientState(STDIO_KEY, self._settings.approval_mode)
-        context = self._contexts.bare(state)
+        context = ToolContext(self._workspaces.workspace(ClientRoots()), self._contexts.limits, state)
         return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)

@@ -499,7 +499,3 @@ class Contexts:
             media=self.media,
             exchange=exchange,
         )
-
-    def bare(self, state: ClientState) -> ToolContext:
-        """What a call would act in of a client that names no roots."""
-        return ToolContext(self.workspaces.workspace(ClientRoots()), self.limits, state)
