@@ -78,8 +78,6 @@ _MADE_BY_GIT = re.compile(
 """What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write."""
 _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
 _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
-_HELPER = re.compile(r"\s*\"?[\w-]*::")
-"""The beginning of an address that names a program."""
 
 
 def is_harmless_in_new_repository(text: str) -> bool:
@@ -100,7 +98,8 @@ def is_harmless_in_new_repository(text: str) -> bool:
         if section is None or setting is None or rest.endswith("\\"):
             return False
         key, value = f"{section}.{setting[1]}", setting[2] or ""
-        if _HELPER.match(value) or not (HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)):
+        # An address may begin with the name of a program.
+        if re.match(r"\s*\"?[\w-]*::", value) or not (HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)):
             return False
     return True
 
@@ -176,7 +175,6 @@ _BRANCH_LISTS = re.compile(
     r"|ignore-case|(?:sort|format|points-at|abbrev|color|column)=.*)"
 )
 _TAG_LISTS = re.compile(r"-l|-n\d*|-i|--(?:list|ignore-case|(?:sort|format|contains|points-at|merged|no-merged)=.*)")
-_CONFIG_READS = re.compile(r"--(?:get|get-all|get-regexp|list)|-l")
 _CONFIG_FLAGS = re.compile(
     r"--(?:get|get-all|get-regexp|list|global|local|system|show-origin|show-scope|null|type=.*)|-[lz]"
 )
@@ -221,7 +219,11 @@ def is_read_only_git(arguments: Sequence[Word]) -> bool:
         case "config":
             # `git config name` reads, `git config name value` writes.
             names_one = [word.is_literal and "." in word.text for word in rest if word.text[:1] != "-"] == [True]
-            reads = first in ("get", "list") or names_one or any(map(_CONFIG_READS.fullmatch, texts))
+            reads = (
+                first in ("get", "list")
+                or names_one
+                or any(text in ("--get", "--get-all", "--get-regexp", "--list", "-l") for text in texts)
+            )
             return reads and all(_CONFIG_FLAGS.fullmatch(word.text) for word in options)
         case "remote":
             # `show` asks the other host, unless it is told not to.

@@ -128,7 +128,6 @@ _RUNNING_OPTIONS = {
 }
 """Options with which a builtin runs a text or a program, or takes them from a file, now or at another time."""
 
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SUBSCRIPT = re.compile(r"\[(?!\d*\]|@\]|\*\])")
 
 
@@ -157,7 +156,7 @@ def _may_run(name: str, word: Word) -> bool:
     """Whether a name or a sum may run something; what `[[` compares is mostly neither, so that takes a substitution."""
     if word.is_literal:
         return _SUBSCRIPT.search(word.text) is not None and (name != "[[" or re.search("[$`]", word.text) is not None)
-    return name != "[[" and not (name in DECLARING and _ASSIGNMENT.match(word.source))
+    return name != "[[" and not (name in DECLARING and re.match(r"[A-Za-z_]\w*\+?=", word.source, re.ASCII))
 
 
 def _evaluated(name: str, arguments: Sequence[Word]) -> Iterator[Word]:

@@ -72,9 +72,7 @@ LIMITED: dict[str, Limits] = {
     "yq": Limits(names("i s inplace in-place split-exp security-enable-system-operator")),
 }
 
-_FIND_CHANGES = names("delete fls fprint fprint0 fprintf execdir ok okdir")
 _TEST_OPERATORS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef -z -n -f -d -e -s -r -w -x -L -h")
-_SHELL_OPTIONS = names("-e -u -o -eu -euo -eo -f +e +u pipefail errexit nounset")
 
 _PS_COLUMN = (
     "(?:pid|ppid|pgid|sid|sess|tty|tt|user|uid|ruser|euser|group|comm|cmd|args|command|ucmd|ucomm|fname|stat|state|s"
@@ -114,7 +112,8 @@ def is_read_only(name: str, arguments: Sequence[Word]) -> bool:
         case "find":
             # Commands behind `-exec` are judged by themselves.
             options = [word for word in arguments if word.may_be_option]
-            return all(word.is_literal and word.text[1:] not in _FIND_CHANGES for word in options)
+            changes = names("-delete -fls -fprint -fprint0 -fprintf -execdir -ok -okdir")
+            return all(word.is_literal and f"-{word.text[1:]}" not in changes for word in options)
         case "date":
             # `date 01020304` sets the clock; a format begins with a plus sign.
             is_value = False
@@ -153,7 +152,7 @@ def is_read_only(name: str, arguments: Sequence[Word]) -> bool:
             # read all of them in another way, in which `-e` does so: therefore a list of whole command lines.
             return is_literal and _PS.fullmatch(" ".join(texts)) is not None
         case "set":
-            return bool(texts) and _SHELL_OPTIONS.issuperset(texts)
+            return bool(texts) and names("-e -u -o -eu -euo -eo -f +e +u pipefail errexit nounset").issuperset(texts)
         case "read":
             # `-r` sets variables to what is read as it is; those that decide what runs are doubted.
             return is_literal and any(re.fullmatch(r"-[a-z]*r[a-z]*", text) for text in texts)

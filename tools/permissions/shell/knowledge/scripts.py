@@ -30,13 +30,11 @@ _SED_EDITS = re.compile(r"-[nErsuz]*i.*|--in-p.*|-[nErsuz]+|-l\d+|-b", re.DOTALL
 _AWK_ACTION = re.compile(r"system|getline|fflush|close|[|@`]|/inet|ARGV|ARGC|ENVIRON\s*\[[^\]]*\]\s*=")
 _SED_FILE = re.compile(r"(?=[rRwW][ \t]*([^\n]+))")
 _SED_UNKNOWN = re.compile(r"""(?:\A["']?|[\s;{}!\d$/|,\#:@][gpiIMme\d]*)[wW](?:[ \t]+[\w./~-]*|[./~]*)[$`]""")
-_AWK_UNKNOWN = re.compile(r"\bprintf?\b[^;}\n]*>")
 _AWK_TOKEN = re.compile(
     r"""\#[^\n]*|"(?P<text>(?:\\.|[^"\\])*)"|(?:\A|(?<=[(,{;!~&|\n}]))[ \t]*/(?:\\.|[^/\\\n])+/""", re.DOTALL
 )
 _AWK_PRINT = re.compile(r"\bprintf?\b[^;}\n>|]*>+([^;}\n]*)")
 _SCRIPT_FILE = re.compile(r"(?:-[nErsuz]*[fE]|--(?:file|exec)=?)(.*)", re.DOTALL)
-_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0")
 
 
 def sed_scripts(arguments: Sequence[Word], flags: re.Pattern[str] = _SED_EDITS) -> list[Word] | None:
@@ -121,7 +119,7 @@ def with_given_scripts(arguments: Sequence[Word], inputs: Sequence[Sequence[Word
     for word in rest:
         option = _SCRIPT_FILE.fullmatch(word.text)
         file = option and (literal(option[1]) if option[1] else next(rest, None))
-        if file is None or file.text not in _STANDARD_INPUT:
+        if file is None or file.text not in ("-", "/dev/stdin", "/dev/fd/0"):
             words += [word] if file is None or (option and option[1]) else [word, file]
             continue
         for text in inputs:
@@ -172,7 +170,7 @@ def of_awk(arguments: Sequence[Word]) -> Targets:
 def _awk_outputs(program: Word) -> Iterator[Word]:
     """The files that a program of awk prints to; a text with more before it is known by its end."""
     if not program.is_literal:
-        if _AWK_UNKNOWN.search(program.source):
+        if re.search(r"\bprintf?\b[^;}\n]*>", program.source):
             yield unknown(program.source)
         return
     texts: list[str] = []
@@ -193,7 +191,6 @@ def _awk_outputs(program: Word) -> Iterator[Word]:
 
 
 _JQ_READS = re.compile(r"import|include|modulemeta|get_search_list|input_filename|\$__prog|\$__loc__")
-_YQ_READS = re.compile(r"load|system|eval|env|from_file|read")
 _JQ_LOADS = names("f L from-file library-path")
 
 
@@ -205,7 +202,8 @@ def is_harmless_jq(arguments: Sequence[Word]) -> bool:
 def is_harmless_yq(arguments: Sequence[Word]) -> bool:
     """The same for yq, whose programs load files by functions."""
     return not any(
-        gives_option(word.text, _JQ_LOADS) or (not word.text.startswith("-") and _YQ_READS.search(word.text))
+        gives_option(word.text, _JQ_LOADS)
+        or (not word.text.startswith("-") and re.search(r"load|system|eval|env|from_file|read", word.text))
         for word in arguments
     )
 

@@ -46,13 +46,8 @@ _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
 MAX_VALUE_CHARS = 1_024
 """A longer value is none that anything is known of."""
 
-_COMPILERS = names("CC CXX CPP LD AR FC")
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\})")
-_PLAIN_OPTIONS = re.compile(r"[\w\s=./:,+-]*", re.ASCII)
 _NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCII | re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PLAIN_VALUE = re.compile(r"[\w.@+,-]*", re.ASCII)
-_TIME_ZONE = re.compile(r"[A-Za-z]+(?:/[A-Za-z_]+)*(?:[+-]?\d+)?(?:[A-Z]+)?", re.ASCII)
 
 
 _OPTIONS_OF = {
@@ -99,7 +94,7 @@ def is_harmless(name: str, value: Word) -> bool:
         return False
     if any(pattern.fullmatch(name) and values.fullmatch(text) for pattern, values in _HARMLESS_VALUES):
         return True
-    if name in _COMPILERS:
+    if name in ("CC", "CXX", "CPP", "LD", "AR", "FC"):
         assigns = option_tables()["make"].assigns
         return value.is_literal and re.fullmatch(assigns, f"{name}={text}", re.DOTALL) is None
     words = [literal(word) for word in text.split()]
@@ -107,7 +102,7 @@ def is_harmless(name: str, value: Word) -> bool:
     return (
         name in _OPTIONS_OF
         and are_options
-        and _PLAIN_OPTIONS.fullmatch(text) is not None
+        and re.fullmatch(r"[\w\s=./:,+-]*", text, re.ASCII) is not None
         and not options_used(_OPTIONS_OF[name], words, "")
     )
 
@@ -130,8 +125,8 @@ def changes_only_looks(assignment: Word) -> bool:
     if name != "TZ" and name not in _ONLY_SHOWN and not name.startswith("LC_"):
         return False
     decoded = read_word(value)
-    form = _TIME_ZONE if name == "TZ" else _PLAIN_VALUE
-    return decoded.is_literal and form.fullmatch(decoded.text) is not None
+    form = r"[A-Za-z]+(?:/[A-Za-z_]+)*(?:[+-]?\d+)?(?:[A-Z]+)?" if name == "TZ" else r"[\w.@+,-]*"
+    return decoded.is_literal and re.fullmatch(form, decoded.text, re.ASCII) is not None
 
 
 def value_of(assignment: Word) -> str | None:
@@ -172,7 +167,9 @@ def declared(name: str, arguments: Sequence[Word]) -> list[Word]:
         arguments: The words behind it.
     """
     if name not in DECLARING:
-        return [unknown(f"{word.text}=$_") for word in variables_set(name, arguments) if _NAME.match(word.text)]
+        return [
+            unknown(f"{word.text}=$_") for word in variables_set(name, arguments) if re.match("[A-Za-z_]", word.text)
+        ]
     words = [word for word in arguments if not word.text.startswith("-")]
     if any(re.match(r"-[A-Za-z]*n", word.text) for word in arguments) and name != "export":
         # Such a variable is another name for the one that its value names.
