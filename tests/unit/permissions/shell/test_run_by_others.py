@@ -195,6 +195,7 @@ def test_what_another_program_runs_is_listed(command: str) -> None:
         "git init --template=d",
         "git clone --templ d h",
         "git clone --config= x",
+        "git cat-file --text HEAD:f",
         "git filter-branch x",
         "tar -I $X -xf a",
     ],

@@ -146,9 +146,11 @@ git: loads exec-path git-dir work-tree | sets c/config-env~$GIT_SETTING | style 
 git-*: runs upload-pack receive-pack exec extcmd upload-archive | flags text exec-path temp
     | loads ext-diff! textconv! open-files-in-pager? template | writes output
 git-log git-show git-diff git-diff-tree git-diff-index git-diff-files git-stash git-reflog git-whatchanged git-blame
-    git-range-diff git-shortlog git-rev-list git-annotate git-cat-file: loads ext-diff! textconv! filters!
+    git-range-diff git-shortlog git-rev-list git-annotate: loads ext-diff! textconv! filters!
     | writes output | flags text
     | valued n m S G L U M C O l since until author grep format pretty after before max-count
+# Here `--text` is short for `--textconv`.
+git-cat-file: loads textconv! filters!
 git-format-patch: loads ext-diff! textconv! | writes o output output-directory | valued n v U S G | flags text
 git-clone: runs u upload-pack | loads template | writes separate-git-dir | sets c/config~$GIT_SETTING
     | valued b j o branch depth origin jobs filter reference shallow-since
