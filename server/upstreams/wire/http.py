@@ -2,7 +2,7 @@
 
 In the SDK's transport an exception of the HTTP library ends the whole connection, with all calls on it. So a request
 that cannot be sent is answered here, with an error that fails that request alone; and what the server said by its
-status, or by an answer that is none, is told in words of ours.
+status, or by an answer that cannot be used, is told in words of ours.
 
 The older transport is not the SDK's, which ends silently with the first message that the server does not accept, and
 takes no message of more than a megabyte.

@@ -25,7 +25,7 @@ _NOT_A_MESSAGE = "what it sent is not a valid JSON-RPC message"
 _TOO_LARGE = f"what it sent is larger than {MESSAGE_BYTES} bytes"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The beginning of an answer. One that begins otherwise is none for us: what is in it could look like anything."""
+"""The beginning of an answer. What begins otherwise does not count as one: what is in it could look like anything."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
@@ -54,7 +54,7 @@ def failure_for_oversized(ends: bytes) -> Failure | None:
 
 
 def _messages_of_array(text: str) -> list[Message]:
-    """The messages of an array, with errors in place of answers that are none; empty where it is not such an array."""
+    """The messages of an array, with errors in place of broken answers; empty where it is not such an array."""
     try:
         parts: Any = from_json(text, allow_inf_nan=False)
     except ValueError:

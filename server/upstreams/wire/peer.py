@@ -67,7 +67,7 @@ class UpstreamError(RelayError):
 
 
 class UnusableAnswerError(RelayError):
-    """What came in place of an answer is none, so there will be none.
+    """What came in place of an answer cannot be used, and no other will come.
 
     Args:
         why: What is wrong with it, in words of ours.
@@ -212,7 +212,7 @@ class Answer:
 
         Raises:
             UpstreamError: The answer is an error.
-            UnusableAnswerError: It is none.
+            UnusableAnswerError: It cannot be used.
             ConnectionLostError: There will be none.
         """
         if self.problem is not None:
@@ -579,7 +579,7 @@ class Peer:
 
 
 def _number(identity: Any) -> int:
-    """The id of a request of ours, which all are above zero; zero for what is none. Some servers send it as a text."""
+    """The id of a request of ours, which are all above zero; zero for anything else. Some servers send it as a text."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
