@@ -188,14 +188,14 @@ def test_a_tool_has_a_unique_name_a_title_a_description_and_a_valid_schema(tool:
     assert wire["annotations"]["readOnlyHint"] is tool.behaviour.read_only
 
 
-@pytest.mark.requirement("contract.described")
+@pytest.mark.requirement("contract.declared")
 @named(BUILTIN)
 def test_every_published_parameter_is_described(tool: Tool) -> None:
     for name, schema in tool.parameter_schema["properties"].items():
         assert schema.get("description"), name
 
 
-@pytest.mark.requirement("contract.validated")
+@pytest.mark.requirement("protocol.wrong_types")
 @named(BUILTIN)
 @pytest.mark.parametrize("value", [5, True, ["x"], {"a": 1}, None, "\0", ""], ids=repr)
 def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool, value: Any) -> None:
@@ -215,7 +215,7 @@ def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool, value: Any
         tool.validate_tool_params(arguments)
 
 
-@pytest.mark.requirement("contract.validated")
+@pytest.mark.requirement("protocol.wrong_types")
 @named([tool for tool in BUILTIN if tool.parameter_schema.get("required")])
 def test_missing_parameters_are_named(tool: Tool) -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
@@ -223,7 +223,7 @@ def test_missing_parameters_are_named(tool: Tool) -> None:
     assert any(f"'{name}'" in caught.value.message for name in tool.parameter_schema["required"])
 
 
-@pytest.mark.requirement("contract.description")
+@pytest.mark.requirement("contract.results")
 @named(TOOLS)
 async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
@@ -237,7 +237,7 @@ async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     assert state_of(tree, context) == before
 
 
-@pytest.mark.requirement("contract.confirmation")
+@pytest.mark.requirement("contract.results")
 @named(TOOLS)
 async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
@@ -282,7 +282,7 @@ async def test_structured_content_is_complete_where_a_schema_is_published_and_ab
         assert set(tool.output_schema["required"]) == set(tool.output_schema["properties"])
 
 
-@pytest.mark.requirement("flow.abort")
+@pytest.mark.requirement("cancellation")
 @named(BUILTIN)
 async def test_work_stops_at_the_abort_signal(tool: Tool, tree: Path, context: ToolContext) -> None:
     signal = AbortSignal()

@@ -25,13 +25,13 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
 
 
-@pytest.mark.requirement("settings.reference")
+@pytest.mark.requirement("settings.defaults")
 def test_the_tables_are_the_ones_the_code_writes() -> None:
     done = subprocess.run([sys.executable, "-P", DOCS / "settings_tables.py", "--check"], check=False)
     assert done.returncode == 0, "run .venv/bin/python -P docs/settings_tables.py"
 
 
-@pytest.mark.requirement("settings.reference")
+@pytest.mark.requirement("settings.defaults")
 @pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
 def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key: KeyDescription) -> None:
     (row,) = [row for row in rows() if row[0] == f"`{key.path}`" and len(row) == 4]
@@ -39,13 +39,13 @@ def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key:
     assert row[3].endswith(".")
 
 
-@pytest.mark.requirement("settings.reference")
+@pytest.mark.requirement("settings.defaults")
 def test_the_page_has_no_other_key() -> None:
     documented = {row[0] for row in rows() if len(row) == 4}
     assert documented == {f"`{key.path}`" for key in KEYS}
 
 
-@pytest.mark.requirement("settings.reference")
+@pytest.mark.requirement("settings.defaults")
 def test_the_page_lists_every_key_alias() -> None:
     pairs = [(other.strip("` "), row[1]) for row in rows() if len(row) == 2 for other in row[0].split(", ")]
     listed = {other: meaning.strip("`") for other, meaning in pairs}

@@ -11,7 +11,7 @@ import pytest
 DEMO = Path(__file__).resolve().parents[2] / "docs" / "demo" / "run.py"
 
 
-@pytest.mark.requirement("project.demo")
+@pytest.mark.requirement("project.fresh-machine")
 def test_the_demo_tells_its_story_to_the_end(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", DEMO], cwd=tmp_path, capture_output=True, encoding="utf-8", check=False
@@ -25,7 +25,7 @@ def test_the_demo_tells_its_story_to_the_end(tmp_path: Path) -> None:
     assert "demo__echo" in done.stdout
 
 
-@pytest.mark.requirement("project.demo")
+@pytest.mark.requirement("project.fresh-machine")
 def test_the_demo_fails_loudly_where_the_command_is_missing(tmp_path: Path) -> None:
     # An interpreter in another folder has no command beside it.
     (tmp_path / "bin").mkdir()

@@ -134,7 +134,7 @@ def test_every_client_is_named_with_its_file() -> None:
     assert [client for client, file in places if client not in README or file not in README] == []
 
 
-@pytest.mark.requirement("project.no-unsafe-start")
+@pytest.mark.requirement("project.readme")
 @pytest.mark.parametrize("name", ["README.md", "mcp.json.example"])
 def test_no_way_to_start_is_shown_that_the_launcher_cannot_protect(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

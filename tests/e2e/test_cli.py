@@ -35,7 +35,7 @@ def test_tools_lists_what_a_client_would_see_upstreams_included(root: Path, tmp_
     assert "demo__echo" in names
 
 
-@pytest.mark.requirement("cli.tools.names")
+@pytest.mark.requirement("cli.tools")
 def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path, tmp_path: Path) -> None:
     servers = {
         "one": stdio_upstream(prefix="none", includeTools=["echo", "fail"]),
@@ -75,7 +75,7 @@ def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path,
     ]
 
 
-@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.requirement("policy.include")
 def test_tools_are_chosen_on_the_command_line_and_calls_go_by_the_same_choice(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
     options = ["--workspace", str(root), "--config", str(config)]
@@ -161,7 +161,7 @@ def at_terminal(*arguments: str, answers: Sequence[tuple[bytes, bytes]]) -> tupl
     return os.waitstatus_to_exitcode(status), seen.decode(errors="replace")
 
 
-@pytest.mark.requirement("cli.call.forms")
+@pytest.mark.requirement("cli.call")
 def test_call_asks_on_the_terminal_for_one_of_the_answers_offered_and_shows_the_diff(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
@@ -172,7 +172,7 @@ def test_call_asks_on_the_terminal_for_one_of_the_answers_offered_and_shows_the_
     assert "\x1b[32m+fresh" in seen
 
 
-@pytest.mark.requirement("cli.call.forms")
+@pytest.mark.requirement("cli.call")
 def test_a_refusal_at_the_terminal_is_told_with_its_reason(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
@@ -195,7 +195,7 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.requirement("cli.call.forms")
+@pytest.mark.requirement("cli.call")
 def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> None:
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
     answers = [(b"Colour [1-3]: ", b"2\n"), (b"words", b""), (b"Colour: Other: ", b"\n")]
@@ -207,7 +207,7 @@ def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> Non
     assert "Sizes: small, large" in told
 
 
-@pytest.mark.requirement("cli.call.forms")
+@pytest.mark.requirement("cli.call")
 def test_a_form_that_is_left_answers_nothing(root: Path) -> None:
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
     _, seen = at_terminal(*call, answers=[(b"Colour [1-3]: ", b"\x04")])
@@ -295,7 +295,7 @@ def test_a_bad_settings_file_names_file_key_and_expected_value(tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.requirement("cli.port")
+@pytest.mark.requirement("cli.usage")
 def test_a_port_in_use_is_a_sentence_and_exit_code_3(root: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -307,7 +307,7 @@ def test_a_port_in_use_is_a_sentence_and_exit_code_3(root: Path) -> None:
     assert "--port" in done.stderr
 
 
-@pytest.mark.requirement("cli.loopback")
+@pytest.mark.requirement("cli.usage")
 def test_an_address_that_is_not_loopback_is_refused_without_a_token(root: Path) -> None:
     done = run("serve", "--transport", "http", "--host", "0.0.0.0", "--workspace", str(root))  # noqa: S104
     assert done.returncode == 3

@@ -289,7 +289,7 @@ class LocksOut(BaseHTTPRequestHandler):
         """Stay silent."""
 
 
-@pytest.mark.requirement("cli.doctor.remedies")
+@pytest.mark.requirement("cli.doctor.settings")
 def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_address(home: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), LocksOut) as locked, socket.socket() as nobody:
         threading.Thread(target=locked.serve_forever, daemon=True).start()
@@ -310,7 +310,7 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server gone"]["remedy"] == "look at mcpServers.gone; what it wrote is on standard error"
 
 
-@pytest.mark.requirement("cli.explain.upstream")
+@pytest.mark.requirement("cli.explain.answers")
 def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stands(home: Path) -> None:
     hung = {"command": sys.executable, "args": [str(PEERS / "hung.py")], "connectTimeout": 86_400_000}
     entries = {"demo": stdio_upstream(), "hung": hung, "gone": {"command": "no-such-program-anywhere"}}
@@ -363,7 +363,7 @@ def test_doctor_fails_where_something_is_left_out_for_a_variable_that_is_not_set
     assert all(item["remedy"].startswith("Set it") for item in broken.values())
 
 
-@pytest.mark.requirement("cli.doctor.programs")
+@pytest.mark.requirement("cli.doctor")
 def test_doctor_runs_the_discovery_and_looks_for_programs_as_those_who_run_them(home: Path, project: Path) -> None:
     for name in ("bin/agent", "bin/fails"):
         write(project / name, "#!/bin/sh\nexit 3\n").chmod(0o755)
@@ -384,7 +384,7 @@ def test_doctor_runs_the_discovery_and_looks_for_programs_as_those_who_run_them(
     assert "exit code 3" in found["tools.discoveryCommand"]["text"]
 
 
-@pytest.mark.requirement("settings.agent-cli.option")
+@pytest.mark.requirement("settings.agent-cli.files")
 def test_a_call_is_made_with_the_settings_of_the_other_cli(home: Path, project: Path) -> None:
     write(home / ".qwen/settings.json", {"excludeTools": ["glob"]})
     options = ("--workspace", str(project))

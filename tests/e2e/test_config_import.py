@@ -246,7 +246,7 @@ def test_trust_in_a_persons_own_file_of_a_client_that_knows_it_is_shown_and_take
     assert servers_of(home) == {"fine": PLANTED}
 
 
-@pytest.mark.requirement("cli.import.asks")
+@pytest.mark.requirement("cli.config.import")
 @pytest.mark.parametrize("answer", [b"\n", b"no\n", b"\x04"], ids=["nothing", "no", "the end"])
 def test_a_person_who_does_not_agree_keeps_their_file_as_it_is(home: Path, answer: bytes) -> None:
     own = write(settings_of(home), {"media": "notice"})
@@ -259,7 +259,7 @@ def test_a_person_who_does_not_agree_keeps_their_file_as_it_is(home: Path, answe
     assert "nothing was added" in done.stderr
 
 
-@pytest.mark.requirement("cli.import.asks")
+@pytest.mark.requirement("cli.config.import")
 def test_where_nobody_can_be_asked_it_is_shown_and_nothing_is_added(home: Path) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
     done = imported(home, "cursor", answer=None)
@@ -268,14 +268,14 @@ def test_where_nobody_can_be_asked_it_is_shown_and_nothing_is_added(home: Path) 
     assert "nobody can answer here" in done.stderr
 
 
-@pytest.mark.requirement("cli.import.asks")
+@pytest.mark.requirement("cli.config.import")
 def test_who_is_sure_is_not_asked(home: Path) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
     done = imported(home, "cursor", "--yes", answer=None)
     assert (done.returncode, done.stderr, servers_of(home)) == (0, "", {"one": {"command": "x"}})
 
 
-@pytest.mark.requirement("cli.import.asks")
+@pytest.mark.requirement("cli.config.import")
 def test_nobody_is_asked_about_nothing(home: Path) -> None:
     write(settings_of(home), {"mcpServers": {"one": {"command": "mine"}}})
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
@@ -334,7 +334,7 @@ def test_nothing_is_added_to_settings_that_cannot_be_used_as_they_are(home: Path
     assert "left out" not in done.stderr
 
 
-@pytest.mark.requirement("cli.import.placeholders")
+@pytest.mark.requirement("cli.import.usable")
 def test_a_placeholder_ends_where_its_text_ends(home: Path) -> None:
     servers = {
         "a": {"command": "${input:", "args": ["x}"]},

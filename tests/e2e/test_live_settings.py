@@ -37,7 +37,7 @@ def rewrite(config: Path, settings: Mapping[str, Any] | str) -> None:
     fresh.replace(config)
 
 
-@pytest.mark.requirement("settings.live.server")
+@pytest.mark.requirement("settings.live.watch")
 async def test_servers_and_rules_follow_the_file_and_a_broken_file_changes_nothing(root: Path, tmp_path: Path) -> None:
     (root / "a.txt").write_text("hello\n")
     config = write_config(tmp_path, {"mcpServers": {"one": stdio_upstream()}})

@@ -37,7 +37,6 @@ async def until(client: Client, *, is_error: bool, tool: str, **arguments: Any) 
 
 @pytest.mark.requirement("settings.live.restrictions")
 @pytest.mark.requirement("settings.live.agents")
-@pytest.mark.requirement("settings.live.shell-env")
 async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file_brought(
     root: Path, tmp_path: Path
 ) -> None:

@@ -228,7 +228,7 @@ TOUCHING = "#!/bin/sh\n: > '{marker}'\necho '[]'\n"
 PLACES = (".qwen/settings.json", ".gemini/settings.json", ".coretools/settings.json")
 
 
-@pytest.mark.requirement("settings.workspace.untrusted")
+@pytest.mark.requirement("settings.workspace.trust")
 @pytest.mark.parametrize("place", PLACES)
 async def test_what_a_workspace_names_is_started_only_after_it_was_trusted(
     place: str, home: Path, root: Path, tmp_path: Path

@@ -69,7 +69,7 @@ ADDRESSES = [
 ]
 
 
-@pytest.mark.requirement("cli.shown.urls")
+@pytest.mark.requirement("cli.config.show")
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_show_hides_the_secrets_in_addresses_and_leaves_the_rest(home: Path, tmp_path: Path, address: str) -> None:
     config = tmp_path / "mcp.json"
@@ -84,7 +84,7 @@ def test_show_hides_the_secrets_in_addresses_and_leaves_the_rest(home: Path, tmp
     assert "--mode=slow" in shown
 
 
-@pytest.mark.requirement("cli.shown.urls")
+@pytest.mark.requirement("cli.config.show")
 def test_show_leaves_addresses_without_secrets_as_they_are(home: Path, tmp_path: Path) -> None:
     address = (
         "https://my-documentation-server-v2.example.org:8443/api/v2/mcp-documentation-server?key=${MY_KEY}&page=12"

@@ -139,7 +139,7 @@ def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
     return number, b""
 
 
-@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize("asked", ASKED)
 def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:
@@ -152,7 +152,7 @@ def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str
         assert server.process.wait(CEILING) == 0
 
 
-@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize(
     "asked", ["lists", "reads", "commands", "relayed answers of 1 MB", "relayed logs", "all of them"]
 )
@@ -183,7 +183,7 @@ def _asking(number: int, root: Path) -> Json:
     return call(number, "write_file", file_path=str(root / f"{number}.txt"), content="x\n")
 
 
-@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.requirement("stdio.slow_reader")
 def test_an_answer_to_a_question_is_heard_behind_any_number_of_requests(root: Path) -> None:
     initialize = json.loads(json.dumps(INITIALIZE))
     initialize["params"]["capabilities"] = {"elicitation": {}}
@@ -219,7 +219,7 @@ def _hear(server: Server, heard: queue.SimpleQueue[Json]) -> None:
         heard.put(json.loads(line))
 
 
-@pytest.mark.requirement("stdio.slow_reader.memory")
+@pytest.mark.requirement("stdio.slow_reader")
 def test_pings_and_cancellations_are_heard_while_more_calls_wait_than_may_be_at_work(root: Path) -> None:
     count = 1_000
     with running(root, None, "--approval-mode", "yolo") as server:

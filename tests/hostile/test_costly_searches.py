@@ -29,7 +29,7 @@ def nested(pattern: str, times: int) -> str:
 
 
 @needs_proc
-@pytest.mark.requirement("grep.cost_bounded")
+@pytest.mark.requirement("grep.budget")
 async def test_the_server_answers_while_it_is_given_patterns_that_stand_for_endless_ways(root: Path) -> None:
     (root / "a.txt").write_text("text\n")
     async with watched_server(root) as server:
@@ -59,7 +59,7 @@ class Impatient(AbortSignal):
         super().raise_if_aborted()
 
 
-@pytest.mark.requirement("glob.links_bounded")
+@pytest.mark.requirement("glob.links")
 async def test_a_cancelled_glob_stops_between_two_links(root: Path, context: ToolContext) -> None:
     (root / "target").write_text("")
     for number in range(100):
@@ -78,7 +78,7 @@ async def test_a_cancelled_glob_stops_between_two_links(root: Path, context: Too
     assert impatient.looks == 51
 
 
-@pytest.mark.requirement("glob.links_bounded")
+@pytest.mark.requirement("glob.links")
 async def test_a_glob_whose_time_is_over_follows_no_more_links_and_says_so(root: Path, context: ToolContext) -> None:
     (root / "target").write_text("")
     (root / "link").symlink_to("target")
@@ -89,7 +89,7 @@ async def test_a_glob_whose_time_is_over_follows_no_more_links_and_says_so(root:
     assert (result.structured["total"], result.structured["partial"]) == (0, True)
 
 
-@pytest.mark.requirement("glob.links_bounded")
+@pytest.mark.requirement("glob.links")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -109,7 +109,7 @@ async def test_a_cancelled_call_looks_up_no_more_parts_of_its_pattern(
     assert impatient.looks == 31
 
 
-@pytest.mark.requirement("read_many.time_limit")
+@pytest.mark.requirement("many.budget")
 async def test_entries_that_there_was_no_time_for_are_not_said_to_be_missing(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("text\n")
     tool = ReadManyFilesTool()

@@ -36,7 +36,7 @@ def named_like_ours(root: Path) -> list[str]:
     return [name for name in os.listdir(root) if name.startswith(".coretools-")]
 
 
-@pytest.mark.requirement("write.leftovers")
+@pytest.mark.requirement("write.atomic")
 def test_a_small_folder_is_looked_through_at_every_write(root: Path) -> None:
     write = writer_in(root)
     for name in ("one", "two", "three"):
@@ -45,7 +45,7 @@ def test_a_small_folder_is_looked_through_at_every_write(root: Path) -> None:
         assert named_like_ours(root) == []
 
 
-@pytest.mark.requirement("write.crowded")
+@pytest.mark.requirement("write.turns")
 def test_a_large_folder_is_looked_through_at_the_first_write_and_not_at_each(root: Path) -> None:
     fill(root, LARGE_FOLDER)
     write = writer_in(root)
@@ -57,7 +57,7 @@ def test_a_large_folder_is_looked_through_at_the_first_write_and_not_at_each(roo
     assert named_like_ours(root) == [LEFTOVER]
 
 
-@pytest.mark.requirement("write.crowded")
+@pytest.mark.requirement("write.turns")
 def test_a_folder_is_looked_through_while_another_process_may_write_in_it(root: Path) -> None:
     (root / LEFTOVER).write_bytes(b"half")
     free: list[bool | None] = []
@@ -77,7 +77,7 @@ def test_a_folder_is_looked_through_while_another_process_may_write_in_it(root: 
     assert free == [True]
 
 
-@pytest.mark.requirement("write.crowded")
+@pytest.mark.requirement("write.turns")
 def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> None:
     inside: list[int] = []
     most: list[int] = []
@@ -96,7 +96,7 @@ def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> N
     assert not folder_lock._folder_locks  # pyright: ignore[reportPrivateUsage] - nothing is kept of folders nobody writes in
 
 
-@pytest.mark.requirement("write.crowded")
+@pytest.mark.requirement("write.turns")
 def test_a_lock_is_given_back_by_whoever_fails(root: Path) -> None:
     with open_folder(str(root)) as one, open_folder(str(root)) as other:
         with suppress(RuntimeError), alone_in(one):
@@ -107,7 +107,7 @@ def test_a_lock_is_given_back_by_whoever_fails(root: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.requirement("write.crowded")
+@pytest.mark.requirement("write.turns")
 def test_sixty_writes_at_once_into_a_folder_of_150_000_files_all_succeed(root: Path) -> None:
     fill(root, 150_000)
     with ThreadPoolExecutor(40) as pool:

@@ -119,7 +119,7 @@ async def test_a_tool_that_reads_nothing_does_not_hold_up_its_call(root: Path, t
         assert getattr(result.llm_content[0], "text", "") == "done"
 
 
-@pytest.mark.requirement("discovered.result.long")
+@pytest.mark.requirement("discovered.result.text")
 async def test_a_tool_that_prints_without_end_is_ended_at_its_time(root: Path, tmp_path: Path) -> None:
     async with custom_tools(root, tmp_path, call_command=("yes",), call_seconds=1.0) as tools:
         message = (await tools.error_of("one")).message
@@ -129,7 +129,7 @@ async def test_a_tool_that_prints_without_end_is_ended_at_its_time(root: Path, t
         assert 0 < kept <= 64 << 20
 
 
-@pytest.mark.requirement("discovered.result.json")
+@pytest.mark.requirement("discovered.result")
 async def test_an_object_with_millions_of_values_stays_text(tools: CustomTools, root: Path) -> None:
     result = await tools.call("verdict", text='{"a": [' + "[]," * 1_000_000 + "1]}")
     assert result.structured is None
@@ -142,7 +142,7 @@ def doubling(levels: int) -> dict[str, Any]:
     return {"$defs": {**ways, f"d{levels}": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
 
 
-@pytest.mark.requirement("discovered.arguments.steps")
+@pytest.mark.requirement("discovered.arguments")
 async def test_a_check_that_would_never_end_is_left_to_the_tool(tools: CustomTools) -> None:
     tool = await tools.tool("verdict", **doubling(40))
     arguments = {"a": "zz", "text": "ran"}
@@ -153,7 +153,7 @@ async def test_a_check_that_would_never_end_is_left_to_the_tool(tools: CustomToo
     assert getattr(result.llm_content[0], "text", "") == "ran"
 
 
-@pytest.mark.requirement("discovered.arguments.steps")
+@pytest.mark.requirement("discovered.arguments")
 async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTools) -> None:
     tool = await tools.tool("verdict", properties={"a": {"type": "array", "items": {"type": "integer"}}})
     arguments: dict[str, Any] = {"a": [*range(50_000), "x"], "text": "ran"}
@@ -162,7 +162,7 @@ async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTool
         await tool.execute(arguments, tools.context)
 
 
-@pytest.mark.requirement("discovered.arguments.steps")
+@pytest.mark.requirement("discovered.arguments")
 def test_a_check_without_end_is_given_up() -> None:
     check = ArgumentCheck(readable_schema(doubling(40)))
     assert check.problem_of({"a": "zz"}) is None

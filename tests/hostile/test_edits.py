@@ -34,7 +34,7 @@ async def edit(client: Client, old: str, new: str, **more: object) -> Called:
     return await call(client, "edit", file_path="a.txt", old_string=old, new_string=new, **more)
 
 
-@pytest.mark.requirement("hostile.edit_bytes")
+@pytest.mark.requirement("edit.bytes")
 async def test_one_line_of_a_file_of_mixed_endings_is_edited_and_nothing_else(root: Path, client: Client) -> None:
     for line in ("one", "two", "three", "four", "five", "six"):
         # What is deleted as a whole line takes its ending along, so here a part of a line is.
@@ -46,7 +46,7 @@ async def test_one_line_of_a_file_of_mixed_endings_is_edited_and_nothing_else(ro
             assert path.read_bytes() == MIXED.replace(old.encode(), new.encode()), path.name
 
 
-@pytest.mark.requirement("hostile.edit_bytes")
+@pytest.mark.requirement("edit.bytes")
 async def test_new_lines_take_the_ending_of_the_place_they_come_to(root: Path, client: Client) -> None:
     (root / "a.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
     edited = await edit(client, "one\ntwo\n", "one\nput in\ntwo\n")
@@ -54,7 +54,7 @@ async def test_new_lines_take_the_ending_of_the_place_they_come_to(root: Path, c
     assert (root / "a.txt").read_bytes() == b"one\r\nput in\r\ntwo\r\nthree\r\n"
 
 
-@pytest.mark.requirement("hostile.edit_refused")
+@pytest.mark.requirement("edit.create")
 async def test_an_old_text_that_stands_three_times_is_refused_with_its_lines(root: Path, client: Client) -> None:
     content = b"same\nother\nsame\r\n\nnot same\n"
     (root / "a.txt").write_bytes(content)
@@ -73,7 +73,7 @@ async def test_an_old_text_that_stands_three_times_is_refused_with_its_lines(roo
     assert (root / "a.txt").read_bytes() == content.replace(b"same", b"changed")
 
 
-@pytest.mark.requirement("hostile.edit_refused")
+@pytest.mark.requirement("edit.create")
 @pytest.mark.parametrize("content", [b"text\n", b"", b"\n", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("new", ["new", ""])
 async def test_an_empty_old_text_on_a_file_that_exists_is_refused(
@@ -85,7 +85,7 @@ async def test_an_empty_old_text_on_a_file_that_exists_is_refused(
     assert (root / "a.txt").read_bytes() == content
 
 
-@pytest.mark.requirement("hostile.edit_refused")
+@pytest.mark.requirement("edit.create")
 @pytest.mark.parametrize(
     ("content", "old", "new"),
     [
@@ -122,7 +122,7 @@ CAUSES = [
 ]
 
 
-@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
 async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the_difference_is_told(
     *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
@@ -136,7 +136,7 @@ async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the
         assert "old_string was not there exactly" in called.text
 
 
-@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
 async def test_where_such_a_text_stands_twice_nothing_is_changed(
     *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
@@ -149,7 +149,7 @@ async def test_where_such_a_text_stands_twice_nothing_is_changed(
     assert (root / "a.txt").read_bytes() == twice
 
 
-@pytest.mark.requirement("hostile.edit_causes")
+@pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(
     ("content", "old", "cause"),
     [
@@ -169,7 +169,7 @@ async def test_a_text_that_does_not_match_is_refused_with_its_likely_cause(
     assert (root / "a.txt").read_bytes() == content
 
 
-@pytest.mark.requirement("hostile.edit_bounded")
+@pytest.mark.requirement("edit.bounded")
 @needs_proc
 async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_meanwhile(root: Path) -> None:
     line = "def name_%05d(self, argument: int) -> str:  # nearly the same everywhere\n"
@@ -187,7 +187,7 @@ async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_
     assert hashlib.sha256((root / "a.txt").read_bytes()).digest() == before
 
 
-@pytest.mark.requirement("hostile.stale")
+@pytest.mark.requirement("edit.stale")
 @pytest.mark.parametrize("tool", ["edit", "write_file"])
 @pytest.mark.parametrize("how", ["written", "replaced", "same size and time", "cut", "appended"])
 async def test_a_file_that_changed_after_the_read_is_not_written(
@@ -220,7 +220,7 @@ async def test_a_file_that_changed_after_the_read_is_not_written(
     assert b"mine" in path.read_bytes()
 
 
-@pytest.mark.requirement("hostile.stale")
+@pytest.mark.requirement("edit.stale")
 @pytest.mark.parametrize("how", ["touched", "replaced by an equal one", "mode changed"])
 async def test_a_file_whose_content_is_the_same_is_fresh(how: str, root: Path, client: Client) -> None:
     path = root / "a.txt"
@@ -237,7 +237,7 @@ async def test_a_file_whose_content_is_the_same_is_fresh(how: str, root: Path, c
     assert path.read_text() == "mine\n"
 
 
-@pytest.mark.requirement("hostile.stale")
+@pytest.mark.requirement("edit.stale")
 async def test_a_file_that_went_after_the_read_is_not_brought_back_by_an_edit(root: Path, client: Client) -> None:
     (root / "a.txt").write_text("first\n")
     await call(client, "read_file", file_path="a.txt")
@@ -246,7 +246,7 @@ async def test_a_file_that_went_after_the_read_is_not_brought_back_by_an_edit(ro
     assert not os.listdir(root)
 
 
-@pytest.mark.requirement("hostile.stale")
+@pytest.mark.requirement("edit.stale")
 async def test_a_file_that_was_never_read_may_be_edited_and_a_wrong_digest_is_refused(
     root: Path, client: Client
 ) -> None:
@@ -299,7 +299,7 @@ async def two_sessions(how: str, root: Path, folder: Path) -> AsyncGenerator[tup
         yield first, second
 
 
-@pytest.mark.requirement("hostile.parallel_edits")
+@pytest.mark.requirement("edit.concurrent")
 @pytest.mark.parametrize("how", ["one server", "two processes"])
 async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_and_no_reader_sees_a_half_one(
     how: str, root: Path, tmp_path: Path
@@ -357,7 +357,7 @@ else:
 """
 
 
-@pytest.mark.requirement("hostile.parallel_edits")
+@pytest.mark.requirement("edit.concurrent")
 def test_another_process_cannot_write_between_the_last_check_of_a_file_and_its_rename(root: Path) -> None:
     (root / "a.txt").write_bytes(b"before")
     told: list[str] = []

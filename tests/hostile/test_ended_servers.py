@@ -111,7 +111,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.requirement("stdio.end-commands")
+@pytest.mark.requirement("stdio.drain")
 def test_a_command_ends_soon_after_the_input_has_ended_and_so_does_the_server(root: Path, tmp_path: Path) -> None:
     with serving(root, tmp_path, "off") as server:
         server.ask(WORKING)
@@ -125,7 +125,7 @@ def test_a_command_ends_soon_after_the_input_has_ended_and_so_does_the_server(ro
     assert not any(map(is_running, pids))
 
 
-@pytest.mark.requirement("stdio.end-commands")
+@pytest.mark.requirement("stdio.drain")
 def test_quick_commands_that_were_piped_in_are_answered(root: Path, tmp_path: Path) -> None:
     with serving(root, tmp_path, "off") as server:
         server.ask("echo first", "echo second")

@@ -90,7 +90,7 @@ async def repeat(seconds: float, calls: list[Callable[[], Awaitable[str | None]]
     return answered
 
 
-@pytest.mark.requirement("paths.swapped")
+@pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("seconds", FORMS)
 async def test_no_tool_reads_through_a_folder_that_is_swapped_with_a_link(
     seconds: int, root: Path, outside: Path, context: ToolContext
@@ -110,7 +110,7 @@ async def test_no_tool_reads_through_a_folder_that_is_swapped_with_a_link(
     assert min(answered[number] for number in range(5)) > 0, answered
 
 
-@pytest.mark.requirement("paths.swapped")
+@pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("seconds", FORMS)
 async def test_no_tool_writes_through_a_folder_that_is_swapped_with_a_link(
     seconds: int, root: Path, outside: Path, context: ToolContext

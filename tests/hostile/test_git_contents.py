@@ -294,7 +294,7 @@ PATHSPECS = [
 ]
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_a_pathspec_that_fits_an_auto_run_file_is_asked_about(
     root: Path, context: ToolContext, path: str
@@ -313,7 +313,7 @@ async def test_a_pathspec_that_fits_an_auto_run_file_is_asked_about(
     assert await unasked(flow_with(), yolo, others) == others
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_untracked_auto_run_files_are_cleaned_away_with_a_question(
     root: Path, context: ToolContext, path: str
@@ -362,7 +362,7 @@ def patched(path: str) -> Iterator[str]:
         yield from (form.format(program=program, header=header.format(path)) for form in GIVEN)
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_a_patch_in_the_text_of_a_command_writes_what_it_says(
     root: Path, context: ToolContext, path: str

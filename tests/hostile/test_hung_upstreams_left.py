@@ -98,7 +98,7 @@ def serving(root: Path, settings: Path, mark: str, *, behind_a_client: bool) -> 
             process.kill()
 
 
-@pytest.mark.requirement("proxy.liars.nothing-left")
+@pytest.mark.requirement("upstream.nothing-left")
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGKILL", "death of the client"])
 async def test_nothing_is_left_of_hung_upstreams(end: str, root: Path, tmp_path: Path) -> None:
     mark = uuid4().hex

@@ -49,7 +49,7 @@ async def server(root: Path) -> AsyncGenerator[WatchedServer]:
 
 @pytest.mark.anyio
 @needs_proc
-@pytest.mark.requirement("ignore.bounded_memory")
+@pytest.mark.requirement("ignore.bounded_rules")
 async def test_very_many_rules_in_many_folders_take_bounded_memory_and_leave_the_server_free(
     root: Path, server: WatchedServer
 ) -> None:
@@ -142,7 +142,7 @@ NO_TEXT = {
 }
 
 
-@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.requirement("ignore.fail_closed")
 @pytest.mark.parametrize("kind", NO_TEXT)
 def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind: str, root: Path) -> None:
     (root / ".qwenignore").write_bytes(NO_TEXT[kind])
@@ -155,7 +155,7 @@ def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind:
         scope(root)
 
 
-@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.requirement("ignore.fail_closed")
 @pytest.mark.parametrize(
     "content",
     [
@@ -177,7 +177,7 @@ def test_an_agent_ignore_file_in_any_usual_encoding_is_understood(content: bytes
 
 
 @needs_proc
-@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.requirement("ignore.fail_closed")
 def test_an_agent_ignore_file_that_comes_in_pieces_is_read_to_its_end(root: Path) -> None:
     (root / ".qwenignore").symlink_to("/proc/self/maps")
     rules = rules_for_agents(str(root), ".qwenignore")
@@ -186,7 +186,7 @@ def test_an_agent_ignore_file_that_comes_in_pieces_is_read_to_its_end(root: Path
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="not run: this system has no log of its kernel")
-@pytest.mark.requirement("ignore.agent_text")
+@pytest.mark.requirement("ignore.fail_closed")
 def test_an_agent_ignore_file_that_never_ends_hides_everything(root: Path) -> None:
     (root / ".qwenignore").symlink_to("/proc/kmsg")
     (root / "pin.txt").write_text("4711")

@@ -131,7 +131,7 @@ async def test_where_questions_are_off_commands_show_what_is_hidden(folder: Path
     assert await unasked(flow_with(), yolo, ["cat .env", "cat .e*"]) == ["cat .env", "cat .e*"]
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("path", "mode"),
@@ -149,7 +149,7 @@ async def test_an_auto_run_file_is_asked_about_however_it_is_named(
     assert await unasked(flow, in_mode(context, mode), commands) == []
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", OTHER_WRITES)
 async def test_what_may_be_an_auto_run_file_is_asked_about_where_questions_are_off(
@@ -158,14 +158,14 @@ async def test_what_may_be_an_auto_run_file_is_asked_about_where_questions_are_o
     assert await unasked(flow_with(), in_mode(context, ApprovalMode.YOLO), [command]) == []
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", UNASKED_WRITES)
 async def test_everyday_writing_runs_unasked_where_questions_are_off(context: ToolContext, command: str) -> None:
     assert await unasked(flow_with(), in_mode(context, ApprovalMode.YOLO), [command]) == [command]
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 async def test_words_without_end_cost_little(folder: Path, context: ToolContext) -> None:
     for number in range(300):
         (folder / "sub" / f"f{number}").write_text("")
@@ -197,7 +197,7 @@ async def test_a_client_whose_person_declines_is_never_shown_what_is_hidden(fold
     assert [command for command, answer in answers.items() if SECRET in answer] == []
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 async def test_a_client_whose_person_declines_writes_no_auto_run_file(folder: Path, tmp_path: Path) -> None:
     settings = {"tools": {"approvalMode": "yolo"}}
     answers = await answers_to(folder, tmp_path, settings, WRITTEN_BY_A_CLIENT)
@@ -220,7 +220,7 @@ async def answers_to(folder: Path, place: Path, settings: dict[str, Any], comman
     return answers
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize(
     "command",
     [

@@ -122,7 +122,7 @@ def test_a_large_old_string_in_a_small_file_is_named_as_the_reason() -> None:
     assert nearest_region(haystack, old) is None
 
 
-@pytest.mark.requirement("edit.linear")
+@pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("size", [PIECE_CHARS // 8, PIECE_CHARS, 1_000_000])
 def test_a_long_text_to_look_for_is_compared_in_few_steps(size: int) -> None:
     wanted = "ab" * (size // 2) + "c"
@@ -132,14 +132,14 @@ def test_a_long_text_to_look_for_is_compared_in_few_steps(size: int) -> None:
     assert checkpoint.passed * (max(PIECE_CHARS, len(wanted)) + len(wanted)) < 3 * 8_000_000
 
 
-@pytest.mark.requirement("edit.linear")
+@pytest.mark.requirement("edit.bounded")
 def test_a_text_longer_than_the_file_is_not_looked_for() -> None:
     checkpoint = Checkpoint()
     assert find_text("ab" * 1000, "ab" * 1001, 0, checkpoint) == -1
     assert checkpoint.passed == 0
 
 
-@pytest.mark.requirement("edit.linear")
+@pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("shift", range(-2, 3))
 @pytest.mark.parametrize("size", [1, 10, PIECE_CHARS, 3 * PIECE_CHARS])
 def test_what_lies_across_two_steps_is_found(size: int, shift: int) -> None:
@@ -148,7 +148,7 @@ def test_what_lies_across_two_steps_is_found(size: int, shift: int) -> None:
     assert find_text("a" * place + wanted + "a" * PIECE_CHARS, wanted) == place
 
 
-@pytest.mark.requirement("edit.linear")
+@pytest.mark.requirement("edit.bounded")
 def test_many_places_in_a_large_text_are_counted_and_replaced_in_one_pass() -> None:
     # A search through the whole text for each of the places, for its line or its line ending, runs into the time limit.
     count = 20_000
@@ -195,7 +195,7 @@ WORKS: list[Callable[[Haystack], object]] = [
 ]
 
 
-@pytest.mark.requirement("edit.search_ends")
+@pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("work", WORKS, ids=["search", "line number", "place", "diagnosis", "replacing"])
 def test_the_work_on_a_large_text_ends_at_any_checkpoint(work: Callable[[Haystack], object]) -> None:
     text = "word and another word\r\n" * 60_000 + "end\n"

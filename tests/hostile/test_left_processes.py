@@ -144,7 +144,7 @@ async def test_what_is_stopped_is_asked_to_end_like_others(broker: BrokeredStart
     process.close()
 
 
-@pytest.mark.requirement("process.fork-bomb")
+@pytest.mark.requirement("process.limits")
 async def test_a_fork_bomb_is_limited_and_ended(broker: BrokeredStarter) -> None:
     bomb = "echo up; bomb() { bomb | bomb & }; bomb; sleep 600"
     limits = ResourceLimits(processes=_running_of_the_bomber() + 60)
@@ -191,7 +191,7 @@ async def owner_of(mark: str, *commands: str) -> AsyncGenerator[asyncio.subproce
             await owner.wait()
 
 
-@pytest.mark.requirement("process.server-killed")
+@pytest.mark.requirement("process.nothing-left")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals, mark: str) -> None:
     async with owner_of(mark, *STAYING.values(), "echo up; exec yes > /dev/null") as owner:
@@ -204,7 +204,7 @@ async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals,
         await until_none_carries(mark)
 
 
-@pytest.mark.requirement("process.server-killed")
+@pytest.mark.requirement("process.nothing-left")
 @pytest.mark.parametrize("whom", ["supervisor", "broker"])
 async def test_a_stopped_guard_goes_on_when_the_server_is_killed(whom: str, mark: str) -> None:
     command = {
@@ -269,7 +269,7 @@ async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker:
     process.close()
 
 
-@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.requirement("process.broker-killed")
 @pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
 async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await up(broker, command, mark)
@@ -286,7 +286,7 @@ async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStart
     assert (await run(broker, bash("echo on")))[1] == "on\n"
 
 
-@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.requirement("process.broker-killed")
 async def test_when_a_supervisor_is_killed_the_others_go_on(broker: BrokeredStarter) -> None:
     first = await up(broker, "echo up; exec sleep 600")
     (supervisor,) = supervisors()
@@ -301,7 +301,7 @@ async def test_when_a_supervisor_is_killed_the_others_go_on(broker: BrokeredStar
     second.close()
 
 
-@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.requirement("process.broker-killed")
 async def test_a_command_that_kills_its_supervisor_is_ended(broker: BrokeredStarter, tmp_path: Path, mark: str) -> None:
     go = tmp_path / "go"
     command = f"setsid sleep 600 & echo up; until [ -e {go} ]; do sleep 0.01; done; kill -KILL $PPID; sleep 600"
@@ -314,7 +314,7 @@ async def test_a_command_that_kills_its_supervisor_is_ended(broker: BrokeredStar
     process.close()
 
 
-@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.requirement("process.broker-killed")
 async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: BrokeredStarter, mark: str) -> None:
     with suppress(StartFailedError), anyio.fail_after(CEILING):
         process = await broker.start(bash("setsid sleep 600 & kill -KILL $PPID; sleep 600", environment=marked(mark)))
@@ -324,7 +324,7 @@ async def test_a_command_that_kills_its_supervisor_at_once_is_ended(broker: Brok
     await until_none_carries(mark)
 
 
-@pytest.mark.requirement("process.supervisor-killed")
+@pytest.mark.requirement("process.broker-killed")
 @pytest.mark.parametrize("stopping", ["kill -STOP $PPID; sleep 600", "while :; do kill -STOP $PPID; done"])
 async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStarter, stopping: str, mark: str) -> None:
     with anyio.fail_after(CEILING):

@@ -246,7 +246,7 @@ def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(root: 
         assert client.end("input") == 0
 
 
-@pytest.mark.requirement("scarcity.descriptors")
+@pytest.mark.requirement("scarcity.turns")
 @pytest.mark.parametrize("revision", [MODERN, NEWEST])
 def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_usual(root: Path, revision: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

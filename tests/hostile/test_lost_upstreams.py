@@ -77,7 +77,7 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
     assert (tmp_path / "tale").read_text().count("start\n") == 4
 
 
-@pytest.mark.requirement("proxy.liars.crash_loop")
+@pytest.mark.requirement("proxy.liars.return")
 async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +96,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
     assert tale.read_text().count("start\n") == 3
 
 
-@pytest.mark.requirement("proxy.liars.crash_loop")
+@pytest.mark.requirement("proxy.liars.return")
 async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +166,7 @@ async def test_a_call_that_an_upstream_does_not_take_ends_in_its_time(root: Path
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.sessions.room")
+@pytest.mark.requirement("proxy.limits")
 async def test_a_client_that_uses_its_session_no_more_makes_room_for_the_next_one(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"good": over_stdio(maxSessions=2)}})
     said: list[str] = []

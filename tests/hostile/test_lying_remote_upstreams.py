@@ -125,7 +125,7 @@ async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: 
         assert await scene.call(text="x" * 5_000_000) == "x" * 5_000_000
 
 
-@pytest.mark.requirement("proxy.liars.limits")
+@pytest.mark.requirement("proxy.liars.start")
 @pytest.mark.parametrize(("transport", "deed"), [("http", "hang"), ("http", "endless"), ("sse", "hang")])
 async def test_a_call_over_http_without_an_answer_ends_in_its_time(
     transport: str, deed: str, root: Path, tmp_path: Path
@@ -163,7 +163,7 @@ async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("upstream.together")
+@pytest.mark.requirement("upstream.stdio.garbage")
 @pytest.mark.parametrize("deed", ["together", "fraction-id"])
 async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fraction(
     deed: str, root: Path, tmp_path: Path

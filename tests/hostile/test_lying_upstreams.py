@@ -48,7 +48,7 @@ async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.hung")
+@pytest.mark.requirement("upstream.first_call")
 @pytest.mark.parametrize(
     "deed", ["hang@start", "hang@initialize", "mute@initialize", "wrong-id@initialize", "hang@list"]
 )
@@ -65,7 +65,7 @@ async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(deed: str, r
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.hung")
+@pytest.mark.requirement("upstream.first_call")
 async def test_tools_are_there_though_another_list_of_their_upstream_hangs(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("mute@prompts"), wait=2_000) as scene:
         assert "bad__echo" in await scene.names()
@@ -83,7 +83,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """Runs the program of its second argument once the file of its first one is there."""
 
 
-@pytest.mark.requirement("proxy.slow_start")
+@pytest.mark.requirement("upstream.first_call")
 async def test_a_call_waits_for_a_server_that_is_slow_to_start(root: Path, tmp_path: Path) -> None:
     sign = tmp_path / "sign"
     late = {**over_stdio(), "args": ["-c", LATE, str(sign), LIAR]}
@@ -101,7 +101,7 @@ async def test_a_call_waits_for_a_server_that_is_slow_to_start(root: Path, tmp_p
         await until(lambda: told == ["hi"])
 
 
-@pytest.mark.requirement("proxy.slow_start")
+@pytest.mark.requirement("upstream.first_call")
 async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("exit@start*1", "hang@start"), wait=0) as scene:
         await scene.names()
@@ -110,7 +110,7 @@ async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: P
         assert "not available now" in await scene.call()
 
 
-@pytest.mark.requirement("proxy.liars.limits")
+@pytest.mark.requirement("proxy.liars.start")
 @pytest.mark.parametrize(
     ("deed", "limit", "problem"),
     [
@@ -191,7 +191,7 @@ async def test_an_honest_answer_is_found_among_all_that_a_liar_says(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.limits")
+@pytest.mark.requirement("proxy.liars.start")
 @pytest.mark.parametrize("deed", ["hang", "mute", "wrong-id"])
 async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(
     deed: str, root: Path, tmp_path: Path

@@ -51,7 +51,7 @@ SLOW = pdf(page_objects(stream(lines("first")), *[slow_page() for _ in range(8)]
 """One page that is read at once, and pages that take longer together than any time limit here."""
 
 
-@pytest.mark.requirement("pdf.time")
+@pytest.mark.requirement("pdf.damage")
 def test_what_was_read_in_time_is_shown_and_the_rest_is_told(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
     reading = read_file(context, "a.pdf", seconds=3)
@@ -62,7 +62,7 @@ def test_what_was_read_in_time_is_shown_and_the_rest_is_told(root: Path, context
     assert reading.total is None
 
 
-@pytest.mark.requirement("pdf.time")
+@pytest.mark.requirement("pdf.damage")
 def test_a_first_page_that_takes_too_long_is_a_failure_with_a_way_out(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
     with pytest.raises(ToolError, match=r"longer than 1 seconds.*other pages") as caught:
@@ -71,7 +71,7 @@ def test_a_first_page_that_takes_too_long_is_a_failure_with_a_way_out(root: Path
 
 
 @only_linux
-@pytest.mark.requirement("pdf.cancel")
+@pytest.mark.requirement("pdf.child")
 def test_a_cancelled_reading_kills_the_process_and_leaves_nothing(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
     location = context.workspace.locate("a.pdf")
@@ -199,7 +199,7 @@ def test_a_bomb_or_a_damaged_file_is_a_failure_with_a_way_out(
     assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
 
 
-@pytest.mark.requirement("pdf.encrypted")
+@pytest.mark.requirement("pdf.many")
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
 def test_an_encrypted_file_is_a_failure_that_asks_for_a_copy(algorithm: str, root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(encrypted(algorithm, "password"))
@@ -208,7 +208,7 @@ def test_an_encrypted_file_is_a_failure_that_asks_for_a_copy(algorithm: str, roo
     assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
 
 
-@pytest.mark.requirement("pdf.encrypted")
+@pytest.mark.requirement("pdf.many")
 def test_a_file_that_is_encrypted_without_a_password_is_read(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(encrypted("AES-256", ""))
     assert "secret words" in text_of(read_file(context, "a.pdf"))
@@ -266,7 +266,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-@pytest.mark.requirement("read.no_decode")
+@pytest.mark.requirement("read.type")
 def test_a_picture_that_claims_a_huge_size_is_sent_as_it_is(root: Path, context: ToolContext) -> None:
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 6, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(5))) + chunk(b"IEND", b"")
@@ -274,7 +274,7 @@ def test_a_picture_that_claims_a_huge_size_is_sent_as_it_is(root: Path, context:
     assert read_file(context, "a.png").parts == (InlineDataPart("image/png", data, (root / "a.png").as_uri()),)
 
 
-@pytest.mark.requirement("read.no_decode")
+@pytest.mark.requirement("read.type")
 def test_svg_is_text_whatever_it_would_do_in_a_viewer(root: Path, context: ToolContext) -> None:
     text = (
         '<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">'
@@ -285,7 +285,7 @@ def test_svg_is_text_whatever_it_would_do_in_a_viewer(root: Path, context: ToolC
     assert (reading.kind, text_of(reading)) == (FileKind.SVG, text)
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 @pytest.mark.parametrize(
     ("name", "data", "mime_type"),
     [
@@ -304,7 +304,7 @@ def test_the_type_that_is_sent_is_that_of_the_content(
     assert part == InlineDataPart(mime_type, data, (root / name).as_uri())
 
 
-@pytest.mark.requirement("read.hostile_notebook")
+@pytest.mark.requirement("read.notebook")
 @pytest.mark.parametrize(
     "content",
     [
@@ -321,7 +321,7 @@ def test_a_notebook_that_is_none_is_shown_as_text(content: str, root: Path, cont
     assert content[:100] in text_of(reading)
 
 
-@pytest.mark.requirement("read.hostile_notebook")
+@pytest.mark.requirement("read.notebook")
 @pytest.mark.parametrize("size", [10_000_000, 50_000_000])
 @pytest.mark.parametrize("text", ["y", "\x1b["])
 def test_a_notebook_with_a_huge_output_is_cut(size: int, text: str, root: Path, context: ToolContext) -> None:
@@ -331,7 +331,7 @@ def test_a_notebook_with_a_huge_output_is_cut(size: int, text: str, root: Path, 
     assert len(text_of(read_file(context, "a.ipynb"))) < 30_000
 
 
-@pytest.mark.requirement("read.hostile_notebook")
+@pytest.mark.requirement("read.notebook")
 def test_a_notebook_of_countless_values_is_not_parsed(root: Path, context: ToolContext) -> None:
     (root / "a.ipynb").write_text('{"cells": [' + "[]," * 400_000 + "{}]}")
     assert text_of(read_file(context, "a.ipynb")).partition("---\n\n")[2].startswith('{"cells": [[],[],')

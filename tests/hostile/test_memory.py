@@ -98,7 +98,7 @@ async def test_a_memory_that_is_a_link_inside_is_written_through(root: Path, con
     assert (root / "AGENTS.md").is_symlink()
 
 
-@pytest.mark.requirement("memory.untouched")
+@pytest.mark.requirement("memory.links")
 @pytest.mark.parametrize("mode", [0o444, 0o400, 0o555])
 async def test_a_read_only_memory_is_left_alone(mode: int, root: Path, context: ToolContext) -> None:
     path = root / "AGENTS.md"
@@ -110,7 +110,7 @@ async def test_a_read_only_memory_is_left_alone(mode: int, root: Path, context: 
     assert path.stat() == before
 
 
-@pytest.mark.requirement("memory.untouched")
+@pytest.mark.requirement("memory.links")
 @pytest.mark.parametrize(
     "content",
     [
@@ -133,7 +133,7 @@ async def test_a_half_written_memory_is_left_alone(content: bytes, root: Path, c
     assert os.listdir(root) == ["AGENTS.md"]
 
 
-@pytest.mark.requirement("memory.untouched")
+@pytest.mark.requirement("memory.links")
 async def test_a_memory_that_is_huge_a_folder_or_a_pipe_is_refused(root: Path, context: ToolContext) -> None:
     path = root / "AGENTS.md"
     path.write_bytes(b"x" * 1_000_001)
@@ -160,7 +160,7 @@ async def test_a_memory_hidden_from_agents_is_refused_whatever_it_holds(root: Pa
     assert len(messages) == 1
 
 
-@pytest.mark.requirement("memory.untouched")
+@pytest.mark.requirement("memory.links")
 async def test_a_global_folder_that_is_a_file_is_refused(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "home").write_text("theirs")
     with pytest.raises(ToolError) as caught:

@@ -52,7 +52,7 @@ def make(root: Path, name: bytes) -> None:
         stream.write(b"needle\n")
 
 
-@pytest.mark.requirement("names.sent_apart")
+@pytest.mark.requirement("hostile.names_read")
 async def test_a_name_that_looks_quoted_is_never_sent_as_the_one_that_is(root: Path, client: Client) -> None:
     for name in QUOTED_TWINS:
         make(root, name)
@@ -65,7 +65,7 @@ async def test_a_name_that_looks_quoted_is_never_sent_as_the_one_that_is(root: P
     assert {os.fsencode(os.path.basename(meant_path(path) or path)) for path in found} == set(QUOTED_TWINS)
 
 
-@pytest.mark.requirement("names.sent_apart")
+@pytest.mark.requirement("hostile.names_read")
 @pytest.mark.parametrize("name", QUOTED_TWINS)
 async def test_a_changed_file_is_reported_by_the_name_that_lists_send(name: bytes, root: Path, client: Client) -> None:
     make(root, name)
@@ -77,7 +77,7 @@ async def test_a_changed_file_is_reported_by_the_name_that_lists_send(name: byte
     assert f"--- {shown_name(os.fsdecode(name))}\t" in written.everything.replace("\\\\", "\\").replace("\\t", "\t")
 
 
-@pytest.mark.requirement("names.sent_apart")
+@pytest.mark.requirement("hostile.names_read")
 async def test_the_facts_of_a_resource_tell_the_name_that_lists_send(root: Path, client: Client) -> None:
     for name, content in ((b"caf\xe9.txt", b"text\n"), (b"caf\xe9.bin", b"\0\1\2")):
         make(root, name)
@@ -88,7 +88,7 @@ async def test_the_facts_of_a_resource_tell_the_name_that_lists_send(root: Path,
         assert facts["path"] == f'{root}/"caf\\xe9.{name.decode("latin-1")[-3:]}"'
 
 
-@pytest.mark.requirement("names.unseen")
+@pytest.mark.requirement("hostile.names")
 @pytest.mark.parametrize("character", UNSEEN)
 def test_a_character_that_is_not_seen_is_escaped_in_a_name_and_read_back(character: str) -> None:
     name = f"a{character}b.txt"
@@ -98,14 +98,14 @@ def test_a_character_that_is_not_seen_is_escaped_in_a_name_and_read_back(charact
     assert meant_path(shown_whole_path(f"/folder/{name}")) == f"/folder/{name}"
 
 
-@pytest.mark.requirement("names.unseen")
+@pytest.mark.requirement("hostile.names")
 @pytest.mark.parametrize("character", [character for character in UNSEEN if character != "\ufe0f"])
 def test_people_and_models_are_shown_the_same_characters_as_marks(character: str) -> None:
     assert character not in visible(f"a{character}b")
     assert character not in one_line(f"a{character}b")
 
 
-@pytest.mark.requirement("names.unseen")
+@pytest.mark.requirement("hostile.names")
 def test_names_in_any_script_and_pictures_stand_as_they_are() -> None:
     for name in ("größe.txt", "файл", "ファイル", "क्षेत्र.md", "\U0001f600.png"):
         assert shown_name(name) == sendable_name(name) == one_line(name) == name
@@ -113,7 +113,7 @@ def test_names_in_any_script_and_pictures_stand_as_they_are() -> None:
     assert one_line("\u2764\ufe0f") == visible("\u2764\ufe0f") == "\u2764\ufe0f"
 
 
-@pytest.mark.requirement("names.unseen")
+@pytest.mark.requirement("hostile.names")
 async def test_files_whose_names_look_alike_are_listed_apart_by_every_tool(root: Path, client: Client) -> None:
     for character in ("", *UNSEEN):
         make(root, f"a{character}b.txt".encode())

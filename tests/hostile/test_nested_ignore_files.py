@@ -232,7 +232,7 @@ def spoil(file: Path, kind: str) -> None:
             file.write_bytes(b"a\n" * (MAX_COST // COST_OF_RULE))
 
 
-@pytest.mark.requirement("ignore.nested_fail_closed")
+@pytest.mark.requirement("ignore.fail_closed")
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("level", ["sub", "sub/deep"])
 def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_else(
@@ -257,7 +257,7 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("ignore.nested_fail_closed")
+@pytest.mark.requirement("ignore.fail_closed")
 async def test_a_file_that_cannot_be_understood_leaves_every_other_folder_usable(root: Path, client: Client) -> None:
     make(root, "sub/pin.txt")
     make(root, "other/open.md", content="open")
@@ -281,7 +281,7 @@ async def test_a_file_that_cannot_be_understood_leaves_every_other_folder_usable
     assert [os.path.basename(name.rstrip("/")) for name in completed.completion.values] == ["other", "sub"]
 
 
-@pytest.mark.requirement("ignore.nested_fail_closed")
+@pytest.mark.requirement("ignore.fail_closed")
 def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Path) -> None:
     folder = root
     for _ in range(6):
@@ -296,7 +296,7 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
         hidden_by(root, "d/d/d/d/a.txt")
 
 
-@pytest.mark.requirement("ignore.nested_fail_closed")
+@pytest.mark.requirement("ignore.fail_closed")
 def test_where_a_name_would_be_too_long_to_look_for_nothing_is_read(root: Path) -> None:
     descriptor = os.open(root, os.O_RDONLY)
     path = str(root)
@@ -338,7 +338,7 @@ def location(root: Path) -> Location:
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("policy.hidden_from_commands")
+@pytest.mark.requirement("rules.hidden_reads")
 @pytest.mark.parametrize("level", ["sub", "sub/deep"])
 async def test_no_rule_lets_a_command_read_what_a_file_in_a_folder_hides(
     level: str, root: Path, context: ToolContext

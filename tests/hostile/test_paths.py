@@ -50,7 +50,7 @@ LEADING_OUT = [
 """Spellings of what lies beside and above the workspace."""
 
 
-@pytest.mark.requirement("hostile.paths_out")
+@pytest.mark.requirement("paths.contained")
 @pytest.mark.parametrize("spelled", LEADING_OUT)
 async def test_a_path_that_leads_out_is_refused_by_every_tool(
     spelled: str, around: Neighbourhood, client: Client
@@ -87,7 +87,7 @@ LINKS: dict[str, tuple[Callable[[Neighbourhood], object], list[str]]] = {
 }
 
 
-@pytest.mark.requirement("hostile.links_out")
+@pytest.mark.requirement("paths.links")
 @pytest.mark.parametrize("kind", LINKS)
 async def test_a_link_that_leads_out_is_refused_by_every_tool(kind: str, around: Neighbourhood, client: Client) -> None:
     make, paths = LINKS[kind]
@@ -101,7 +101,7 @@ async def test_a_link_that_leads_out_is_refused_by_every_tool(kind: str, around:
     await assert_alive(client)
 
 
-@pytest.mark.requirement("hostile.links_out")
+@pytest.mark.requirement("paths.links")
 async def test_walks_and_listings_show_nothing_behind_a_link_that_leads_out(
     around: Neighbourhood, client: Client
 ) -> None:
@@ -125,7 +125,7 @@ async def test_walks_and_listings_show_nothing_behind_a_link_that_leads_out(
     assert "mine" in (await call(client, "grep_search", pattern="OUTSIDE|mine")).text
 
 
-@pytest.mark.requirement("hostile.link_chains")
+@pytest.mark.requirement("paths.bounded_names")
 async def test_a_chain_of_41_links_and_a_circle_are_refused_with_the_reason(root: Path, client: Client) -> None:
     (root / "0").write_text(f"{MARKER}\n")
     for number in range(41):
@@ -143,7 +143,7 @@ async def test_a_chain_of_41_links_and_a_circle_are_refused_with_the_reason(root
     assert MARKER in (await call(client, "read_file", file_path="40")).text
 
 
-@pytest.mark.requirement("hostile.links_inside")
+@pytest.mark.requirement("paths.links")
 @pytest.mark.parametrize("is_absolute", [True, False])
 async def test_links_that_stay_inside_work_for_every_tool_and_stay_links(
     is_absolute: bool, root: Path, client: Client
@@ -182,7 +182,7 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.requirement("hostile.odd_paths")
+@pytest.mark.requirement("paths.no_path")
 @pytest.mark.parametrize("kind", IMPOSSIBLE)
 async def test_a_path_that_no_file_can_have_is_refused_and_repeated_briefly(
     kind: str, root: Path, client: Client
@@ -222,7 +222,7 @@ LITERAL = [
 ]
 
 
-@pytest.mark.requirement("hostile.odd_paths")
+@pytest.mark.requirement("paths.no_path")
 async def test_what_a_shell_would_expand_is_a_literal_name(
     around: Neighbourhood, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +237,7 @@ async def test_what_a_shell_would_expand_is_a_literal_name(
     assert around.state() == before
 
 
-@pytest.mark.requirement("hostile.odd_paths")
+@pytest.mark.requirement("paths.no_path")
 @pytest.mark.parametrize("path", ["~", "~/f", "~/deep", "$HOME/f", "~root/.profile", "%2e%2e/out/f"])
 async def test_what_a_shell_would_expand_never_leads_to_the_home_folder(
     path: str, around: Neighbourhood, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +250,7 @@ async def test_what_a_shell_would_expand_never_leads_to_the_home_folder(
     assert around.state() == before
 
 
-@pytest.mark.requirement("hostile.odd_paths")
+@pytest.mark.requirement("paths.no_path")
 async def test_a_tilde_is_not_expanded_even_where_the_home_folder_is_the_workspace(
     root: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +263,7 @@ async def test_a_tilde_is_not_expanded_even_where_the_home_folder_is_the_workspa
     assert os.listdir(root) == ["a.txt"]
 
 
-@pytest.mark.requirement("hostile.no_oracle")
+@pytest.mark.requirement("paths.contained")
 @pytest.mark.parametrize(
     "spell",
     [" {outside}/{name}", "{outside}/\\{name}", "~/{name}", "{outside}/{name}", "d/{name}", "\t{outside}/{name}"],
@@ -283,7 +283,7 @@ async def test_answers_do_not_tell_whether_something_outside_exists(
 MAGIC = ["/proc/self/environ", "/proc/self/root/etc/passwd", "/proc/self/cwd", "/dev/fd/0", "/dev/stdin", "/proc/1/mem"]
 
 
-@pytest.mark.requirement("hostile.magic_links")
+@pytest.mark.requirement("paths.special")
 async def test_magic_links_are_refused_spelled_or_linked(around: Neighbourhood) -> None:
     (around.root / "p").symlink_to("/proc/self/root")
     (around.root / "c").symlink_to("/proc/self/cwd")
@@ -299,7 +299,7 @@ async def test_magic_links_are_refused_spelled_or_linked(around: Neighbourhood) 
         await assert_alive(client)
 
 
-@pytest.mark.requirement("hostile.kinds")
+@pytest.mark.requirement("ls.errors")
 async def test_a_folder_that_is_read_and_a_file_that_is_listed_are_refused_with_their_codes(
     root: Path, client: Client
 ) -> None:
@@ -320,7 +320,7 @@ async def test_a_folder_that_is_read_and_a_file_that_is_listed_are_refused_with_
     await assert_alive(client)
 
 
-@pytest.mark.requirement("hostile.twins")
+@pytest.mark.requirement("paths.case")
 async def test_names_that_look_alike_are_told_apart_byte_by_byte(root: Path, client: Client) -> None:
     composed, apart = (unicodedata.normalize(form, "caf\u00e9.txt") for form in ("NFC", "NFD"))
     (root / composed).write_text("composed\n")
@@ -398,7 +398,7 @@ WIDE_ROOTS: dict[str, Callable[[Neighbourhood], list[str]]] = {
 }
 
 
-@pytest.mark.requirement("hostile.roots")
+@pytest.mark.requirement("roots.operator")
 @pytest.mark.parametrize("clients", ["ignore", "intersect"])
 @pytest.mark.parametrize("kind", WIDE_ROOTS)
 async def test_no_roots_of_a_client_widen_the_operators(
@@ -414,7 +414,7 @@ async def test_no_roots_of_a_client_widen_the_operators(
         assert MARKER not in called.everything
 
 
-@pytest.mark.requirement("hostile.roots")
+@pytest.mark.requirement("roots.operator")
 @pytest.mark.parametrize(
     "uri", ["https://example.com/", "data:,x", "file:///no/such/folder", "file:///etc/passwd", "file:///%00", "x"]
 )
@@ -430,7 +430,7 @@ async def test_a_root_that_is_no_folder_opens_nothing(
         assert MARKER not in called.everything
 
 
-@pytest.mark.requirement("hostile.roots")
+@pytest.mark.requirement("roots.operator")
 async def test_without_operator_folders_the_clients_roots_are_the_workspace_and_nothing_beside_them(
     around: Neighbourhood, tmp_path: Path
 ) -> None:
@@ -442,7 +442,7 @@ async def test_without_operator_folders_the_clients_roots_are_the_workspace_and_
     assert {called.code for called in others} == {OUT}
 
 
-@pytest.mark.requirement("hostile.roots")
+@pytest.mark.requirement("roots.operator")
 async def test_without_operator_folders_all_the_clients_roots_count(around: Neighbourhood, tmp_path: Path) -> None:
     folders = [tmp_path / "many" / str(number) for number in range(150)]
     for folder in folders:
@@ -454,7 +454,7 @@ async def test_without_operator_folders_all_the_clients_roots_count(around: Neig
     assert [one.text for one in called] == ["counted\n", "counted\n"]
 
 
-@pytest.mark.requirement("hostile.roots")
+@pytest.mark.requirement("roots.operator")
 async def test_a_root_that_is_no_file_uri_does_not_take_the_others_away(around: Neighbourhood, tmp_path: Path) -> None:
     (around.root / "mine.txt").write_text("mine\n")
     paths = [around.root / "mine.txt", around.outside / "f"]

@@ -57,7 +57,7 @@ def lines_of(work: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.requirement("bounds.patterns")
+@pytest.mark.requirement("glob.bounded")
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -92,7 +92,7 @@ def test_a_pattern_of_the_greatest_length_is_compiled_or_refused_in_few_steps(pa
     assert lines_of(work) <= MOST_LINES
 
 
-@pytest.mark.requirement("bounds.patterns")
+@pytest.mark.requirement("glob.bounded")
 def test_braces_that_stand_for_too_many_characters_are_refused() -> None:
     assert len(expand_braces(EIGHT + "x" * 100)) == 256
     with pytest.raises(PatternRefusedError, match="characters"):
@@ -101,7 +101,7 @@ def test_braces_that_stand_for_too_many_characters_are_refused() -> None:
         expand_braces(EIGHT + "{a,b}")
 
 
-@pytest.mark.requirement("bounds.patterns")
+@pytest.mark.requirement("glob.bounded")
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -123,7 +123,7 @@ def test_braces_open_and_close_as_before(pattern: str, expected: list[str]) -> N
     assert expand_braces(pattern) == expected
 
 
-@pytest.mark.requirement("bounds.linear_matching")
+@pytest.mark.requirement("glob.bounded")
 def test_a_part_with_very_many_stars_still_fits_what_it_says() -> None:
     pattern = compile_patterns(["*a" * 100 + "b"], ignore_case=True)
     assert pattern.matches("x" + "aX" * 99 + "AB")
@@ -140,7 +140,7 @@ def matched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
-@pytest.mark.requirement("bounds.ignore_rules")
+@pytest.mark.requirement("ignore.bounded")
 def test_rules_with_very_many_stars_count_like_any_other(matched_by: str) -> None:
     stars = b"*a" * 1_000
     hostile = b"".join(stars + b"b%d\n" % number for number in range(24))
@@ -153,7 +153,7 @@ def test_rules_with_very_many_stars_count_like_any_other(matched_by: str) -> Non
     assert rules.hides("a" * 1_000 + "b23", is_folder=False) is True
 
 
-@pytest.mark.requirement("bounds.ignore_rules")
+@pytest.mark.requirement("ignore.bounded")
 @pytest.mark.parametrize(
     ("rule", "path"),
     [
@@ -173,7 +173,7 @@ def test_a_rule_made_to_be_tried_again_and_again_ends(matched_by: str, rule: str
     assert rules.hides(path, is_folder=False) is None
 
 
-@pytest.mark.requirement("bounds.ignore_rules")
+@pytest.mark.requirement("ignore.bounded")
 def test_of_very_many_rules_all_count_and_the_last_decides(matched_by: str) -> None:
     content = b"".join(b"*k%dx?\n" % number for number in range(4_000))
     rules = read_rules(content + b"!*k3999x?\nsub/**/d*p/\n")
@@ -184,7 +184,7 @@ def test_of_very_many_rules_all_count_and_the_last_decides(matched_by: str) -> N
     assert rules.hides("sub/a/deep", is_folder=False) is None
 
 
-@pytest.mark.requirement("bounds.ignore_encodings")
+@pytest.mark.requirement("ignore.files")
 @pytest.mark.parametrize(
     "content",
     [
@@ -203,20 +203,20 @@ def test_rules_are_understood_in_every_usual_encoding_and_line_ending(content: b
     assert rules.hides("other", is_folder=False) is None
 
 
-@pytest.mark.requirement("bounds.ignore_encodings")
+@pytest.mark.requirement("ignore.files")
 def test_a_carriage_return_within_a_line_is_part_of_it_where_lines_end_otherwise() -> None:
     rules = read_rules(b"a\rb\nc\n")
     assert rules.hides(bytes_text("a\rb"), is_folder=False) is True
     assert rules.hides("a", is_folder=False) is None
 
 
-@pytest.mark.requirement("bounds.typed_line")
+@pytest.mark.requirement("at.uris")
 async def test_a_line_of_paths_that_is_too_long_is_refused_with_its_length(client: Client) -> None:
     with pytest.raises(MCPError, match="16,384 are accepted"):
         await client.get_prompt("at", {"paths": "a " * MAX_LINE_CHARS})
 
 
-@pytest.mark.requirement("bounds.typed_line")
+@pytest.mark.requirement("at.uris")
 async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_up() -> None:
     async def run(call: FunctionCall) -> ToolResult | Question:
         raise AssertionError(f"{call.name} was called")
@@ -233,7 +233,7 @@ async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_u
     assert found.values == []
 
 
-@pytest.mark.requirement("bounds.shown_path")
+@pytest.mark.requirement("paths.bounded_names")
 def test_only_the_ends_of_a_path_longer_than_any_are_shown(root: Path) -> None:
     workspace = Workspace([str(root)])
     text = shown("a" * 15_000_000 + "\n" + "end", workspace)
@@ -259,21 +259,21 @@ def refusal(arguments: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.requirement("bounds.parameters")
+@pytest.mark.requirement("params.bounds")
 def test_a_list_of_very_many_items_is_refused_before_its_items_are_looked_at() -> None:
     assert f"'paths' has {MAX_ITEMS + 1:,} items" in refusal({"paths": [0] * (MAX_ITEMS + 1)})
     assert "items" in refusal({"paths": "[" + "0," * MAX_ITEMS + "0]"})
     assert len(bind("tool", Params, SCHEMA, {"paths": ["a"] * MAX_ITEMS}).paths) == MAX_ITEMS
 
 
-@pytest.mark.requirement("bounds.parameters")
+@pytest.mark.requirement("params.bounds")
 def test_text_that_is_too_long_to_be_a_list_is_not_parsed() -> None:
     said = refusal({"paths": '["' + "a" * MAX_JSON_CHARS + '"]'})
     assert "should be an array" in said
     assert len(bind("tool", Params, SCHEMA, {"paths": '["' + "a" * (MAX_JSON_CHARS - 4) + '"]'}).paths) == 1
 
 
-@pytest.mark.requirement("bounds.parameters")
+@pytest.mark.requirement("params.bounds")
 def test_very_many_properties_are_refused() -> None:
     many: dict[str, Any] = {f"x{number}": 1 for number in range(MAX_UNKNOWN + 1)}
     with pytest.raises(InvalidToolParamsError, match="1,001 properties"):
@@ -282,7 +282,7 @@ def test_very_many_properties_are_refused() -> None:
     assert "'options' has 1,001 properties" in refusal({"options": many})
 
 
-@pytest.mark.requirement("bounds.parameters")
+@pytest.mark.requirement("params.bounds")
 def test_an_error_shows_the_beginning_of_a_wrong_value_of_any_size() -> None:
     assert "'paths.0': Input should be a valid string, got [0, 0, 0" in refusal({"paths": [[0] * 1_000_000]})
     assert len(refusal({"options": {"a": "b" * 1_000_000}})) < 1_000

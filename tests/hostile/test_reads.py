@@ -42,7 +42,7 @@ def lines(count: int) -> bytes:
     return b"".join(b"line %d\n" % number for number in range(count))
 
 
-@pytest.mark.requirement("read.sought_bytes")
+@pytest.mark.requirement("read.large")
 @pytest.mark.parametrize("offset", [5_000_000_000, -5_000_000_000])
 async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
     offset: int, root: Path, server: WatchedServer
@@ -80,7 +80,7 @@ async def test_ten_gigabytes_of_nothing_are_a_binary_file(root: Path, server: Wa
     assert server.peak() - before < MOST_MEMORY
 
 
-@pytest.mark.requirement("read.long_line")
+@pytest.mark.requirement("read.budget")
 async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_is_found(
     root: Path, server: WatchedServer
 ) -> None:
@@ -119,7 +119,7 @@ async def test_of_very_many_files_a_part_is_read_and_the_rest_is_counted(
     assert len(result.model_dump_json()) < 100_000
 
 
-@pytest.mark.requirement("many.bounded_notes")
+@pytest.mark.requirement("many.none")
 async def test_very_many_skipped_files_make_a_small_answer(root: Path, server: WatchedServer) -> None:
     for number in range(3_000):
         (root / f"{'long-name-' * 20}{number}.dump").write_bytes(b"\0\1\2")
@@ -132,7 +132,7 @@ async def test_very_many_skipped_files_make_a_small_answer(root: Path, server: W
     assert len(result.model_dump_json()) < 60_000
 
 
-@pytest.mark.requirement("many.missing")
+@pytest.mark.requirement("many.none")
 async def test_very_many_missing_paths_are_told_as_missing_and_the_others_are_read(
     root: Path, server: WatchedServer
 ) -> None:
@@ -146,7 +146,7 @@ async def test_very_many_missing_paths_are_told_as_missing_and_the_others_are_re
     assert len(text_of(result)) < 15_000
 
 
-@pytest.mark.requirement("many.missing")
+@pytest.mark.requirement("many.none")
 async def test_more_paths_than_one_call_takes_are_refused_with_the_number(server: WatchedServer) -> None:
     result = await server.call("read_many_files", paths=[f"missing-{number}.txt" for number in range(5_000)])
     assert result.is_error

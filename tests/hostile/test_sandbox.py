@@ -602,7 +602,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     assert list((private / "tmp").iterdir()) == []
 
 
-@pytest.mark.requirement("sandbox.swaps")
+@pytest.mark.requirement("sandbox.roots")
 @pytest.mark.parametrize("target", ["/", "../../outside", "secrets"])
 async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, home: Path, target: str) -> None:
     repository(root / "vendor" / "x")
@@ -623,7 +623,7 @@ async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: P
     assert not (root / "ran").exists()
 
 
-@pytest.mark.requirement("sandbox.swaps")
+@pytest.mark.requirement("sandbox.roots")
 async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outside(root: Path, home: Path) -> None:
     outside = root.parent / "outside"
     for folder in (root / "a" / ".git" / "hooks", outside / "hooks", root / "b"):
@@ -777,7 +777,7 @@ for pid in started:
     assert not group.exists()
 
 
-@pytest.mark.requirement("sandbox.unprivileged")
+@pytest.mark.requirement("sandbox.view")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
 async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path) -> None:
     repository(root)

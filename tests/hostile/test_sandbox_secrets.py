@@ -104,7 +104,7 @@ async def test_no_known_place_of_a_secret_can_be_read_and_nothing_of_it_is_chang
     assert {path: path.read_bytes() for path in before} == before
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 async def test_what_is_no_secret_in_settings_is_still_read(root: Path, home: Path) -> None:
     put_all(home)
     result = await ran(home, f"cd; tail -vn +1 {' '.join(MIXED)}", root)
@@ -113,7 +113,7 @@ async def test_what_is_no_secret_in_settings_is_still_read(root: Path, home: Pat
             assert kept in result.output, name
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize("name", [name for name in MIXED if name != ".aws/config"])
 async def test_settings_without_a_secret_are_the_file_itself(home: Path, name: str) -> None:
     clean = (
@@ -135,7 +135,7 @@ TOOLS: Mapping[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize("command", TOOLS)
 async def test_real_programs_read_the_copies(root: Path, home: Path, command: str) -> None:
     program, expected = TOOLS[command]
@@ -186,7 +186,7 @@ UNCLEAR: Mapping[str, bytes] = {
 }
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize("kind", UNCLEAR)
 async def test_settings_that_are_not_understood_are_not_shown_at_all(root: Path, home: Path, kind: str) -> None:
     put(home, ".npmrc", UNCLEAR[kind])
@@ -195,14 +195,14 @@ async def test_settings_that_are_not_understood_are_not_shown_at_all(root: Path,
     assert result.code != 0
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 async def test_a_pipe_and_a_folder_in_place_of_settings_hold_nothing_up(root: Path, home: Path) -> None:
     os.mkfifo(home / ".npmrc")
     put(home, ".gitconfig/x", "hush-word")
     assert "hush" not in (await ran(home, "cat ~/.npmrc ~/.gitconfig/*; true", root)).output
 
 
-@pytest.mark.requirement("sandbox.secrets_links")
+@pytest.mark.requirement("sandbox.secrets")
 async def test_a_link_leads_to_the_same_copy_wherever_it_points(root: Path, home: Path, tmp_path: Path) -> None:
     dotfiles = tmp_path.resolve() / "dotfiles"
     target = put(dotfiles, "npmrc", with_secrets(".npmrc", MIXED[".npmrc"]))
@@ -276,7 +276,7 @@ async def test_a_variable_that_names_the_home_or_what_holds_it_hides_neither(
     assert (await ran(home, "cat ~/notes", root)).output == "plain\n"
 
 
-@pytest.mark.requirement("sandbox.secrets_costs")
+@pytest.mark.requirement("sandbox.secrets_removed")
 async def test_a_home_without_secrets_costs_no_mount_and_many_settings_are_bounded(root: Path, home: Path) -> None:
     for name in (".npmrc", ".gitconfig", ".bashrc", ".config/pip/pip.conf"):
         put(home, name, "[x]\na = b\n")
@@ -291,7 +291,7 @@ async def test_a_home_without_secrets_costs_no_mount_and_many_settings_are_bound
     assert result.output.count("token") == COPIES
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 async def test_a_file_that_changes_at_once_and_keeps_its_length_is_looked_at_again(home: Path) -> None:
     path = put(home, ".npmrc", "registr=hush-word\n")
     assert str(path) not in secret_places(str(home), environ={}).copies
@@ -348,7 +348,7 @@ FORMS = {
 """Lines with secrets, by the place whose format they have."""
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize("place", FORMS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str, name: str) -> None:
@@ -363,7 +363,7 @@ def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str
         tomllib.loads(shown)
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize(("place", "content"), odd_forms())
 def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, content: str) -> None:
     for value in ("hushword", "Hush-9-word"):
@@ -392,7 +392,7 @@ AROUND = (
 )
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize("around", AROUND)
 async def test_a_script_loses_values_and_stays_one(around: str) -> None:
     kept = [around.format(statement) for statement in STATEMENTS]
@@ -410,7 +410,7 @@ async def is_script(text: str) -> bool:
     return (await anyio.run_process(["bash", "-n"], input=text.encode(), check=False)).returncode == 0
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -476,7 +476,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
     assert "hush" not in result.output
 
 
-@pytest.mark.requirement("sandbox.secrets_blanked")
+@pytest.mark.requirement("sandbox.secrets_removed")
 @pytest.mark.parametrize(
     "text",
     ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
@@ -540,7 +540,7 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
 WANT_OF_LOGIN = "it may have failed for want of a login"
 
 
-@pytest.mark.requirement("sandbox.secrets_told")
+@pytest.mark.requirement("sandbox.secrets_withheld")
 async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
     root: Path, home: Path, refusing: str
 ) -> None:
@@ -556,7 +556,7 @@ async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
     assert "hush" not in said
 
 
-@pytest.mark.requirement("sandbox.secrets_told")
+@pytest.mark.requirement("sandbox.secrets_withheld")
 @pytest.mark.parametrize(
     "command",
     [

@@ -214,7 +214,7 @@ async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_r
     assert result.changes == SandboxChanges(uncovered=2 * KEPT - deep)
 
 
-@pytest.mark.requirement("sandbox.auto_run_changed")
+@pytest.mark.requirement("sandbox.auto_run_most")
 async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_told(root: Path) -> None:
     for number in range(KEPT + 10):
         file(root, f"many/{number}/.envrc")
@@ -232,7 +232,7 @@ async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_tol
     assert told == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
 
 
-@pytest.mark.requirement("sandbox.auto_run_changed")
+@pytest.mark.requirement("sandbox.auto_run_most")
 async def test_what_changes_through_another_name_is_told(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     os.link(root / "sub/.vscode/tasks.json", root / "second-name")
@@ -251,7 +251,7 @@ async def test_what_is_hidden_in_the_workspace_stays_hidden_and_where_it_is(root
     assert (root / "sub/state/key").read_text() == "the secret"
 
 
-@pytest.mark.requirement("sandbox.swaps")
+@pytest.mark.requirement("sandbox.roots")
 @pytest.mark.parametrize("target", ["../outside", "/", "other"])
 async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, target: str) -> None:
     for folder in (root / "sub", root / "other", root.parent / "outside"):
@@ -296,7 +296,7 @@ async def test_mounts_below_a_folder_on_the_way_are_no_change(root: Path) -> Non
             await anyio.run_process(["umount", place])
 
 
-@pytest.mark.requirement("sandbox.auto_run_crowd")
+@pytest.mark.requirement("sandbox.auto_run")
 async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Path) -> None:
     file(root, "sub/deep/.vscode/tasks.json")
     confinement = await sandbox(root)

@@ -45,7 +45,7 @@ def make_sparse(path: Path, size: int) -> None:
         stream.truncate(size)
 
 
-@pytest.mark.requirement("grep.runaway")
+@pytest.mark.requirement("grep.budget")
 async def test_a_pattern_that_would_run_away_elsewhere_is_answered(root: Path, server: WatchedServer) -> None:
     for number in range(50):
         (root / f"{number:02}.txt").write_text("ab" * 1_000 + "a" * 40 + "!\n")
@@ -56,7 +56,7 @@ async def test_a_pattern_that_would_run_away_elsewhere_is_answered(root: Path, s
     assert facts_of(result)["complete"] is True
 
 
-@pytest.mark.requirement("grep.cancelled_child")
+@pytest.mark.requirement("grep.cancelled")
 async def test_a_cancelled_search_leaves_no_process(root: Path, server: WatchedServer) -> None:
     for number in range(200):
         make_sparse(root / f"{number}.log", 99_000_000)
@@ -82,7 +82,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.requirement("grep.invalid")
+@pytest.mark.requirement("grep.refused")
 async def test_a_pattern_that_ripgrep_does_not_take_is_refused_in_its_words(root: Path, server: WatchedServer) -> None:
     (root / "a.txt").write_text("text\n")
     for pattern, named in REFUSED.items():
@@ -166,7 +166,7 @@ def _make_chain(top: Path, names: list[str]) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.requirement("walk.deep")
+@pytest.mark.requirement("walk.bounded")
 async def test_a_thousand_folders_deep_is_searched_to_the_end(deep: Path, server: WatchedServer) -> None:
     with anyio.fail_after(CEILING):
         files = await server.call("glob", pattern="**/leaf.txt")
@@ -182,7 +182,7 @@ async def test_a_thousand_folders_deep_is_searched_to_the_end(deep: Path, server
         assert "needle at the end" in text_of(await server.call("read_file", absolute_path=path))
 
 
-@pytest.mark.requirement("walk.deep")
+@pytest.mark.requirement("walk.bounded")
 async def test_folders_deeper_than_a_path_can_tell_are_left_out_and_counted(
     too_deep: Path, root: Path, server: WatchedServer
 ) -> None:
@@ -201,7 +201,7 @@ async def test_folders_deeper_than_a_path_can_tell_are_left_out_and_counted(
         assert note in text_of(result)
 
 
-@pytest.mark.requirement("walk.cycle")
+@pytest.mark.requirement("walk.bounded")
 async def test_links_in_a_circle_are_not_followed(root: Path, server: WatchedServer) -> None:
     (root / "a" / "b").mkdir(parents=True)
     (root / "a" / "b" / "file.txt").write_text("needle\n")
@@ -217,7 +217,7 @@ async def test_links_in_a_circle_are_not_followed(root: Path, server: WatchedSer
     assert facts_of(contents)["files"] == [str(root / "a" / "b" / "file.txt")]
 
 
-@pytest.mark.requirement("walk.wide")
+@pytest.mark.requirement("walk.bounded")
 @pytest.mark.parametrize("count", TREE_SIZES)
 async def test_very_many_folders_are_walked_within_the_time_limit_or_the_result_is_marked_partial(
     count: int, root: Path, server: WatchedServer
@@ -243,7 +243,7 @@ async def test_very_many_folders_are_walked_within_the_time_limit_or_the_result_
         assert not searched["timed_out"]
 
 
-@pytest.mark.requirement("grep.flood")
+@pytest.mark.requirement("grep.long_lines")
 @pytest.mark.parametrize("pattern", ["needle", "n[e]+dle(,|$)"])
 async def test_a_million_matches_on_one_line_are_one_cut_line_and_take_no_memory(
     pattern: str, root: Path, server: WatchedServer
@@ -261,7 +261,7 @@ async def test_a_million_matches_on_one_line_are_one_cut_line_and_take_no_memory
     assert server.peak() - before < 50 * MEGABYTE
 
 
-@pytest.mark.requirement("grep.flood")
+@pytest.mark.requirement("grep.long_lines")
 async def test_a_million_matching_lines_are_cut_at_the_limit(root: Path, server: WatchedServer) -> None:
     (root / "many.log").write_bytes(b"a needle\n" * 1_000_000)
     with anyio.fail_after(CEILING):
@@ -274,7 +274,7 @@ async def test_a_million_matching_lines_are_cut_at_the_limit(root: Path, server:
     assert server.peak() - before < 50 * MEGABYTE
 
 
-@pytest.mark.requirement("grep.wide_and_binary")
+@pytest.mark.requirement("grep.binary")
 async def test_wide_text_is_found_and_binary_files_are_counted(root: Path, server: WatchedServer) -> None:
     text = "first\nthe n\u00e9edle\nlast\n"
     (root / "le.txt").write_bytes(b"\xff\xfe" + text.encode("utf-16-le"))

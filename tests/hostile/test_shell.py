@@ -25,7 +25,7 @@ async def shell(root: Path, tmp_path: Path) -> AsyncGenerator[Shell]:
         yield made
 
 
-@pytest.mark.requirement("hostile.shell.folder")
+@pytest.mark.requirement("shell.directory")
 @pytest.mark.parametrize("spelled", ["/", "..", "sub/../..", "{root}/../out", "{root}-evil", "link", "sub/up", "~"])
 async def test_no_command_starts_in_a_folder_outside(shell: Shell, root: Path, spelled: str) -> None:
     (root / "sub").mkdir()
@@ -75,7 +75,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 """
 
 
-@pytest.mark.requirement("hostile.shell.endless")
+@pytest.mark.requirement("shell.output.memory")
 @pytest.mark.parametrize(
     "command",
     ["yes", "cat /dev/urandom", "cat /dev/zero", "tr '\\0' x </dev/zero", r"while :; do printf '\033['; done"],
@@ -91,13 +91,13 @@ async def test_output_without_end_takes_little_memory_and_the_server_stays_quick
     assert int(told) < 10_000
 
 
-@pytest.mark.requirement("hostile.shell.hidden")
+@pytest.mark.requirement("shell.text.sequences")
 async def test_output_cannot_hide_what_was_printed_before_or_after(shell: Shell) -> None:
     script = r"printf 'before\n\033]0;unterminated\nafter\033[2J\033[1;1H\033[8mhidden\033[0m\n\033P\nlast\n'"
     assert output_of(await shell.run(script)) == "before\n\nafterhidden\n\nlast"
 
 
-@pytest.mark.requirement("hostile.shell.hidden")
+@pytest.mark.requirement("shell.text.sequences")
 @pytest.mark.parametrize(
     "printed",
     ["\\033", "a\\r", "a\\b", "\\b", "\\033[", "\\033]", "\\033[K\\r", "\\302\\220", "\\001", "\\377"],
@@ -111,7 +111,7 @@ async def test_no_repeated_character_makes_the_text_slow_or_large(shell: Shell, 
     assert len(text_of(result)) < OUTPUT_CHARS + 1_000
 
 
-@pytest.mark.requirement("hostile.shell.input")
+@pytest.mark.requirement("shell.no_input")
 async def test_commands_that_read_leave_the_input_of_the_server_alone(shell: Shell) -> None:
     for command in ("cat", "read -t 5 line", "head -c 1", "cat /proc/self/fd/0", "cat /dev/stdin"):
         with anyio.fail_after(CEILING):
@@ -119,7 +119,7 @@ async def test_commands_that_read_leave_the_input_of_the_server_alone(shell: She
             await shell.run(command)
 
 
-@pytest.mark.requirement("hostile.shell.descriptors")
+@pytest.mark.requirement("shell.no_input")
 async def test_a_command_holds_no_descriptor_of_the_server(shell: Shell, root: Path) -> None:
     with (root / "secret").open("w"):
         listed = output_of(await shell.run("exec ls /proc/self/fd"))
@@ -127,7 +127,7 @@ async def test_a_command_holds_no_descriptor_of_the_server(shell: Shell, root: P
     assert listed == "0\n1\n2\n3"
 
 
-@pytest.mark.requirement("hostile.shell.crowd")
+@pytest.mark.requirement("shell.queue")
 async def test_two_hundred_commands_at_once_all_get_their_turn(root: Path, tmp_path: Path) -> None:
     printed: list[str] = []
     async with shell_in(root, tmp_path, max_concurrent=8) as shell:

@@ -49,7 +49,7 @@ def edit_question(old: str | None, new: str) -> str:
     return render_question(Question("Edit f", details, "f"))
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("length", [2_001, 10_004, 11_990])
 def test_a_new_line_of_some_thousand_characters_is_shown_whole(length: int) -> None:
     line = line_of(length, "n")
@@ -69,7 +69,7 @@ def said_in(shown: str, mark: str) -> tuple[str, int]:
     return text, sum(gaps)
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("unit", ["var a=1;", "word ", "ab;", "x"])
 @pytest.mark.parametrize(
     "places", [(0, 8_000, 16_000), (0, 3, 9_000, 9_300, 16_000), (5_000, 11_000), tuple(range(39))]
@@ -86,7 +86,7 @@ def test_each_of_several_changes_of_a_long_line_is_shown(unit: str, places: tupl
         assert len(text) + gaps == len(after)
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("length", [20_000, LONG, 200_000, 2_000_000])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r"])
 def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(length: int, ending: str) -> None:
@@ -104,7 +104,7 @@ def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(lengt
         assert len(shown) < 40_000
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("at", [0, 1, 250, 5_000, 19_999, 30_000, LONG - 301, LONG - 2, LONG - 1])
 def test_a_change_within_a_long_line_is_shown_with_what_is_around_it(at: int) -> None:
     before = line_of(LONG, "o")
@@ -119,7 +119,7 @@ def test_a_change_within_a_long_line_is_shown_with_what_is_around_it(at: int) ->
         assert "<EVIL>" in backwards
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 @given(st.integers(0, 6_000), st.integers(0, 6_000), st.integers(0, 200), st.sampled_from(["", "\n"]))
 @settings(max_examples=60, deadline=None)
 def test_what_is_shown_of_a_long_line_is_in_it_and_in_order(length: int, at: int, added: int, ending: str) -> None:
@@ -139,7 +139,7 @@ def test_what_is_shown_of_a_long_line_is_in_it_and_in_order(length: int, at: int
                     assert whole[start : start + len(part)] == part
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 def test_short_lines_are_shown_as_they_are() -> None:
     line = line_of(2_000, "n")
     diff = unified_diff("a\n", f"a\n{line}\n")
@@ -147,7 +147,7 @@ def test_short_lines_are_shown_as_they_are() -> None:
     assert not diff.truncated
 
 
-@pytest.mark.requirement("display.long_lines")
+@pytest.mark.requirement("display.question")
 def test_a_long_line_of_arguments_or_of_a_plan_is_shown_by_its_head() -> None:
     line = line_of(LONG, "n")
     for details in (
@@ -188,19 +188,19 @@ def unseen() -> Iterator[str]:
             yield chr(code)
 
 
-@pytest.mark.requirement("display.unseen")
+@pytest.mark.requirement("display.visible")
 def test_every_character_that_is_not_seen_is_marked() -> None:
     raw = [f"U+{ord(character):04X}" for character in unseen() if character in visible(f"a{character}b")]
     assert raw == []
 
 
-@pytest.mark.requirement("display.unseen")
+@pytest.mark.requirement("display.visible")
 @pytest.mark.parametrize("before", ["a", "-", " ", "1", "é", "字", "あ", ")", "\ufe0f", "✅\ufe0f", "\n", ""])
 def test_the_emoji_selector_is_marked_where_it_makes_no_emoji(before: str) -> None:
     assert visible(f"{before}\ufe0fb").endswith("<U+FE0F>b")
 
 
-@pytest.mark.requirement("display.unseen")
+@pytest.mark.requirement("display.visible")
 @pytest.mark.parametrize(
     "text",
     [
@@ -220,7 +220,7 @@ def test_ordinary_writing_is_shown_as_it_is(text: str) -> None:
     assert visible(text) == text
 
 
-@pytest.mark.requirement("display.unseen")
+@pytest.mark.requirement("display.visible")
 @pytest.mark.parametrize("character", ["\ufe0f", "\ue000", "\U000f0000", "\ufff1", "\U0010ffff"])
 def test_no_question_shows_them_raw(character: str) -> None:
     text = f"a{character}b"

@@ -41,7 +41,7 @@ def a_socket(root: Path) -> Generator[Path]:
         yield root / "socket"
 
 
-@pytest.mark.requirement("hostile.special_files")
+@pytest.mark.requirement("paths.special")
 async def test_pipes_sockets_and_devices_are_refused_by_every_tool_without_waiting(root: Path, a_socket: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "to-pipe").symlink_to("pipe")
@@ -62,7 +62,7 @@ async def test_pipes_sockets_and_devices_are_refused_by_every_tool_without_waiti
         assert stat.S_ISSOCK(a_socket.lstat().st_mode)
 
 
-@pytest.mark.requirement("hostile.special_files")
+@pytest.mark.requirement("paths.special")
 async def test_walks_pass_by_pipes_sockets_and_devices(root: Path, a_socket: Path, client: Client) -> None:
     os.mkfifo(root / "pipe")
     (root / "zero").symlink_to("/dev/zero")
@@ -120,7 +120,7 @@ def make(root: Path, name: bytes) -> None:
         stream.write(b"needle\n")
 
 
-@pytest.mark.requirement("hostile.names_shown")
+@pytest.mark.requirement("hostile.names")
 @pytest.mark.parametrize("kind", [*NAMES, *BYTES])
 async def test_a_name_is_escaped_in_every_list(kind: str, root: Path, client: Client) -> None:
     make(root, (NAMES | BYTES)[kind])
@@ -138,7 +138,7 @@ async def test_a_name_is_escaped_in_every_list(kind: str, root: Path, client: Cl
         assert sum(name[-4:] in line for line in lines) == 1, (called.tool, called.text)
 
 
-@pytest.mark.requirement("hostile.names_shown")
+@pytest.mark.requirement("hostile.names")
 @pytest.mark.parametrize("kind", ["line feed", "line that lies", "escape", "C1 control", "right to left", "tags"])
 async def test_a_name_is_escaped_in_every_answer_and_error(kind: str, root: Path, client: Client) -> None:
     raw = NAMES[kind]

@@ -533,7 +533,7 @@ async def verdicts(context: ToolContext, commands: list[str], mode: ApprovalMode
     return {each for each in commands if (await of_command(flow, client, each)).verdict is Verdict.ALLOW}
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("program", TEXTS)
 async def test_a_text_that_a_program_is_given_to_run_is_searched_for_names(context: ToolContext, program: str) -> None:
@@ -543,14 +543,14 @@ async def test_a_text_that_a_program_is_given_to_run_is_searched_for_names(conte
     assert await verdicts(context, commands, ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("path", AUTO_RUN_FILES)
 async def test_a_script_is_read_with_what_its_variables_hold(context: ToolContext, path: str) -> None:
     assert await verdicts(context, list(filled(path)), ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("path", [path for path in AUTO_RUN_FILES if "/" in path])
 async def test_a_copy_that_keeps_whole_paths_is_asked_about(context: ToolContext, path: str) -> None:
@@ -558,20 +558,20 @@ async def test_a_copy_that_keeps_whole_paths_is_asked_about(context: ToolContext
     assert await verdicts(context, commands, ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 async def test_what_another_host_names_is_asked_about(context: ToolContext) -> None:
     assert await verdicts(context, CHOSEN_BY_HOSTS, ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 async def test_everyday_texts_and_downloads_run_unasked_where_questions_are_off(context: ToolContext) -> None:
     commands = [*GIVEN_PLAINLY, *NAMED_HERE]
     assert set(commands) - await verdicts(context, commands, ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("shell.analysis.variables")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("setting", SETTINGS)
 async def test_a_variable_that_decides_what_runs_is_asked_about_wherever_it_is_set(
@@ -583,7 +583,7 @@ async def test_a_variable_that_decides_what_runs_is_asked_about_wherever_it_is_s
     assert allowed == (set(commands) if setting == "export {}" else set())
 
 
-@pytest.mark.requirement("shell.analysis.variables")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.usefixtures("project")
 async def test_a_value_that_runs_something_else_is_asked_about(context: ToolContext) -> None:
     commands = [setting.format(value) for setting in SETTING_HARMLESSLY for value in HARMFUL]
@@ -620,7 +620,7 @@ async def test_what_a_program_may_read_by_any_of_its_words_is_asked_about(projec
     assert await verdicts(context, READS, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("project")
 async def test_a_part_of_a_name_that_can_be_no_auto_run_file_is_not_asked_about(
     context: ToolContext,
@@ -644,7 +644,7 @@ async def test_programs_that_run_what_their_words_say_are_asked_about(context: T
     assert await verdicts(context, RUNNING, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
 
 
-@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.usefixtures("project")
 async def test_files_beside_those_that_run_by_themselves_are_asked_about(context: ToolContext) -> None:
     commands = [form.format(path) for path in AUTO_RUN for form in ("cp sub/x {}", "echo x > {}", "mytool {}")]

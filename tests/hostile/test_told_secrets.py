@@ -116,7 +116,7 @@ def told(arguments: Json) -> str:
     return json.dumps(record_of(AuditEntry("tool", arguments, "Call it", "stdio", allow, 0.0))["arguments"])
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
     for value in (MARK, "31415926"):
@@ -127,7 +127,7 @@ def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
     assert told({name: True}) == json.dumps({name: True})
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
     quoted = quote(name)
@@ -143,7 +143,7 @@ def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
         assert MARK not in told(arguments), arguments
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("name", ["pwd", "token", "Authorization", "apiKey", "pin"])
 def test_a_pair_of_a_name_and_a_value_is_known_in_every_spelling(name: str) -> None:
     for key, value in (("name", "value"), ("header", "val"), ("id", "value"), ("KEY", "Val"), ("Field", "VALUES")):
@@ -154,7 +154,7 @@ def test_a_pair_of_a_name_and_a_value_is_known_in_every_spelling(name: str) -> N
         assert MARK in told({key: "title", value: MARK})
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize(
     "text",
     [
@@ -186,7 +186,7 @@ def test_secrets_in_addresses_commands_and_documents_are_not_told(text: str) -> 
     assert "SEK" not in told({"x": ["curl", "-H", "Authorization:", "Bearer", "SEK"]})
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_what_only_sounds_like_a_secret_is_told_whole(name: str) -> None:
     for arguments in shapes(name, MARK):
@@ -194,7 +194,7 @@ def test_what_only_sounds_like_a_secret_is_told_whole(name: str) -> None:
         assert MARK in told(arguments)
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 def test_pwd_is_a_folder_where_it_looks_like_one() -> None:
     for folder in ("/srv/data", "~/x", "./x", "$HOME", "C:\\x"):
         assert told({"pwd": folder}) == json.dumps({"pwd": folder})
@@ -209,7 +209,7 @@ FORMS = [
 ]
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("form", FORMS)
 def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
     for shown in (told({"x": form}), told({"x": [form]}), told({"x": {"y": {"z": form}}}), told({form: 1})):
@@ -218,7 +218,7 @@ def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
         assert HIDDEN in shown
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize(
     ("command", "secret"),
     [
@@ -235,7 +235,7 @@ def test_short_secrets_in_commands_are_not_told_either_as_words_or_as_a_line(com
         assert secret not in told({"args": command.split(" ")})
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize(
     "text",
     [
@@ -261,7 +261,7 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text() | st.sampled_from(NAMES), json_values))
 def test_any_arguments_can_be_told(arguments: Json) -> None:
@@ -269,7 +269,7 @@ def test_any_arguments_can_be_told(arguments: Json) -> None:
     assert MARK not in json.dumps(without_secrets({"deep": arguments, "otp": MARK}))
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 def test_what_is_told_of_huge_arguments_stays_small() -> None:
     deep: Any = MARK
     for _ in range(500):
@@ -285,7 +285,7 @@ def test_what_is_told_of_huge_arguments_stays_small() -> None:
     assert MARK not in told(huge)
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("filler", range(3_900, 4_100, 7))
 def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
     token = "ghp_" + "a1B2" * 9
@@ -293,7 +293,7 @@ def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
         assert "ghp_" not in told(arguments)
 
 
-@pytest.mark.requirement("secrets.told")
+@pytest.mark.requirement("audit.secrets")
 @pytest.mark.anyio
 async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_of_calls(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
@@ -334,7 +334,7 @@ HOSTILE: list[Callable[[int], str]] = [
 ]
 
 
-@pytest.mark.requirement("secrets.linear")
+@pytest.mark.requirement("rules.linear")
 @pytest.mark.parametrize("made", HOSTILE)
 @pytest.mark.anyio
 async def test_hostile_texts_are_looked_at_in_linear_time(made: Callable[[int], str]) -> None:

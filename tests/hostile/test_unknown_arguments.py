@@ -36,7 +36,7 @@ def files(root: Path) -> None:
     (root / "a.txt").write_text("x\n")
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
 async def test_every_tool_names_what_it_does_not_have_and_works_as_without_it(era: str, root: Path) -> None:
     async with in_memory(era, root) as client:
@@ -49,7 +49,7 @@ async def test_every_tool_names_what_it_does_not_have_and_works_as_without_it(er
                 assert list(Draft202012Validator(schema).iter_errors(called.structured)) == []  # pyright: ignore[reportUnknownMemberType] - jsonschema
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 async def test_a_misspelled_parameter_is_told_with_the_right_one(client: Client) -> None:
     schemas = {tool.name: tool.input_schema["properties"] for tool in (await client.list_tools()).tools}
     for tool, arguments in CALLS.items():
@@ -65,7 +65,7 @@ async def test_a_misspelled_parameter_is_told_with_the_right_one(client: Client)
                     assert "?" not in called.text or called.result.is_error, "an accepted spelling was used"
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize("depth", ["object", "text"])
 async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_it(client: Client, depth: str) -> None:
     todos: Any = [
@@ -90,7 +90,7 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
     assert len(called.text) < 4_000
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(client: Client) -> None:
     called = await call(client, "write_file", file_path="b.txt", content="new", contents="old", path_of_file="b")
     assert not called.result.is_error
@@ -98,7 +98,7 @@ async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(cli
     assert told in called.text
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 async def test_accepted_spellings_are_used_in_silence(client: Client, root: Path) -> None:
     for tool, arguments in (
         ("read_file", {"absolute_path": str(root / "a.txt"), "start_line": 1, "end_line": 1}),
@@ -120,7 +120,7 @@ async def test_accepted_spellings_are_used_in_silence(client: Client, root: Path
         assert "not a parameter" not in called.text
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 async def test_a_call_that_fails_names_them_too(client: Client) -> None:
     for called in (
         await call(client, "read_file", file_path="none.txt", offsett=3),
@@ -130,7 +130,7 @@ async def test_a_call_that_fails_names_them_too(client: Client) -> None:
         assert "offsett" in called.text
 
 
-@pytest.mark.requirement("params.unknown_told")
+@pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize(
     "names",
     [

@@ -357,7 +357,7 @@ async def test_a_name_that_only_seems_to_be_known_reads_nothing_hidden(
     assert (await of_command(flow, context, command)).verdict is not Verdict.ALLOW
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize("command", [*WRITES, *MADE_UP])
 async def test_a_name_that_only_seems_to_be_known_writes_no_auto_run_file(
     project: Path, context: ToolContext, command: str
@@ -367,7 +367,7 @@ async def test_a_name_that_only_seems_to_be_known_writes_no_auto_run_file(
     assert permission.verdict is not Verdict.ALLOW
 
 
-@pytest.mark.requirement("rules.indirect_writes")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.parametrize("command", NOTHING_MADE_UP)
 async def test_names_that_programs_make_for_other_files_are_not_asked_about(
     project: Path, context: ToolContext, command: str

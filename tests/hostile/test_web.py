@@ -127,7 +127,7 @@ async def test_one_private_address_among_public_ones_is_enough(bad: str, is_firs
     assert site.connections == 0
 
 
-@pytest.mark.requirement("web.rebinding")
+@pytest.mark.requirement("web.addresses")
 async def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
     # The first answer is allowed, every later one would be refused; 127.0.0.2 has a server of its own.
     names = NameServer({"site.test": [["127.0.0.1"], ["127.0.0.2"]]})
@@ -141,7 +141,7 @@ async def test_a_name_that_changes_its_address_is_looked_up_once() -> None:
     assert site.connections == 1
 
 
-@pytest.mark.requirement("web.rebinding")
+@pytest.mark.requirement("web.addresses")
 async def test_a_redirect_to_the_same_host_is_looked_up_and_checked_again() -> None:
     names = NameServer({"site.test": [["127.0.0.1"], ["127.0.0.2"]]})
     async with web_server({"/": redirect("/b"), "/b": answer("no")}) as site:
@@ -234,7 +234,7 @@ async def test_a_host_in_the_fragment_is_no_host() -> None:
     assert "127.0.0.1 is not a public address" in error.message
 
 
-@pytest.mark.requirement("web.ports")
+@pytest.mark.requirement("web.url")
 @pytest.mark.parametrize("port", [22, 25, 6379])
 async def test_only_the_ports_of_the_web_are_opened(port: int) -> None:
     names = NameServer({"site.test": ["1.1.1.1"]})

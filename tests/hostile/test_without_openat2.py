@@ -19,7 +19,7 @@ OPENER_TESTS = [
 ]
 
 
-@pytest.mark.requirement("paths.fallback")
+@pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM], ids=["unknown", "forbidden"])
 def test_the_opener_behaves_the_same_without_openat2(error: int, tmp_path: Path) -> None:
     command = [

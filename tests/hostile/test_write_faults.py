@@ -46,7 +46,7 @@ def write(workspace: Workspace, path: str, content: bytes, disk: Disk = REAL_DIS
     replace_file(workspace, location, content, identity_of(info) if info else None, disk)
 
 
-@pytest.mark.requirement("write.killed")
+@pytest.mark.requirement("write.atomic")
 def test_a_writer_killed_at_any_step_leaves_whole_content_and_the_next_one_removes_its_leftovers(
     root: Path, workspace: Workspace
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_writer_killed_at_any_step_leaves_whole_content_and_the_next_one_remov
     assert os.listdir(root) == ["file.txt"]
 
 
-@pytest.mark.requirement("write.leftovers")
+@pytest.mark.requirement("write.atomic")
 def test_a_leftover_is_removed_by_the_next_write_in_its_folder_only(root: Path, workspace: Workspace) -> None:
     (root / "other").mkdir()
     leftover = ".coretools-0123456789abcdef.tmp"
@@ -79,7 +79,7 @@ def test_a_leftover_is_removed_by_the_next_write_in_its_folder_only(root: Path, 
     assert os.listdir(root / "other") == [leftover]
 
 
-@pytest.mark.requirement("write.leftovers")
+@pytest.mark.requirement("write.atomic")
 def test_the_temporary_file_of_a_living_writer_is_left_alone(root: Path, workspace: Workspace) -> None:
     seen: list[int] = []
 
@@ -119,7 +119,7 @@ def no_rename(folder: Folder, source: str, target: str, replacing: bool) -> None
     raise OSError(errno.EIO, "made up")
 
 
-@pytest.mark.requirement("write.disk_faults")
+@pytest.mark.requirement("write.errors")
 @pytest.mark.parametrize("path", ["file.txt", "new.txt", "made/for/it.txt"])
 @pytest.mark.parametrize(
     ("disk", "code"),
@@ -144,7 +144,7 @@ def test_a_fault_of_the_disk_leaves_the_old_content_and_nothing_else(
     assert (root / "file.txt").read_bytes() == b"old"
 
 
-@pytest.mark.requirement("write.disk_faults")
+@pytest.mark.requirement("write.errors")
 def test_a_disk_that_fills_up_half_way_leaves_the_old_content_and_nothing_else(
     root: Path, workspace: Workspace
 ) -> None:
@@ -155,13 +155,13 @@ def test_a_disk_that_fills_up_half_way_leaves_the_old_content_and_nothing_else(
     assert (root / "file.txt").read_bytes() == b"old"
 
 
-@pytest.mark.requirement("write.disk_faults")
+@pytest.mark.requirement("write.errors")
 def test_a_disk_that_takes_little_at_a_time_gets_it_all(root: Path, workspace: Workspace) -> None:
     write(workspace, "file.txt", bytes(range(256)), Disk(write=lambda to, data: os.write(to, data[:7])))
     assert (root / "file.txt").read_bytes() == bytes(range(256))
 
 
-@pytest.mark.requirement("write.expected")
+@pytest.mark.requirement("write.expected_sha256")
 def test_a_file_that_appears_while_a_new_one_is_written_is_not_replaced(root: Path, workspace: Workspace) -> None:
     def rename_late(folder: Folder, source: str, target: str, replacing: bool) -> None:
         (root / target).write_bytes(b"somebody else's")
@@ -174,14 +174,14 @@ def test_a_file_that_appears_while_a_new_one_is_written_is_not_replaced(root: Pa
     assert sorted(os.listdir(root)) == ["file.txt", "new.txt"]
 
 
-@pytest.mark.requirement("write.attributes")
+@pytest.mark.requirement("write.mode")
 def test_extended_attributes_are_kept(root: Path, workspace: Workspace) -> None:
     os.setxattr(root / "file.txt", "user.note", b"kept")
     write(workspace, "file.txt", b"new")
     assert os.getxattr(root / "file.txt", "user.note") == b"kept"
 
 
-@pytest.mark.requirement("write.rights")
+@pytest.mark.requirement("write.mode")
 def test_a_group_that_cannot_be_kept_leaves_its_rights_to_nobody() -> None:
     # Not below pytest's folder, which a common user may not enter.
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +202,7 @@ NO_ID = 0xFFFFFFFF
 OWNER, USER, GROUP, MASK, OTHERS = 1, 2, 4, 16, 32
 
 
-@pytest.mark.requirement("write.rights")
+@pytest.mark.requirement("write.mode")
 def test_a_default_access_list_of_the_folder_gives_nobody_rights_to_a_file_that_is_rewritten(
     root: Path, workspace: Workspace
 ) -> None:
@@ -216,7 +216,7 @@ def test_a_default_access_list_of_the_folder_gives_nobody_rights_to_a_file_that_
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("write.leftovers")
+@pytest.mark.requirement("write.atomic")
 async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, context: ToolContext) -> None:
     leftover = ".coretools-0123456789abcdef.tmp"
     (root / leftover).write_text("needle SECRET")
@@ -243,7 +243,7 @@ async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, co
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("write.leftovers")
+@pytest.mark.requirement("write.atomic")
 async def test_nothing_can_be_put_into_a_folder_that_is_hidden_by_its_name(root: Path, context: ToolContext) -> None:
     folder = ".coretools-0123456789abcdef.tmp"
     (root / "inner").mkdir()

@@ -135,7 +135,7 @@ async def test_what_the_user_may_not_do_is_refused_and_leaves_everything_as_it_i
 
 
 @needs_root
-@pytest.mark.requirement("hostile.owners")
+@pytest.mark.requirement("hostile.hard_links")
 async def test_another_users_file_keeps_its_mode_and_goes_to_the_writer_only_where_the_folder_permits_it(
     open_root: Path,
 ) -> None:
@@ -157,7 +157,7 @@ async def test_another_users_file_keeps_its_mode_and_goes_to_the_writer_only_whe
 
 
 @needs_root
-@pytest.mark.requirement("hostile.owners")
+@pytest.mark.requirement("hostile.hard_links")
 @pytest.mark.parametrize("mode", [0o644, 0o4755, 0o2755, 0o600])
 async def test_root_keeps_the_owner_and_the_mode_but_the_set_id_bits(mode: int, root: Path, client: Client) -> None:
     path = made(root / "theirs.txt", mode, owner=1234)

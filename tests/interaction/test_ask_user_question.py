@@ -150,7 +150,7 @@ async def test_where_forms_have_no_fields_nobody_is_asked(mode: str, root: Path,
     assert not person.asked
 
 
-@pytest.mark.requirement("ask_user.no_answer")
+@pytest.mark.requirement("ask_user.answer")
 async def test_a_form_that_nobody_answers_in_time_is_no_failure(root: Path, tmp_path: Path) -> None:
     async def away(_context: Any, _params: Any) -> types.ElicitResult:
         await anyio.sleep_forever()

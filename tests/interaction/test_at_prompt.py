@@ -84,7 +84,7 @@ async def test_several_paths_folders_and_globs_come_in_one_text(mode: str, root:
         ]
 
 
-@pytest.mark.requirement("at.lost_quotes")
+@pytest.mark.requirement("at.typed")
 async def test_a_path_whose_quotes_the_client_took_off_is_still_read(root: Path) -> None:
     (root / "my notes.md").write_text("noted\n")
     async with in_memory(HANDSHAKE, root) as client:
@@ -94,7 +94,7 @@ async def test_a_path_whose_quotes_the_client_took_off_is_still_read(root: Path)
     assert "absent: does not exist" in error.error.message
 
 
-@pytest.mark.requirement("at.media")
+@pytest.mark.requirement("at.prompt")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_media_follow_the_text_in_messages_of_their_own(mode: str, root: Path) -> None:
     (root / "a.png").write_bytes(PNG)
@@ -185,7 +185,7 @@ async def test_what_was_left_out_beside_what_was_read_is_told_in_the_text(root: 
     assert "- absent.txt: does not exist" in text
 
 
-@pytest.mark.requirement("at.limits")
+@pytest.mark.requirement("at.prompt")
 async def test_the_limits_of_read_many_files_hold(root: Path, tmp_path: Path) -> None:
     for number in range(4):
         (root / f"{number}.txt").write_text(f"content {number}\n")
@@ -241,7 +241,7 @@ async def test_a_name_that_is_no_text_is_not_proposed_since_it_cannot_be_typed(r
     assert (completion.values, completion.total) == (["odder.txt"], 1)
 
 
-@pytest.mark.requirement("at.roots")
+@pytest.mark.requirement("at.permissions")
 async def test_the_clients_roots_count_for_the_prompt_as_for_tools(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
@@ -256,7 +256,7 @@ async def test_the_clients_roots_count_for_the_prompt_as_for_tools(tmp_path: Pat
         assert "second" in await at_text(client, "in-second.txt")
 
 
-@pytest.mark.requirement("at.roots")
+@pytest.mark.requirement("at.permissions")
 async def test_without_a_workspace_the_error_names_the_setting(tmp_path: Path) -> None:
     async def roots(_context: Any) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl((tmp_path / "absent").as_uri()))])

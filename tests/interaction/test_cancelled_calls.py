@@ -20,7 +20,7 @@ from tests.waiting import CEILING
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.requirement("cancellation.reaches"),
+    pytest.mark.requirement("cancellation"),
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 

@@ -51,7 +51,7 @@ def edit_of(target: Path) -> dict[str, Any]:
     return {"file_path": str(target), "old_string": "world", "new_string": "there"}
 
 
-@pytest.mark.requirement("consent.replayed")
+@pytest.mark.requirement("consent.bound")
 async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
     # Writing what is there already leaves the state as it was, so that only the single use can refuse the replay.
     same = {"file_path": str(target), "content": target.read_text()}
@@ -65,7 +65,7 @@ async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
     assert isinstance(again, types.InputRequiredResult)
 
 
-@pytest.mark.requirement("consent.forged")
+@pytest.mark.requirement("consent.bound")
 @pytest.mark.parametrize("state", [None, "v1.forged", "nonsense"])
 async def test_an_answer_without_a_sealed_state_asks_again(state: str | None, root: Path, target: Path) -> None:
     async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
@@ -108,7 +108,7 @@ async def test_a_file_that_changes_while_the_live_question_is_open_is_not_writte
     assert target.read_text() == "goodbye world\n"
 
 
-@pytest.mark.requirement("consent.late")
+@pytest.mark.requirement("consent.changed")
 async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
     root: Path, target: Path, tmp_path: Path
 ) -> None:
@@ -124,7 +124,7 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
     assert target.read_text() == "hello world\n"
 
 
-@pytest.mark.requirement("consent.late")
+@pytest.mark.requirement("consent.changed")
 def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     now = [1000.0]
     states = SealedStates(300, clock=lambda: now[0])
@@ -147,7 +147,7 @@ def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
     assert not SealedStates(300).redeem(states.seal("fingerprint", "client"), "fingerprint", "client")
 
 
-@pytest.mark.requirement("consent.malformed")
+@pytest.mark.requirement("consent.changed")
 @pytest.mark.parametrize(
     "content",
     [
@@ -176,7 +176,7 @@ async def test_accepting_without_a_valid_decision_is_no_consent(
     assert target.read_text() == "hello world\n"
 
 
-@pytest.mark.requirement("consent.content")
+@pytest.mark.requirement("consent.form")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, target: Path) -> None:
     async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
@@ -207,7 +207,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
     assert [choice["const"] for choice in schema["properties"]["decision"]["oneOf"]] == ["once", "always", "deny"]
 
 
-@pytest.mark.requirement("consent.preview")
+@pytest.mark.requirement("consent.form")
 async def test_an_edit_that_cannot_succeed_asks_nobody(root: Path, target: Path) -> None:
     async with connected("memory", MODERN, root, elicitation_callback=never_asked) as client:
         result = await leg(client, {**edit_of(target), "old_string": "not there"})

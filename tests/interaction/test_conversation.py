@@ -55,7 +55,7 @@ async def introduced(client: Client) -> tuple[types.ServerCapabilities, str | No
     return discovered.capabilities, discovered.instructions
 
 
-@pytest.mark.requirement("protocol.routes")
+@pytest.mark.requirement("mission.transports")
 async def test_a_client_is_told_what_there_is_lists_and_calls(connect: Connect, route: Route, place: Path) -> None:
     (place / "notes.txt").write_text("the notes\n")
     async with connect() as client:
@@ -114,7 +114,7 @@ async def test_progress_arrives_while_a_call_is_at_work(connect: Connect, place:
     assert command[:20] in (heard[0] or "")
 
 
-@pytest.mark.requirement("cancellation.reaches")
+@pytest.mark.requirement("cancellation")
 @pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only")
 async def test_the_command_of_a_cancelled_call_is_ended(connect: Connect, place: Path) -> None:
     with anyio.fail_after(CEILING):

@@ -49,7 +49,7 @@ async def until_listed(client: Client, wanted: str) -> Mapping[str, types.Tool]:
             await anyio.sleep(0.1)
 
 
-@pytest.mark.requirement("discovery.served")
+@pytest.mark.requirement("discovered.call")
 @by_route(route for route in CHEAP_ROUTES if route.has_forms)
 async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, served: Served) -> None:
     async with connect(settings(served.folder, "shout"), elicitation_callback=accept) as client:
@@ -61,14 +61,14 @@ async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, 
     assert json.dumps('quote " and\nline')[1:-1] in text_of(result)
 
 
-@pytest.mark.requirement("discovery.served")
+@pytest.mark.requirement("discovered.call")
 async def test_a_call_that_comes_before_the_list_waits_for_the_discovery(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, settings(tmp_path, "shout"))
     async with connected("stdio", HANDSHAKE, root, config, elicitation_callback=accept) as client:
         assert "SHOUT" in text_of(await client.call_tool("shout", {}))
 
 
-@pytest.mark.requirement("discovery.live")
+@pytest.mark.requirement("discovered.refresh")
 async def test_changed_commands_bring_other_tools_without_a_restart(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     async with connected("stdio", HANDSHAKE, root, config) as client:

@@ -26,7 +26,7 @@ def texts_for(audience: str | None, result: types.CallToolResult) -> list[str]:
     return found
 
 
-@pytest.mark.requirement("flow.display.wire")
+@pytest.mark.requirement("flow.display")
 @pytest.mark.parametrize("mode", REVISIONS)
 @pytest.mark.parametrize("place", ["block", "meta"])
 async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_in_words(
@@ -47,7 +47,7 @@ async def test_a_change_is_shown_to_the_person_as_a_diff_and_told_to_the_model_i
     assert all("-hello world\n+hello there\n" in block for block in blocks)
 
 
-@pytest.mark.requirement("flow.display.wire")
+@pytest.mark.requirement("flow.display")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_a_text_display_is_for_the_person_and_stands_beside_the_content(mode: str, root: Path) -> None:
     (root / "a.txt").write_text("one\n")

@@ -25,7 +25,7 @@ def wait_for(file: Path) -> None:
     raise AssertionError(file)
 
 
-@pytest.mark.requirement("stdio.drain.programs")
+@pytest.mark.requirement("stdio.drain")
 @pytest.mark.parametrize("tool", ["run_shell_command", "task", "slow"])
 def test_a_program_that_still_works_when_the_input_ends_is_ended_before_it_can_change_more(
     tool: str, root: Path, tmp_path: Path

@@ -102,7 +102,7 @@ async def test_the_link_in_a_result_leads_to_the_resource(root: Path) -> None:
     assert base64.b64decode(contents.blob) == data
 
 
-@pytest.mark.requirement("resources.limits")
+@pytest.mark.requirement("resources.contents")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_long_text_is_cut_as_by_read_file_and_large_binaries_are_refused(mode: str, root: Path) -> None:
     (root / "long.txt").write_text("line\n" * 1_000_000)
@@ -120,7 +120,7 @@ async def test_long_text_is_cut_as_by_read_file_and_large_binaries_are_refused(m
     assert error.data["type"] == "file_too_large"
 
 
-@pytest.mark.requirement("resources.bytes")
+@pytest.mark.requirement("resources.uris")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_odd_names_are_encoded_byte_by_byte_and_come_back(mode: str, root: Path) -> None:
     names = ["a b.txt", "ä.txt", "100%.txt", "a%20b.txt", "q?.txt", "h#.txt", "new\nline.txt", "back\\slash.txt", "~"]
@@ -233,7 +233,7 @@ async def test_reading_a_resource_does_not_count_as_reading_before_an_edit(root:
     assert (result.meta or {})["coretools-mcp/error"]["type"] == "file_changed_since_read"
 
 
-@pytest.mark.requirement("resources.completion")
+@pytest.mark.requirement("resources.template")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root: Path, tmp_path: Path) -> None:
     (root / "src").mkdir()

@@ -180,7 +180,7 @@ def test_json_with_an_id_that_is_no_request_is_answered_with_invalid_request(
     assert (answer["id"], answer["error"]["code"]) == (7, -32600)
 
 
-@pytest.mark.requirement("stdio.oversized")
+@pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize("id_first", [True, False])
 def test_an_oversized_request_is_refused_by_its_id_and_the_server_lives_on(
     id_first: bool, root: Path, tmp_path: Path
@@ -202,7 +202,7 @@ def test_an_oversized_request_is_refused_by_its_id_and_the_server_lives_on(
     assert not (root / "big.txt").exists()
 
 
-@pytest.mark.requirement("stdio.file")
+@pytest.mark.requirement("stdio.wire")
 def test_input_from_a_file_is_served_too(root: Path, tmp_path: Path) -> None:
     requests = tmp_path / "requests.jsonl"
     lines = [
@@ -215,7 +215,7 @@ def test_input_from_a_file_is_served_too(root: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[0])["id"] == 0
 
 
-@pytest.mark.requirement("stdio.broken_pipe")
+@pytest.mark.requirement("stdio.end")
 def test_a_client_that_vanishes_ends_the_server(root: Path) -> None:
     with running(root) as server:
         server.send(INITIALIZE, INITIALIZED)
@@ -225,7 +225,7 @@ def test_a_client_that_vanishes_ends_the_server(root: Path) -> None:
         assert server.process.wait(20) == 0
 
 
-@pytest.mark.requirement("concurrency.ping")
+@pytest.mark.requirement("stdio.ping")
 def test_a_slow_call_never_delays_a_ping(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
     with running(root, config) as server:
@@ -259,7 +259,7 @@ def test_a_hung_and_a_crashed_upstream_do_not_delay_the_others(root: Path, tmp_p
         assert "upstream_unavailable" in answers[identity]["result"]["content"][0]["text"]
 
 
-@pytest.mark.requirement("consent.malformed")
+@pytest.mark.requirement("consent.changed")
 @pytest.mark.parametrize("answer", [{"result": None}, {"result": "accept"}, {"result": []}, {"error": "no"}])
 def test_a_question_answered_with_no_response_at_all_is_a_refusal_at_once(answer: dict[str, Any], root: Path) -> None:
     initialize = json.loads(json.dumps(INITIALIZE))
@@ -296,7 +296,7 @@ def test_a_client_that_does_not_read_is_not_read_from_either(root: Path) -> None
         assert server.process.wait(20) == 0
 
 
-@pytest.mark.requirement("stdio.log")
+@pytest.mark.requirement("stdio.large")
 def test_a_log_that_nobody_reads_holds_nothing_up(root: Path) -> None:
     with running(root) as server:
         server.send(INITIALIZE)
@@ -307,7 +307,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(root: Path) -> None:
         assert server.process.wait(20) == 0
 
 
-@pytest.mark.requirement("stdio.lines")
+@pytest.mark.requirement("stdio.wire")
 def test_a_last_line_without_its_end_is_answered_too(root: Path) -> None:
     with running(root) as server:
         server.send(INITIALIZE)

@@ -48,7 +48,7 @@ async def test_what_is_saved_is_read_back(mode: str, root: Path, tmp_path: Path)
             await client.read_resource("memory://other")
 
 
-@pytest.mark.requirement("todo.resource")
+@pytest.mark.requirement("todo.owner")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_a_todo_list_is_shown_to_people_and_read_back(mode: str, root: Path, tmp_path: Path) -> None:
     async with in_memory(mode, root, settings(tmp_path)) as client:

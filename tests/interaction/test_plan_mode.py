@@ -51,7 +51,7 @@ async def test_a_plan_ends_plan_mode_for_this_client(transport: str, mode: str, 
     assert (root / "a.txt").read_text() == "x"
 
 
-@pytest.mark.requirement("plan.anonymous")
+@pytest.mark.requirement("plan.listed")
 async def test_a_client_that_cannot_be_told_from_others_stays_in_plan_mode(root: Path, tmp_path: Path) -> None:
     async def person(_context: Any, _params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"decision": "once"})

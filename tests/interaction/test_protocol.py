@@ -26,7 +26,7 @@ def text_of(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-@pytest.mark.requirement("protocol.annotations")
+@pytest.mark.requirement("contract.declared")
 @by_route(CHEAP_ROUTES)
 async def test_annotations_are_exact(connect: Connect) -> None:
     async with connect() as client:
@@ -58,7 +58,7 @@ async def test_annotations_are_exact(connect: Connect) -> None:
     assert seen == expected
 
 
-@pytest.mark.requirement("protocol.aliases")
+@pytest.mark.requirement("protocol.unknown_tool")
 @by_route(CHEAP_ROUTES)
 async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: Path) -> None:
     (place / "a.txt").write_text("needle\n")
@@ -88,7 +88,7 @@ async def test_the_first_progress_message_says_what_the_call_does(connect: Conne
     assert "a.txt" in messages[0]
 
 
-@pytest.mark.requirement("upstream.progress")
+@pytest.mark.requirement("upstream.results")
 @by_route(CHEAP_ROUTES)
 async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Connect) -> None:
     messages: list[str | None] = []
@@ -127,7 +127,7 @@ async def test_results_of_an_upstream_arrive_as_they_were_sent(connect: Connect)
         assert (error.value.error.code, error.value.error.message) == (-32050, "the upstream's own error")
 
 
-@pytest.mark.requirement("upstream.names")
+@pytest.mark.requirement("proxy.names")
 @by_route(CHEAP_ROUTES)
 async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can_be_called(connect: Connect) -> None:
     async with connect(DEMO) as client:
@@ -137,7 +137,7 @@ async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can
         assert text_of(await client.call_tool(names[0], {})) == "called odd name!"
 
 
-@pytest.mark.requirement("upstream.untrusted")
+@pytest.mark.requirement("consent.upstream")
 @by_route(route for route in CHEAP_ROUTES if route.has_forms)
 async def test_an_untrusted_upstream_is_published_cautiously_and_asks_with_its_arguments(connect: Connect) -> None:
     asked: list[str] = []
@@ -173,7 +173,7 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
     assert "A_SECRET_OF_OURS" not in names
 
 
-@pytest.mark.requirement("upstream.death")
+@pytest.mark.requirement("upstream.isolated")
 async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
     async with connected("stdio", HANDSHAKE, root, config) as client:
@@ -185,7 +185,7 @@ async def test_an_upstream_that_dies_in_mid_call_fails_that_call_and_comes_back(
                 await anyio.lowlevel.checkpoint()
 
 
-@pytest.mark.requirement("upstream.late")
+@pytest.mark.requirement("upstream.first_list")
 async def test_tools_of_a_late_upstream_are_announced(root: Path, tmp_path: Path) -> None:
     changed = anyio.Event()
 
@@ -239,7 +239,7 @@ async def test_the_clients_roots_never_replace_the_operators(connect: Connect, p
     assert text_of(allowed).startswith("in the workspace")
 
 
-@pytest.mark.requirement("roots.intersect")
+@pytest.mark.requirement("roots.operator")
 async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root: Path, tmp_path: Path) -> None:
     part = root / "part"
     part.mkdir()

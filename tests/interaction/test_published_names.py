@@ -80,7 +80,7 @@ async def test_a_call_of_an_unknown_name_tells_of_a_server_without_prefix_that_i
     assert "The server up is not available now" in text_of(result)
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 async def test_a_renamed_and_a_shortened_tool_are_called_by_their_new_and_their_full_names(
     root: Path, tmp_path: Path
 ) -> None:
@@ -104,7 +104,7 @@ async def test_a_renamed_and_a_shortened_tool_are_called_by_their_new_and_their_
     assert failed == [-32050, -32050]
 
 
-@pytest.mark.requirement("proxy.names.reserved")
+@pytest.mark.requirement("proxy.names.alone")
 async def test_custom_tools_never_take_the_names_of_built_in_tools_that_are_switched_off(
     root: Path, tmp_path: Path
 ) -> None:
@@ -117,7 +117,7 @@ async def test_custom_tools_never_take_the_names_of_built_in_tools_that_are_swit
             assert [tool.name for tool in (await client.list_tools()).tools] == ["mine"]
 
 
-@pytest.mark.requirement("proxy.names.reserved")
+@pytest.mark.requirement("proxy.names.alone")
 async def test_a_tool_named_like_one_that_is_listed_only_at_times_is_listed_without_ours(
     root: Path, tmp_path: Path
 ) -> None:

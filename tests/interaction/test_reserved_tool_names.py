@@ -17,7 +17,7 @@ ALIKE = ["bash", "BASH", "shell", "SHELLTOOL", "read", "READ", "webfetch", "Web_
 NAMES = [*OF_OTHERS, *ALIKE, "mine"]
 
 
-@pytest.mark.requirement("discovery.names.builtin")
+@pytest.mark.requirement("discovered.clash")
 async def test_the_names_of_a_tool_that_is_not_offered_are_not_free(root: Path, tmp_path: Path) -> None:
     declarations = tmp_path / "declarations.json"
     declarations.write_text(json.dumps([{"name": name} for name in NAMES]))

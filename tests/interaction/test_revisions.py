@@ -19,7 +19,7 @@ def initialize(revision: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
-@pytest.mark.requirement("protocol.revisions")
+@pytest.mark.requirement("mission.transports")
 @pytest.mark.parametrize("revision", HANDSHAKES)
 def test_every_handshake_revision_lists_and_calls(revision: str, root: Path) -> None:
     (root / "a.txt").write_text("content\n")
@@ -35,7 +35,7 @@ def test_every_handshake_revision_lists_and_calls(revision: str, root: Path) -> 
         assert server.answer()["result"]["content"][0]["text"].startswith("content")
 
 
-@pytest.mark.requirement("protocol.revisions")
+@pytest.mark.requirement("mission.transports")
 def test_the_modern_revision_needs_no_handshake(root: Path) -> None:
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -67,7 +67,7 @@ def test_rich_content_is_what_the_revision_knows(revision: str, audio: str, link
     assert [block["type"] for block in wire["content"]] == ["text", "image", audio, "resource", link]
 
 
-@pytest.mark.requirement("results.encodable")
+@pytest.mark.requirement("results.schema")
 def test_bytes_of_a_file_name_that_are_no_text_do_not_end_the_connection(root: Path) -> None:
     (root / "b\udcff.txt").write_text("x\n")
     with running(root) as server:

@@ -49,7 +49,7 @@ def text_of(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-@pytest.mark.requirement("served.web_fetch")
+@pytest.mark.requirement("web.fetch.consent")
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("decision", ["once", "deny"])
 async def test_a_page_is_fetched_after_consent_and_not_without(
@@ -68,7 +68,7 @@ async def test_a_page_is_fetched_after_consent_and_not_without(
     assert ("# Tabs" in text_of(result)) is (decision == "once")
 
 
-@pytest.mark.requirement("served.web_fetch")
+@pytest.mark.requirement("web.fetch.consent")
 async def test_a_private_page_that_no_setting_opens_is_refused_without_a_question(root: Path, tmp_path: Path) -> None:
     person = Person("once")
     async with web_server({"/": answer("<p>inside")}) as site:
@@ -80,7 +80,7 @@ async def test_a_private_page_that_no_setting_opens_is_refused_without_a_questio
     assert (person.asked, site.connections) == ([], 0)
 
 
-@pytest.mark.requirement("served.web_search")
+@pytest.mark.requirement("web_search.consent")
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("decision", ["once", "deny"])
 async def test_the_web_is_searched_after_consent_and_not_without(
@@ -99,7 +99,7 @@ async def test_the_web_is_searched_after_consent_and_not_without(
     assert ("Page 1" in text_of(result)) is (decision == "once")
 
 
-@pytest.mark.requirement("served.task")
+@pytest.mark.requirement("task.consent")
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("decision", ["once", "deny"])
 async def test_a_task_is_handed_to_an_agent_after_consent_and_not_without(
@@ -119,7 +119,7 @@ async def test_a_task_is_handed_to_an_agent_after_consent_and_not_without(
     assert ("did: Look around." in text_of(result)) is (decision == "once")
 
 
-@pytest.mark.requirement("served.task")
+@pytest.mark.requirement("task.consent")
 async def test_without_an_agent_there_is_no_task_and_the_answer_says_what_would_bring_one(
     root: Path, tmp_path: Path
 ) -> None:

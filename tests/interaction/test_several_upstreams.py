@@ -17,7 +17,7 @@ from tests.waiting import CEILING
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("upstreams.several")
+@pytest.mark.requirement("mission.proxy")
 @by_route(CHEAP_ROUTES)
 async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_server(connect: Connect) -> None:
     servers = {
@@ -35,7 +35,7 @@ async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_serve
     assert ("MARK_OF_ONE" in said["two"], "MARK_OF_TWO" in said["two"]) == (False, True)
 
 
-@pytest.mark.requirement("upstreams.several")
+@pytest.mark.requirement("mission.proxy")
 async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"only": stdio_upstream(trust=True)}})
     with anyio.fail_after(CEILING):
@@ -48,7 +48,7 @@ async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_
     assert bare.content[0].text == "hi"
 
 
-@pytest.mark.requirement("upstreams.several")
+@pytest.mark.requirement("mission.proxy")
 async def test_servers_over_different_transports_stand_side_by_side(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(PEERS / "upstream.py")]
     with anyio.fail_after(CEILING):

@@ -22,13 +22,13 @@ def _names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-@pytest.mark.requirement("project.wheel-content")
+@pytest.mark.requirement("project.wheel")
 def test_the_wheel_holds_the_two_packages_and_the_launcher_and_nothing_else(wheel: Path) -> None:
     top_level = {name.partition("/")[0] for name in _names(wheel)}
     assert top_level == {"server", "tools", "coretools_mcp.py", f"coretools_mcp-{VERSION}.dist-info"}
 
 
-@pytest.mark.requirement("project.wheel-content")
+@pytest.mark.requirement("project.wheel")
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     wanted = {
         path.relative_to(ROOT).as_posix()
@@ -40,7 +40,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert {"server/py.typed", "tools/py.typed", "server/__init__.py", "tools/__init__.py"} <= wanted
 
 
-@pytest.mark.requirement("project.wheel-content")
+@pytest.mark.requirement("project.wheel")
 def test_the_source_distribution_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         # The argument `filter` came with 3.11.4; the attribute is ignored before, and kept to silence 3.12 and 3.13.
@@ -50,7 +50,7 @@ def test_the_source_distribution_builds_the_same_wheel(sdist: Path, wheel: Path,
     assert _names(build(source, "wheel", tmp_path / "rebuilt")) == _names(wheel)
 
 
-@pytest.mark.requirement("project.metadata")
+@pytest.mark.requirement("project.wheel")
 def test_the_metadata_names_the_command_the_licence_and_the_pythons(wheel: Path) -> None:
     info = f"coretools_mcp-{VERSION}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
@@ -64,14 +64,14 @@ def test_the_metadata_names_the_command_the_licence_and_the_pythons(wheel: Path)
     assert "END OF TERMS AND CONDITIONS" in licence
 
 
-@pytest.mark.requirement("project.changelog")
+@pytest.mark.requirement("project.releases")
 def test_the_newest_version_of_the_changelog_is_the_one_that_is_built() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     versions = re.findall(r"^## \[(.+?)\]", changelog, flags=re.MULTILINE)
     assert versions[:2] == ["Unreleased", VERSION]
 
 
-@pytest.mark.requirement("project.constraints")
+@pytest.mark.requirement("project.releases")
 def test_every_requirement_is_pinned_by_the_constraints_within_its_range() -> None:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name

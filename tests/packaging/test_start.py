@@ -60,7 +60,7 @@ def _environment(tmp_path: Path, python_path: str | None) -> dict[str, str]:
     return environment if python_path is None else {**environment, "PYTHONPATH": python_path}
 
 
-@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.requirement("project.launcher")
 @pytest.mark.parametrize(
     ("start", "python_path"),
     [
@@ -82,7 +82,7 @@ def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
     assert [tool["name"] for tool in json.loads(listed)["tools"]] == OFFERED
 
 
-@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.requirement("project.launcher")
 def test_the_traps_are_sharp(workspace: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import tools"], cwd=workspace, env=_environment(tmp_path, None), check=False
@@ -91,7 +91,7 @@ def test_the_traps_are_sharp(workspace: Path, tmp_path: Path) -> None:
     assert (tmp_path / SPRUNG).read_text(encoding="utf-8") == f"{workspace / 'tools' / '__init__.py'}\n"
 
 
-@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.requirement("project.launcher")
 def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
     installed: Path, workspace: Path, tmp_path: Path
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
     assert not (tmp_path / SPRUNG).exists()
 
 
-@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.requirement("project.launcher")
 def test_the_pdf_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
     (workspace / "pypdf.py").write_text((workspace / "anyio.py").read_text(encoding="utf-8"), encoding="utf-8")
     (workspace / "notes.pdf").write_bytes(document(lines("needle and thread")))
@@ -141,7 +141,7 @@ def _ask(server: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, An
     raise AssertionError("the server ended without an answer")
 
 
-@pytest.mark.requirement("project.launcher-traps")
+@pytest.mark.requirement("project.launcher")
 def test_a_damaged_installation_says_so_in_a_sentence(installed: Path, tmp_path: Path) -> None:
     launcher = run(installed / "python", "-P", "-c", "import coretools_mcp; print(coretools_mcp.__file__)").strip()
     alone = tmp_path / "alone"
@@ -154,7 +154,7 @@ def test_a_damaged_installation_says_so_in_a_sentence(installed: Path, tmp_path:
     assert done.stderr == f"coretools-mcp is damaged: {alone / 'tools'} is missing. Install it again.\n"
 
 
-@pytest.mark.requirement("project.exit-code")
+@pytest.mark.requirement("project.launcher")
 def test_the_exit_code_of_the_command_line_is_the_exit_code_of_the_process(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [installed / "coretools-mcp", "tools", "--config", tmp_path / "absent.json"], capture_output=True, check=False

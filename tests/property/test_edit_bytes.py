@@ -85,7 +85,7 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
     assert apply_edit(haystack, match, old, new)[0] == "".join(body + ending for body, ending in lines)
 
 
-@pytest.mark.requirement("edit.replace_all")
+@pytest.mark.requirement("edit.literal")
 @settings(max_examples=150, deadline=None)
 @given(st.text("ab \n", max_size=60), st.text("ab ", min_size=1, max_size=3), st.text("abc$\\", min_size=1, max_size=4))
 def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: str, new: str) -> None:

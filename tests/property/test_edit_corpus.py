@@ -85,7 +85,7 @@ async def edit(
     return await tool.execute(params, context)
 
 
-@pytest.mark.requirement("edit.corpus")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "open"])
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("name", LANGUAGES)
@@ -102,7 +102,7 @@ async def test_one_ascii_line_is_edited_and_every_other_byte_and_the_mode_stay(
         assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-@pytest.mark.requirement("edit.corpus")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("name", LANGUAGES)
 async def test_a_line_of_that_language_is_edited_where_the_encoding_is_known_or_named(
@@ -115,7 +115,7 @@ async def test_a_line_of_that_language_is_edited_where_the_encoding_is_known_or_
     assert path.read_bytes() == content(language, ENDINGS[ending], new, is_closed=True)
 
 
-@pytest.mark.requirement("edit.corpus")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if not language.says_itself])
 async def test_without_the_name_of_the_encoding_other_than_ascii_is_refused_with_the_way_out(
     name: str, root: Path, context: ToolContext
@@ -131,7 +131,7 @@ async def test_without_the_name_of_the_encoding_other_than_ascii_is_refused_with
     assert path.read_bytes() == before
 
 
-@pytest.mark.requirement("edit.corpus")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if language.too_much])
 async def test_text_that_the_encoding_cannot_hold_is_refused_with_the_way_out(
     name: str, root: Path, context: ToolContext
@@ -148,7 +148,7 @@ async def test_text_that_the_encoding_cannot_hold_is_refused_with_the_way_out(
     assert path.read_bytes() == before
 
 
-@pytest.mark.requirement("edit.corpus")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("name", LANGUAGES)
 async def test_half_a_character_is_refused_in_every_encoding(name: str, root: Path, context: ToolContext) -> None:
     language, path = LANGUAGES[name], root / "a.txt"

@@ -119,7 +119,7 @@ def _is_utf_8(data: bytes) -> bool:
     return True
 
 
-@pytest.mark.requirement("edit.inverse")
+@pytest.mark.requirement("edit.bytes")
 @settings(max_examples=70, deadline=None, database=None)
 @given(files(), spans, spans, st.sampled_from(FORMS))
 def test_an_edit_and_its_inverse_give_every_byte_back(
@@ -130,7 +130,7 @@ def test_an_edit_and_its_inverse_give_every_byte_back(
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-@pytest.mark.requirement("edit.inverse")
+@pytest.mark.requirement("edit.bytes")
 @settings(max_examples=8_000, deadline=None, database=None)
 @given(files(), spans, spans, st.sampled_from(FORMS))
 def test_an_edit_and_its_inverse_give_every_byte_back_long(

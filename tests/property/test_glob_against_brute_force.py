@@ -40,7 +40,7 @@ def naive(segments: list[str], parts: list[str], *, ignore_case: bool) -> bool:
     return fits and naive(rest, parts[1:], ignore_case=ignore_case)
 
 
-@pytest.mark.requirement("glob.like_brute_force")
+@pytest.mark.requirement("glob.patterns")
 @settings(max_examples=200, deadline=None, database=None)
 @given(segments=PATTERNS, paths=PATHS, ignore_case=st.booleans())
 def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths: list[str], ignore_case: bool) -> None:
@@ -49,7 +49,7 @@ def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths
         assert pattern.matches(path) == naive(segments, path.split("/"), ignore_case=ignore_case), path
 
 
-@pytest.mark.requirement("glob.like_brute_force")
+@pytest.mark.requirement("glob.patterns")
 @settings(max_examples=40, deadline=None, database=None)
 @given(first=PATTERNS, second=PATTERNS, paths=PATHS, ignore_case=st.booleans())
 def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths: list[str], ignore_case: bool) -> None:

@@ -66,7 +66,7 @@ def filtered(root: Path, glob: str) -> set[str]:
     return {line for line in result.llm_content.split("\n---\n")[-1].split("\n") if (root / line).is_file()}
 
 
-@pytest.mark.requirement("glob.like_ripgrep")
+@pytest.mark.requirement("walk.like_ripgrep")
 @settings(max_examples=90, deadline=None, database=None)
 @given(pattern=PATTERNS, paths=PATHS, case_sensitive=st.booleans())
 def test_glob_finds_the_files_that_ripgrep_lists(pattern: str, paths: list[str], case_sensitive: bool) -> None:
@@ -77,7 +77,7 @@ def test_glob_finds_the_files_that_ripgrep_lists(pattern: str, paths: list[str],
         assert globbed(root, pattern, case_sensitive=case_sensitive) == listed(root, [f"/{pattern}"], *case)
 
 
-@pytest.mark.requirement("grep.filter_like_ripgrep")
+@pytest.mark.requirement("walk.like_ripgrep")
 @settings(max_examples=60, deadline=None, database=None)
 @given(pattern=PATTERNS, paths=PATHS, negated=st.booleans())
 def test_the_file_filter_of_a_search_takes_the_files_that_ripgrep_takes(

@@ -119,7 +119,7 @@ def test_a_real_tree_is_walked_as_ripgrep_lists_it(corpus: Path) -> None:
     assert before & after <= theirs <= before | after
 
 
-@pytest.mark.requirement("walk.like_git")
+@pytest.mark.requirement("ignore.like_git")
 def test_the_checkout_is_walked_as_git_lists_it() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not run: this copy of the project is no git repository")

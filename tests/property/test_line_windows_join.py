@@ -37,7 +37,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
     assert found.total == offset
 
 
-@pytest.mark.requirement("read.tail")
+@pytest.mark.requirement("read.lines")
 @settings(max_examples=150, deadline=None)
 @given(contents, st.integers(1, 25))
 def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:

@@ -58,7 +58,7 @@ def everything(listed: Sequence[NameList]) -> set[Origin]:
 
 
 @pytest.mark.requirement("proxy.names.budget")
-@pytest.mark.requirement("proxy.names.apart")
+@pytest.mark.requirement("proxy.names")
 @given(upstreams(), budgets, st.sets(names, max_size=3))
 def test_every_name_fits_and_everything_is_published_once_or_told_to_be_hidden(
     listed: list[NameList], budget: int, taken: set[str]

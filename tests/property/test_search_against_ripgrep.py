@@ -207,7 +207,7 @@ RULES = st.sampled_from(
 IGNORE_FILES = st.lists(RULES, max_size=4).map("\n".join)
 
 
-@pytest.mark.requirement("grep.same_files")
+@pytest.mark.requirement("grep.ignored")
 @QUICK
 @given(
     paths=st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join), min_size=1, max_size=10),

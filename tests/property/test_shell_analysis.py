@@ -147,7 +147,7 @@ HARMLESS_PARTS = ["echo a", "true", ":", "cat < /dev/null", "A=1", "[[ a = a ]]"
 JOINTS = ["; ", " && ", " || ", " | ", " & ", "\n", " |\n", ";", "\n\n", " # c\n"]
 
 
-@pytest.mark.requirement("shell.analysis.total")
+@pytest.mark.requirement("shell.analysis.hostile")
 @given(st.text(max_size=200))
 @settings(max_examples=300)
 def test_any_text_is_analysed(text: str) -> None:
@@ -155,7 +155,7 @@ def test_any_text_is_analysed(text: str) -> None:
     assert all(command.source or command.words for command in analysis.commands)
 
 
-@pytest.mark.requirement("shell.analysis.total")
+@pytest.mark.requirement("shell.analysis.hostile")
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join))
 @settings(max_examples=500)
 def test_any_mixture_of_the_marks_of_bash_is_analysed(text: str) -> None:
@@ -236,7 +236,7 @@ needs_bash = pytest.mark.skipif(BASH is None or os.name != "posix", reason="not 
 
 
 @needs_bash
-@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.requirement("shell.analysis.hostile")
 @pytest.mark.parametrize(
     "command", ["rm x", "r\\m x", "echo $(true)#; rm x", "cat <<A\n`rm`\nA\n", "env rm", "find . -exec rm {} +"]
 )
@@ -246,7 +246,7 @@ def test_the_trial_notices_what_bash_runs(folder: Path, command: str) -> None:
 
 
 @needs_bash
-@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.requirement("shell.analysis.hostile")
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(text="echo $(true)#; rm x")
 @example(text="cat <<A\n`rm`\nA\n")
@@ -257,7 +257,7 @@ def test_what_bash_runs_of_any_mixture_is_seen_or_doubted(folder: Path, text: st
 
 
 @needs_bash
-@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.requirement("shell.analysis.hostile")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(st.sampled_from([*HARMLESS_PARTS, "rm x", *DISGUISED]), min_size=1, max_size=4),
@@ -274,7 +274,7 @@ def test_what_bash_runs_of_joined_commands_is_seen_or_doubted(
 
 
 @needs_bash
-@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.requirement("shell.analysis.hostile")
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(parts=["f.txt", "-exec", "sed", "1p", "+", "-e", "'1e rm'", "f.txt", "\\;"])
 @example(parts=[".", "-exec", "cat", "{}", "x", "+", "-exec", "rm", "\\;"])
@@ -293,7 +293,7 @@ PS_PARTS = [
 
 
 @needs_bash
-@pytest.mark.requirement("shell.analysis.truth")
+@pytest.mark.requirement("shell.analysis.hostile")
 @pytest.mark.skipif(shutil.which("ps") is None or sys.platform != "linux", reason="not run: there is no Linux ps here")
 def test_ps_shows_no_environment_unasked() -> None:
     cat = subprocess.Popen([str(shutil.which("cat"))], stdin=subprocess.PIPE, env={"MARK": "shown-by-ps"})

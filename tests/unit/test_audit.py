@@ -49,7 +49,7 @@ def test_each_decision_is_a_line_with_its_reason_and_its_answer(tmp_path: Path) 
     assert stat.S_IMODE(os.stat(tmp_path / "audit.jsonl").st_mode) == 0o600
 
 
-@pytest.mark.requirement("audit.rules")
+@pytest.mark.requirement("audit.records")
 def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_without_secrets(tmp_path: Path) -> None:
     log = AuditLog(str(tmp_path / "audit.jsonl"))
     token = "ghp_" + "a1B2" * 9
@@ -85,7 +85,7 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     assert len(records(path)) == 100
 
 
-@pytest.mark.requirement("audit.reachable")
+@pytest.mark.requirement("audit.shared")
 @pytest.mark.parametrize(("name", "is_told"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
 def test_a_file_that_tools_can_reach_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_told: bool
@@ -112,7 +112,7 @@ def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
     assert len(text) < 5_000
 
 
-@pytest.mark.requirement("audit.newlines")
+@pytest.mark.requirement("audit.shared")
 def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(str(path))
@@ -121,7 +121,7 @@ def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 1
 
 
-@pytest.mark.requirement("audit.disk")
+@pytest.mark.requirement("audit.shared")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not run: there is no /dev/full here")
 def test_a_full_disk_is_told_in_the_log_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog("/dev/full")

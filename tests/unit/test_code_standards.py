@@ -176,24 +176,24 @@ def test_only_modules_made_for_it_print() -> None:
     assert printing <= WRITES_TO_STDOUT
 
 
-@pytest.mark.requirement("project.finished")
+@pytest.mark.requirement("project.form")
 def test_nothing_is_marked_as_unfinished() -> None:
     marked = [(name, line) for name, text in _texts() for line in _remarks(name, text).splitlines()]
     assert [(name, line) for name, line in marked if UNFINISHED.search(line)] == []
 
 
-@pytest.mark.requirement("project.own-words")
+@pytest.mark.requirement("project.form")
 def test_the_project_speaks_only_of_itself() -> None:
     lines = [(name, line) for name, text in _texts() for line in text.splitlines()]
     assert [(name, line) for name, line in lines if MANAGEMENT.search(line)] == []
 
 
-@pytest.mark.requirement("project.no-mocks")
+@pytest.mark.requirement("project.tests")
 def test_nothing_is_mocked() -> None:
     assert _importers("unittest") == []
 
 
-@pytest.mark.requirement("project.launcher-not-imported")
+@pytest.mark.requirement("project.import-rule")
 def test_nothing_imports_the_launcher() -> None:
     assert _importers("coretools_mcp") == []
 
@@ -204,7 +204,7 @@ def test_the_tools_know_neither_the_server_nor_what_serves(foreign: str) -> None
     assert [name for name in _importers(foreign) if name.startswith("tools/")] == []
 
 
-@pytest.mark.requirement("project.io-modules")
+@pytest.mark.requirement("project.import-rule")
 def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
     touching = {
         name.removeprefix("tools/files/")

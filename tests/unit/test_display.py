@@ -107,7 +107,7 @@ def command_question(command: str, **more: Any) -> str:
     return render_question(Question("Run it", details, "f"))
 
 
-@pytest.mark.requirement("display.command")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
@@ -147,7 +147,7 @@ def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, show
     assert f"```bash\n{shown}\n```" in command_question(command)
 
 
-@pytest.mark.requirement("display.command")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize(
     "blank",
     ["\u00a0", "\u2003", "\u3000", "\u1680", "\u205f", " \t", " \n", "\n \n\t", " \u00a0"],
@@ -160,7 +160,7 @@ def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -
     assert any("; rm -rf x" in line for line in lines)
 
 
-@pytest.mark.requirement("display.command")
+@pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("size", [31_000, 32_001, 100_000])
 def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
     command = "echo " + "x" * size + "; rm -rf y"
@@ -171,7 +171,7 @@ def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
         assert "This is not all of it" not in shown
 
 
-@pytest.mark.requirement("display.command")
+@pytest.mark.requirement("display.question")
 def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
     command = "ls " + "\u202e" * 4_000 + "; rm -rf x"
     assert len(command.encode()) < 32_000
@@ -179,7 +179,7 @@ def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
     assert can_be_shown("ls" + " " * 90_000 + "; rm -rf x")
 
 
-@pytest.mark.requirement("display.command")
+@pytest.mark.requirement("display.question")
 def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
     shown = command_question(
         "ls\n```\nFolder: /safe\n````",

@@ -58,7 +58,7 @@ def registry(tmp_path: Path) -> ToolRegistry:
     return registry
 
 
-@pytest.mark.requirement("registry.documented")
+@pytest.mark.requirement("registry.names")
 @pytest.mark.parametrize(("of_class", "short", "called"), DOCUMENTED, ids=[called for _, _, called in DOCUMENTED])
 def test_every_documented_tool_is_there_under_all_of_its_names(
     of_class: str, short: str, called: str, registry: ToolRegistry
@@ -71,7 +71,7 @@ def test_every_documented_tool_is_there_under_all_of_its_names(
     assert called in {declaration.name for declaration in registry.get_function_declarations()}
 
 
-@pytest.mark.requirement("registry.documented")
+@pytest.mark.requirement("registry.names")
 def test_names_for_people_are_unique_and_what_is_declared_is_what_a_tool_says(registry: ToolRegistry) -> None:
     tools = registry.get_all_tools()
     assert len({tool.display_name for tool in tools}) == len(tools)
@@ -83,7 +83,7 @@ def test_names_for_people_are_unique_and_what_is_declared_is_what_a_tool_says(re
 METHODS = ("validate_tool_params", "get_description", "execute", "parameter_schema")
 
 
-@pytest.mark.requirement("contract.one")
+@pytest.mark.requirement("contract.declared")
 def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_path: Path) -> None:
     kinds = [type(tool) for tool in all_built_in(tmp_path)]
     assert all(issubclass(kind, BuiltinTool) for kind in kinds)
@@ -94,7 +94,7 @@ def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_pat
             assert getattr(kind, method) is not getattr(BaseTool, method), f"{kind.__name__}.{method}"
 
 
-@pytest.mark.requirement("contract.one")
+@pytest.mark.requirement("contract.declared")
 @pytest.mark.parametrize("missing", METHODS)
 def test_a_tool_without_one_of_the_methods_cannot_be_made(missing: str) -> None:
     def anything(*_arguments: object) -> None: ...
@@ -110,7 +110,7 @@ SOUND = InlineDataPart("audio/wav", b"RIFF", "file:///a.wav")
 LINK = FileDataPart("file:///b", "b")
 
 
-@pytest.mark.requirement("results.content")
+@pytest.mark.requirement("results.rich")
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
@@ -167,7 +167,7 @@ def loads(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.requirement("registry.no-plugins")
+@pytest.mark.requirement("registry.change")
 def test_no_module_loads_code_that_somebody_else_names() -> None:
     modules = [*PROJECT.glob("server/**/*.py"), *PROJECT.glob("tools/**/*.py"), PROJECT / "coretools_mcp.py"]
     assert len(modules) > 100
@@ -180,7 +180,7 @@ def test_no_module_loads_code_that_somebody_else_names() -> None:
     }
 
 
-@pytest.mark.requirement("registry.no-plugins")
+@pytest.mark.requirement("registry.change")
 def test_files_in_a_workspace_and_keys_of_settings_add_no_tool_of_their_own(root: Path, tmp_path: Path) -> None:
     code = "from pathlib import Path\nPath(__file__).with_suffix('.ran').write_text('')\n"
     for folder in (".coretools/tools", ".qwen/tools", ".gemini/extensions/x", "tools", "."):

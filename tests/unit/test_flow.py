@@ -120,7 +120,7 @@ async def test_a_call_is_validated_then_confirmed_then_executed(context: ToolCon
     assert tool.seen.confirmed == person.questions[0].details
 
 
-@pytest.mark.requirement("flow.validation")
+@pytest.mark.requirement("protocol.wrong_types")
 async def test_invalid_parameters_end_the_call_before_any_question(context: ToolContext) -> None:
     tool, person = Recorder(), Person(YES)
     result = await call(tool, context, person, {"bad": True})
@@ -131,7 +131,7 @@ async def test_invalid_parameters_end_the_call_before_any_question(context: Tool
     assert not person.questions
 
 
-@pytest.mark.requirement("flow.confirmation")
+@pytest.mark.requirement("flow.order")
 @pytest.mark.parametrize("channel", [channel for channel in Channel if channel is not Channel.EARLIER])
 async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(channel: Channel, context: ToolContext) -> None:
     tool = Recorder()
@@ -143,7 +143,7 @@ async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(channel: C
     assert ("not now" in result.error.message) is (channel is Channel.FORM)
 
 
-@pytest.mark.requirement("flow.confirmation")
+@pytest.mark.requirement("flow.order")
 async def test_a_pending_question_returns_the_question_and_executes_nothing(context: ToolContext) -> None:
     tool = Recorder()
     outcome = await call(tool, context, Person(Pending()))
@@ -151,7 +151,7 @@ async def test_a_pending_question_returns_the_question_and_executes_nothing(cont
     assert "execute" not in tool.steps
 
 
-@pytest.mark.requirement("flow.confirmation")
+@pytest.mark.requirement("flow.order")
 async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolContext) -> None:
     person = Person(YES)
     await call(Recorder(), context, person, {"a": 1})
@@ -161,7 +161,7 @@ async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolConte
     assert first == same != other
 
 
-@pytest.mark.requirement("flow.confirmation")
+@pytest.mark.requirement("flow.order")
 @pytest.mark.parametrize(
     ("client_decides", "read_only", "executes"), [(True, False, True), (True, True, False), (False, False, False)]
 )
@@ -203,7 +203,7 @@ async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context
     assert "/secret/path" not in result.error.message
 
 
-@pytest.mark.requirement("flow.package")
+@pytest.mark.requirement("results.rich")
 async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: ToolContext) -> None:
     result = await call(Recorder(asks=False), context, Person(YES))
     assert isinstance(result, ToolResult)
@@ -211,7 +211,7 @@ async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: Tool
     assert [type(part) for part in response.parts] == [TextPart, TextPart, InlineDataPart]
 
 
-@pytest.mark.requirement("flow.package")
+@pytest.mark.requirement("results.rich")
 async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: ToolContext) -> None:
     error = ToolError(ToolErrorType.FILE_NOT_FOUND, "It is not there.")
     result = await call(Recorder(asks=False, fails=error), context, Person(YES))
@@ -219,14 +219,14 @@ async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: To
     assert package("recorder", result).parts == (TextPart("It is not there. [file_not_found]"),)
 
 
-@pytest.mark.requirement("flow.unknown")
+@pytest.mark.requirement("protocol.unknown_tool")
 async def test_an_unknown_name_proposes_the_nearest(context: ToolContext) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
         await Flow(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
     assert caught.value.code is ToolErrorType.TOOL_NOT_REGISTERED
 
 
-@pytest.mark.requirement("flow.verdicts")
+@pytest.mark.requirement("modes")
 @pytest.mark.parametrize("asks", [True, False], ids=["tool asks", "tool does not ask"])
 @pytest.mark.parametrize(
     ("verdict", "asked", "executes"),
@@ -287,7 +287,7 @@ async def answered(
     return result, record
 
 
-@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.requirement("consent.save")
 @pytest.mark.parametrize(
     ("fails", "first"),
     [(None, ["a", "b"]), (ToolError(ToolErrorType.FILE_NOT_FOUND, "Gone."), ["Gone. [file_not_found]"])],
@@ -302,7 +302,7 @@ async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_cal
     assert context.client.grants == ["recorder"]
 
 
-@pytest.mark.requirement("audit.rules")
+@pytest.mark.requirement("audit.records")
 @pytest.mark.parametrize(
     ("decision", "problem", "knows_client", "remembered"),
     [
@@ -337,7 +337,7 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
     assert context.client.grants == (None if not knows_client else ["recorder"] if in_session else [])
 
 
-@pytest.mark.requirement("choices.hosts")
+@pytest.mark.requirement("choices.scope")
 async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext) -> None:
     person, registry = Person(Answer(Decision.DENY)), ToolRegistry()
     registry.register_tool(Fetcher())
@@ -347,7 +347,7 @@ async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext)
     assert always.rules == ("WebFetch(domain:example.org)", "WebFetch(domain:docs.example.net)")
 
 
-@pytest.mark.requirement("consent.way_out")
+@pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize(
     ("channel", "way_out"), [(Channel.TIMED_OUT, "confirmation.timeout"), (Channel.MALFORMED, "confirmation.style")]
 )

@@ -83,7 +83,7 @@ async def turns_during(work: Any) -> int:
     return turns
 
 
-@pytest.mark.requirement("proxy.lists.pieces")
+@pytest.mark.requirement("proxy.lists")
 async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared() -> None:
     offer, catalog = Offer(), ToolCatalog(ToolRegistry(), 48)
     assert await turns_during(read(tools_of(MANY, "d"), offer)) > 8
@@ -91,7 +91,7 @@ async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared()
     assert await turns_during(catalog.prepare("up", offer.of(TOOLS))) > 8
 
 
-@pytest.mark.requirement("proxy.lists.same")
+@pytest.mark.requirement("proxy.lists")
 async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
     offer, registry = Offer(), ToolRegistry()
     catalog = ToolCatalog(registry, 48)
@@ -116,7 +116,7 @@ async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
     assert [tool.description for tool in now[:2]] == ["d", "other"]
 
 
-@pytest.mark.requirement("proxy.lists.same")
+@pytest.mark.requirement("proxy.lists")
 def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
     plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
     hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}

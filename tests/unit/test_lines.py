@@ -24,7 +24,7 @@ from server.transports.lines import (
 )
 
 
-@pytest.mark.requirement("stdio.lines")
+@pytest.mark.requirement("stdio.wire")
 @given(
     lines=st.lists(st.binary(min_size=1, max_size=20).map(lambda line: b"x" + line.replace(b"\n", b"")), max_size=8),
     cuts=st.lists(st.integers(0, 200), max_size=6),
@@ -39,7 +39,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
     assert seen == lines
 
 
-@pytest.mark.requirement("stdio.lines")
+@pytest.mark.requirement("stdio.wire")
 @given(st.lists(st.sampled_from([1, 10, LARGE_PIECE - 1, LARGE_PIECE, 3 * LARGE_PIECE]), min_size=1, max_size=8))
 def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
@@ -70,7 +70,7 @@ def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[i
     assert outgoing.size == 0
 
 
-@pytest.mark.requirement("stdio.oversized")
+@pytest.mark.requirement("stdio.malformed")
 def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
     splitter = LineSplitter(100)
     seen: list[bytes] = []
@@ -81,7 +81,7 @@ def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
     assert len(splitter.take_oversized()) == 1
 
 
-@pytest.mark.requirement("stdio.oversized")
+@pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
     ("ends", "identity"),
     [
@@ -119,7 +119,7 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
     assert (refusal["id"] if refusal else "none") == identity
 
 
-@pytest.mark.requirement("stdio.ids")
+@pytest.mark.requirement("json-rpc.ids")
 @pytest.mark.anyio
 @pytest.mark.parametrize(("asked", "cancelled"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
 async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
@@ -132,7 +132,7 @@ async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or
     assert dispatcher.is_idle
 
 
-@pytest.mark.requirement("results.encodable")
+@pytest.mark.requirement("results.schema")
 @pytest.mark.anyio
 async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())

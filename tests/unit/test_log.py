@@ -17,7 +17,7 @@ def logged(*lines: str) -> str:
     return done.stderr
 
 
-@pytest.mark.requirement("log.http")
+@pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("library", ["httpx", "httpcore.connection", "httpx2", "httpcore2.http11"])
 def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str) -> None:
     stderr = logged(

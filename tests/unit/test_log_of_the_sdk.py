@@ -34,7 +34,7 @@ flush_log()
 """
 
 
-@pytest.mark.requirement("log.sdk")
+@pytest.mark.requirement("log.addresses")
 def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
     command = [sys.executable, "-c", REACHING]
     done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=90, check=True)
@@ -42,7 +42,7 @@ def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
     assert "hunter2" not in done.stderr
 
 
-@pytest.mark.requirement("log.sdk")
+@pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"])
 def test_not_even_errors_of_what_connects_are_written(logger: str) -> None:
     script = (

@@ -20,7 +20,7 @@ def published(names: NameMap) -> dict[str, tuple[str, str]]:
     return {name: (origin.alias, origin.name) for name, origin in names.published.items()}
 
 
-@pytest.mark.requirement("proxy.names.prefix")
+@pytest.mark.requirement("mission.proxy")
 def test_a_name_that_fits_is_alias_and_own_name() -> None:
     names = mapped(NameList("one", ["b", "a"]), NameList("two", ["a"]))
     assert published(names) == {"one__b": ("one", "b"), "one__a": ("one", "a"), "two__a": ("two", "a")}
@@ -44,7 +44,7 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
     assert [(entry.origin, entry.change) for entry in names.changed] == [(Origin("github", LONG), Change.LENGTH)]
 
 
-@pytest.mark.requirement("proxy.names.characters")
+@pytest.mark.requirement("proxy.names.budget")
 @pytest.mark.parametrize("name", ["odd name!", "größe", "a/b", "", "\ud800", "a*", "line\nbreak", "名前"])
 @pytest.mark.parametrize("has_prefix", [True, False])
 def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, has_prefix: bool) -> None:
@@ -55,7 +55,7 @@ def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, ha
     assert [names.find(f"up__{name}"), names.find(f"up__{name}?")] == [("up", name), ("up", f"{name}?")]
 
 
-@pytest.mark.requirement("proxy.names.apart")
+@pytest.mark.requirement("proxy.names")
 def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
     (shortened,) = mapped(NameList("hub", [LONG])).published
     alike = shortened.removeprefix("hub__")
@@ -68,7 +68,7 @@ def test_a_tool_that_is_called_like_a_shortened_one_gets_another_name() -> None:
         assert names.find(shortened) == ("hub", LONG)
 
 
-@pytest.mark.requirement("proxy.names.apart")
+@pytest.mark.requirement("proxy.names")
 def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> None:
     twins = ["x" * 60 + number for number in ("67190", "129114")]
     for listed in (twins, twins[::-1]):
@@ -78,13 +78,13 @@ def test_of_two_names_with_the_same_hash_the_same_one_is_always_published() -> N
         assert (hidden.origin, hidden.way_out) == (("up", twins[0]), f"up__{twins[0]}")
 
 
-@pytest.mark.requirement("proxy.names.apart")
+@pytest.mark.requirement("proxy.names")
 def test_the_same_long_name_of_two_servers_is_published_twice_without_prefixes() -> None:
     names = mapped(NameList("a", ["x" * 60], has_prefix=False), NameList("b", ["x" * 60], has_prefix=False))
     assert sorted(names.published.values()) == [("a", "x" * 60), ("b", "x" * 60)]
 
 
-@pytest.mark.requirement("proxy.names.apart")
+@pytest.mark.requirement("proxy.names")
 @pytest.mark.parametrize("name", ["report-20240115", "fix-deadbeef", "version-0000000", "a-b"])
 def test_dates_numbers_and_commits_at_the_end_of_a_name_are_left_alone(name: str) -> None:
     assert list(mapped(NameList("hub", [name])).published) == [f"hub__{name}"]
@@ -143,14 +143,14 @@ def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even
     assert [hidden.holder for hidden in names.hidden] == ["the server git, whose names begin like that"]
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_alone() -> None:
     names = mapped(NameList("a", ["old"], renamed={"old": "new"}), NameList("b", ["old"], False, {"old": "mine"}))
     assert published(names) == {"a__new": ("a", "old"), "mine": ("b", "old")}
     assert {entry.change for entry in names.changed} == {Change.RENAMED}
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 @pytest.mark.parametrize("listed", [["old", "new"], ["new", "old"], ["new"]])
 def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(listed: list[str]) -> None:
     names = mapped(NameList("a", listed, renamed={"old": "new"}))
@@ -161,13 +161,13 @@ def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(listed: 
     assert hidden.way_out == ("" if "old" in listed else "a__new")
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 def test_two_tools_can_change_names() -> None:
     names = mapped(NameList("a", ["x", "y"], renamed={"x": "y", "y": "x"}))
     assert published(names) == {"a__y": ("a", "x"), "a__x": ("a", "y")}
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("name", ["a b", "a*", "a(b)", ""])
 def test_a_rule_can_be_written_for_every_name(name: str) -> None:
     assert re.fullmatch(r"up__[A-Za-z0-9_.-]+", rule_name("up", name))

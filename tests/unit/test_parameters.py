@@ -77,7 +77,7 @@ def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
     assert bound(path=value, offset="5").path == value
 
 
-@pytest.mark.requirement("params.errors")
+@pytest.mark.requirement("params.coercion")
 @pytest.mark.parametrize(
     "given",
     [
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepte
     assert len(caught.value.message) < 1000
 
 
-@pytest.mark.requirement("params.integers")
+@pytest.mark.requirement("params.bounds")
 @pytest.mark.parametrize(
     "number",
     [10**4299, 2**53 + 1, -(10**4299), -(2**53) - 1, 1e300],
@@ -118,13 +118,13 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_short_sentence(name: st
     assert len(caught.value.message) < 300
 
 
-@pytest.mark.requirement("params.integers")
+@pytest.mark.requirement("params.bounds")
 def test_the_largest_numbers_that_every_reader_keeps_are_taken() -> None:
     assert bound(path="p", offset=2**53).offset == 2**53
     assert bound(path="p", offset=str(2**53)).offset == 2**53
 
 
-@pytest.mark.requirement("params.errors")
+@pytest.mark.requirement("params.coercion")
 def test_a_missing_and_an_unknown_property_are_both_named() -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
         bound(file="x")
@@ -137,14 +137,14 @@ def test_unknown_properties_are_ignored() -> None:
     assert bound(path="p", wait_for_previous=True).path == "p"
 
 
-@pytest.mark.requirement("params.aliases")
+@pytest.mark.requirement("params.schema")
 def test_an_alias_is_mapped_and_the_spelling_kept() -> None:
     named, spelled = rename("tool", {"file_path": "a", "limit": None}, {"file_path": "path"})
     assert named == {"path": "a"}
     assert spelled == {"path": "file_path"}
 
 
-@pytest.mark.requirement("params.aliases")
+@pytest.mark.requirement("params.schema")
 def test_alias_and_name_may_agree_but_not_differ() -> None:
     aliases = {"file_path": "path"}
     assert rename("tool", {"file_path": "a", "path": "a"}, aliases) == ({"path": "a"}, {"path": "path"})

@@ -148,7 +148,7 @@ async def abandoned(peer: Peer, client_key: str) -> int:
     return pending.identity
 
 
-@pytest.mark.requirement("proxy.isolation.abandoned")
+@pytest.mark.requirement("proxy.isolation.lists")
 async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_time(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
     assert not peer.has_abandoned_beside("bob")
 
 
-@pytest.mark.requirement("proxy.isolation.abandoned")
+@pytest.mark.requirement("proxy.isolation.lists")
 async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: Peer) -> None:
     of_ada = await abandoned(peer, "ada")
     of_bob = [await abandoned(peer, "bob") for _ in range(10 * peers.MOST_ABANDONED)]
@@ -179,7 +179,7 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
     assert peer.has_abandoned_beside("ada"), "those that were too many count until their time is over"
 
 
-@pytest.mark.requirement("proxy.isolation.abandoned")
+@pytest.mark.requirement("proxy.isolation.lists")
 async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: Peer) -> None:
     calls = [await abandoned(peer, f"client {number}") for number in range(peers.MOST_CLIENTS + 1)]
     for call in calls[:-1]:

@@ -29,7 +29,7 @@ def registry() -> ToolRegistry:
 
 
 @pytest.mark.requirement("registry.names")
-@pytest.mark.requirement("registry.lookup")
+@pytest.mark.requirement("protocol.unknown_tool")
 @pytest.mark.parametrize(
     ("name", "published"),
     [
@@ -53,7 +53,7 @@ def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
     assert registry.get_tool(name).name == published
 
 
-@pytest.mark.requirement("flow.unknown")
+@pytest.mark.requirement("protocol.unknown_tool")
 def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
         registry.get_tool("read_files")
@@ -61,7 +61,7 @@ def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> N
     assert caught.value.nearest[0] == "read_file"
 
 
-@pytest.mark.requirement("registry.declarations")
+@pytest.mark.requirement("registry.names")
 def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: ToolRegistry) -> None:
     for source in ("b", "a"):
         registry.declare_source(source)
@@ -84,20 +84,20 @@ def test_listeners_are_told_of_changes_and_of_nothing_else(registry: ToolRegistr
     assert len(told) == 3
 
 
-@pytest.mark.requirement("registry.collision")
+@pytest.mark.requirement("registry.change")
 def test_two_built_in_tools_cannot_share_a_name(registry: ToolRegistry) -> None:
     with pytest.raises(ValueError, match="two built-in tools"):
         registry.register_tool(builtin_tools()[0])
 
 
-@pytest.mark.requirement("registry.collision")
+@pytest.mark.requirement("registry.change")
 def test_a_built_in_tool_keeps_its_name(registry: ToolRegistry) -> None:
     registry.replace_source("evil", [upstream_tool("read_file")])
     assert not isinstance(registry.get_tool("read_file"), DiscoveredMCPTool)
     assert len([tool for tool in registry.get_all_tools() if tool.name == "read_file"]) == 1
 
 
-@pytest.mark.requirement("registry.collision")
+@pytest.mark.requirement("registry.change")
 def test_listing_and_calling_agree_on_whose_tool_a_name_is(registry: ToolRegistry) -> None:
     for source in ("first", "second"):
         registry.declare_source(source)

@@ -60,7 +60,7 @@ def _scan() -> tuple[dict[str, str], list[str]]:
     return used, idle
 
 
-@pytest.mark.requirement("project.requirements")
+@pytest.mark.requirement("project.tests")
 def test_each_requirement_has_an_id_of_its_own_a_source_and_one_sentence() -> None:
     flaws: list[str] = []
     seen: set[object] = set()
@@ -76,20 +76,20 @@ def test_each_requirement_has_an_id_of_its_own_a_source_and_one_sentence() -> No
     assert flaws == []
 
 
-@pytest.mark.requirement("project.requirements")
+@pytest.mark.requirement("project.tests")
 def test_every_requirement_has_a_test() -> None:
     used, _ = _scan()
     assert [entry["id"] for entry in _requirements() if entry["id"] not in used] == []
 
 
-@pytest.mark.requirement("project.requirements")
+@pytest.mark.requirement("project.tests")
 def test_every_mark_has_its_requirement() -> None:
     used, _ = _scan()
     known = {entry["id"] for entry in _requirements()}
     assert {name: place for name, place in used.items() if name not in known} == {}
 
 
-@pytest.mark.requirement("project.requirements")
+@pytest.mark.requirement("project.tests")
 def test_every_mark_is_carried_by_a_test_and_spelled_out() -> None:
     _, idle = _scan()
     assert idle == []

@@ -15,14 +15,14 @@ def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
     return WorkspacePolicy([str(root) for root in roots], intersect=intersect)
 
 
-@pytest.mark.requirement("roots.default")
+@pytest.mark.requirement("roots.client")
 def test_without_any_root_the_working_folder_is_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     assert policy().workspace(ClientRoots()).roots == (str(root),)
     assert policy().workspace(ClientRoots()).roots == (str(root),)
 
 
-@pytest.mark.requirement("roots.default")
+@pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("place", ["/", "home", "installation"])
 def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
     place: str, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -34,7 +34,7 @@ def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
-@pytest.mark.requirement("roots.intersect")
+@pytest.mark.requirement("roots.operator")
 def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: Path) -> None:
     narrowed = policy(root, intersect=True)
     with pytest.raises(ToolError, match="intersect") as caught:
@@ -42,7 +42,7 @@ def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: 
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
-@pytest.mark.requirement("roots.intersect")
+@pytest.mark.requirement("roots.operator")
 def test_an_intersection_is_the_smaller_folder_of_each_pair(root: Path) -> None:
     (root / "part").mkdir()
     narrowed = policy(root, intersect=True)
@@ -52,7 +52,7 @@ def test_an_intersection_is_the_smaller_folder_of_each_pair(root: Path) -> None:
     assert narrowed.workspace(ClientRoots()).roots == (str(root),)
 
 
-@pytest.mark.requirement("roots.unknown")
+@pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("roots", [None, ClientRoots(problem="They are no folders.")])
 @pytest.mark.parametrize("intersect", [True, False])
 def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working_folder(
@@ -65,7 +65,7 @@ def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
-@pytest.mark.requirement("roots.default")
+@pytest.mark.requirement("roots.client")
 def test_a_working_folder_that_is_gone_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = root / "gone"
     gone.mkdir()

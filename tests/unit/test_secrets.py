@@ -143,7 +143,7 @@ REPEATED: list[Callable[[int], str]] = [
 ]
 
 
-@pytest.mark.requirement("secrets.linear")
+@pytest.mark.requirement("rules.linear")
 @pytest.mark.parametrize("made", REPEATED)
 @pytest.mark.anyio
 async def test_hostile_texts_are_read_in_linear_time(made: Callable[[int], str]) -> None:

@@ -12,7 +12,7 @@ from tools.contract.secrets import HIDDEN
 ARGS = ("mcpServers", "docs", "args")
 
 
-@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.requirement("cli.config.show")
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -41,7 +41,7 @@ def test_a_word_is_judged_with_the_option_before_it(words: list[str], shown: lis
     assert shown_value(ARGS, words) == shown
 
 
-@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.requirement("cli.config.show")
 @pytest.mark.parametrize(
     "words",
     [
@@ -55,14 +55,14 @@ def test_words_without_a_secret_stay_as_they_are(words: list[str]) -> None:
     assert shown_value(ARGS, words) == words
 
 
-@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.requirement("cli.config.show")
 def test_variables_that_hold_passwords_are_known_by_their_names() -> None:
     given: dict[str, Any] = {"MYSQL_PWD": "hunter2", "PGPASS": "hunter2", "X_PW": "hunter2", "PWD": "/srv"}
     hidden = dict.fromkeys(("MYSQL_PWD", "PGPASS", "X_PW"), HIDDEN)
     assert shown_value(("shell", "env"), given) == {**hidden, "PWD": "/srv"}
 
 
-@pytest.mark.requirement("cli.shown.words")
+@pytest.mark.requirement("cli.config.show")
 def test_items_that_are_no_texts_are_shown_too() -> None:
     assert shown_value(("x",), [1, None, {"apiKey": "hunter2"}, ["--pw", "hunter2"]]) == [
         1,

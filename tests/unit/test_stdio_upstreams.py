@@ -161,7 +161,7 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
     assert failed.id == 7
 
 
-@pytest.mark.requirement("upstream.together")
+@pytest.mark.requirement("upstream.stdio.garbage")
 async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(starter: BrokeredStarter) -> None:
     several = [fields_of(say("a")), 5, {"jsonrpc": "2.0", "id": 7, "result": 5}, fields_of(say("b"))]
     very_many = [fields_of(say("c"))] * (MOST_TOGETHER + 1)
@@ -174,7 +174,7 @@ async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(s
     assert others == [say("b")] + [say("c")] * MOST_TOGETHER
 
 
-@pytest.mark.requirement("upstream.together")
+@pytest.mark.requirement("upstream.stdio.garbage")
 async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: BrokeredStarter) -> None:
     error = {"code": -1, "message": "no"}
     answers: list[dict[str, Any]] = [
@@ -316,7 +316,7 @@ async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
 
 
 @needs_proc
-@pytest.mark.requirement("upstream.stdio.start")
+@pytest.mark.requirement("upstream.environment")
 @pytest.mark.parametrize(
     ("command", "folder", "error"),
     [
@@ -342,7 +342,7 @@ async def test_what_cannot_be_started_is_told_apart_and_leaves_no_descriptor(
         assert len(os.listdir("/proc/self/fd")) <= len(before) + 1  # a supervisor waits for the next program
 
 
-@pytest.mark.requirement("upstream.stdio.start")
+@pytest.mark.requirement("upstream.environment")
 async def test_programs_are_found_in_the_path_of_the_entry_and_beneath_its_folder(
     starter: BrokeredStarter, tmp_path: Path
 ) -> None:
@@ -358,7 +358,7 @@ async def test_programs_are_found_in_the_path_of_the_entry_and_beneath_its_folde
 
 
 @needs_proc
-@pytest.mark.requirement("upstream.stdio.start")
+@pytest.mark.requirement("upstream.environment")
 async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredStarter) -> None:
     async with speaking(bash("exec cat"), starter):
         for turns in range(12):

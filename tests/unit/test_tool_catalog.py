@@ -102,7 +102,7 @@ def test_a_custom_tool_that_comes_later_takes_its_name_and_leaves_it_again() -> 
     assert meant(registry, "search") == ("b", "search")
 
 
-@pytest.mark.requirement("proxy.names.hidden_told")
+@pytest.mark.requirement("proxy.names.unprefixed")
 def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     catalog, _ = catalog_of({"b": entry(prefix="none")})
     with caplog.at_level(logging.WARNING):
@@ -150,7 +150,7 @@ def names_of(tools: Iterable[str], registry: ToolRegistry) -> list[tuple[str, ..
     return [registry.get_tool(tool).rule_names for tool in tools]
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none", rename={"z": "git__push"})})
     lists(catalog, "b", "search", "a b")

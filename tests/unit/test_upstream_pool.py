@@ -63,7 +63,7 @@ async def test_nothing_is_waited_for_before_the_start() -> None:
         await pool_of("hung").wait_for_first_list()
 
 
-@pytest.mark.requirement("proxy.log.failures")
+@pytest.mark.requirement("proxy.status")
 async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program = tmp_path / "program"
     pool = quiet_pool({"bad": UpstreamSettings(command=str(program))})
@@ -107,7 +107,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("upstream.names")
+@pytest.mark.requirement("proxy.names")
 def test_a_published_name_finds_its_upstream() -> None:
     pool = pool_of("one", "one-more")
     found = [pool.owner_of(name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]

@@ -26,7 +26,7 @@ def ignored(*_: object) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("proxy.wire")
+@pytest.mark.requirement("relay.results")
 async def test_a_notification_without_parameters_has_no_such_key() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -41,7 +41,7 @@ def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
     return outcome
 
 
-@pytest.mark.requirement("consent.matrix")
+@pytest.mark.requirement("mission.confirmation")
 @by_action()
 @by_route(ROUTES)
 def test_an_accepted_action_happens_once_and_not_before(
@@ -58,7 +58,7 @@ def test_an_accepted_action_happens_once_and_not_before(
         assert client.is_served()
 
 
-@pytest.mark.requirement("consent.matrix")
+@pytest.mark.requirement("mission.confirmation")
 @by_reply(**REFUSALS, **EMPTY, **NO_DECISION)
 @by_action()
 @by_route(ROUTES)
@@ -69,7 +69,7 @@ def test_an_answer_without_a_decision_to_allow_is_a_refusal(
         refuse(client, action, place, reply)
 
 
-@pytest.mark.requirement("consent.malformed")
+@pytest.mark.requirement("consent.changed")
 @by_reply(**WRONG_FIELDS)
 @by_action()
 @by_route(ROUTES)
@@ -80,7 +80,7 @@ def test_an_acceptance_with_a_field_that_does_not_fit_the_form_is_no_consent(
         refuse(client, action, place, reply)
 
 
-@pytest.mark.requirement("consent.malformed")
+@pytest.mark.requirement("consent.changed")
 @by_reply(**NO_FORM, **NO_OBJECT)
 @by_route(ROUTES)
 def test_what_is_no_answer_to_a_form_at_all_is_no_consent(
@@ -90,7 +90,7 @@ def test_what_is_no_answer_to_a_form_at_all_is_no_consent(
         refuse(client, EDIT, place, reply)
 
 
-@pytest.mark.requirement("consent.malformed")
+@pytest.mark.requirement("consent.changed")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -134,7 +134,7 @@ def test_a_refusal_says_what_happened(route: Route, reply: Any, said: str, serve
         assert said in refuse(client, ACTIONS[0], place, reply).text
 
 
-@pytest.mark.requirement("consent.matrix")
+@pytest.mark.requirement("mission.confirmation")
 @by_action()
 @by_route(route for route in ROUTES if not route.tells_clients_apart)
 def test_a_client_that_cannot_be_told_from_others_is_offered_no_always(

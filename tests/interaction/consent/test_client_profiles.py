@@ -153,7 +153,7 @@ def test_a_client_that_declines_by_itself_tells_the_model_what_would_help(
             assert snapshot(place) == before
 
 
-@pytest.mark.requirement("profiles.dialog")
+@pytest.mark.requirement("policy.clients_dialog")
 @by_profile(NOT_ASKED)
 @pytest.mark.parametrize("setup", [DEFAULTS, CLIENT], ids=["by default", "said"])
 def test_over_stdio_the_dialog_of_a_client_that_cannot_be_asked_decides(
@@ -163,7 +163,7 @@ def test_over_stdio_the_dialog_of_a_client_that_cannot_be_asked_decides(
         happens(client, servers)
 
 
-@pytest.mark.requirement("profiles.dialog")
+@pytest.mark.requirement("policy.clients_dialog")
 @by_profile(NOT_ASKED)
 @by_transport(TRANSPORTS[1:])
 def test_over_the_network_the_dialog_of_a_client_decides_only_on_the_operators_word(
@@ -175,7 +175,7 @@ def test_over_the_network_the_dialog_of_a_client_decides_only_on_the_operators_w
         is_refused(client, servers, "confirmation.whenUnavailable")
 
 
-@pytest.mark.requirement("profiles.denied")
+@pytest.mark.requirement("policy.clients_dialog")
 @by_profile(NOT_ASKED)
 @by_transport(TRANSPORTS)
 def test_where_nobody_decides_a_client_that_cannot_be_asked_is_refused(
@@ -185,7 +185,7 @@ def test_where_nobody_decides_a_client_that_cannot_be_asked_is_refused(
         is_refused(client, servers, "confirmation.whenUnavailable")
 
 
-@pytest.mark.requirement("profiles.rule")
+@pytest.mark.requirement("policy.explicit")
 @by_profile(NOT_ASKED)
 @by_transport(TRANSPORTS)
 def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(
@@ -218,7 +218,7 @@ def is_refused(client: RawClient, servers: Servers, said: str) -> None:
         assert snapshot(place) == before
 
 
-@pytest.mark.requirement("profiles.simple")
+@pytest.mark.requirement("profiles.asked")
 @by_profile(ASKED)
 @by_transport(TRANSPORTS)
 def test_a_client_that_renders_no_fields_can_be_asked_for_yes_or_no(
@@ -238,7 +238,7 @@ def test_a_client_that_renders_no_fields_can_be_asked_for_yes_or_no(
             servers.remember(place)
 
 
-@pytest.mark.requirement("profiles.url_only")
+@pytest.mark.requirement("profiles.asked")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_a_client_that_only_opens_addresses_is_not_sent_a_form(revision: str, servers: Servers) -> None:
     profile = Profile(f"url-only-{revision}", revision, {"elicitation": {"url": {}}})
@@ -246,7 +246,7 @@ def test_a_client_that_only_opens_addresses_is_not_sent_a_form(revision: str, se
         is_refused(client, servers, "no form elicitation")
 
 
-@pytest.mark.requirement("profiles.roots")
+@pytest.mark.requirement("roots.client")
 @by_profile([QWEN_CODE, GEMINI_CLI, VS_CODE])
 def test_the_folder_that_a_client_names_is_its_workspace(profile: Profile, root: Path, tmp_path: Path) -> None:
     (root / NOTES).write_text(BEFORE)

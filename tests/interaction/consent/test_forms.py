@@ -76,7 +76,7 @@ SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text"
 ROOTED: dict[str, Any] = {"roots": []}
 
 
-@pytest.mark.requirement("consent.simple")
+@pytest.mark.requirement("consent.titles")
 @pytest.mark.parametrize("reply", [{"action": "accept"}, {"action": "accept", "content": {}}, ONCE], ids=str)
 @by_action()
 @by_route(NETWORK_ROUTES)
@@ -100,7 +100,7 @@ def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(
         assert snapshot(other) == untouched
 
 
-@pytest.mark.requirement("consent.simple")
+@pytest.mark.requirement("consent.titles")
 @pytest.mark.parametrize(
     "reply",
     [REFUSALS["decline"], REFUSALS["cancel"], {"content": {}}, {}, SAMPLED, ROOTED],

@@ -36,7 +36,7 @@ def deny(client: RawClient, call: Call, asked: Asked) -> None:
     assert call.done().code == "execution_denied"
 
 
-@pytest.mark.requirement("consent.late")
+@pytest.mark.requirement("consent.changed")
 @by_action()
 @by_route(HANDSHAKE_ROUTES)
 def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
@@ -59,7 +59,7 @@ def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.late")
+@pytest.mark.requirement("consent.changed")
 @by_action()
 @by_route(MODERN_ROUTES)
 def test_a_sealed_answer_after_the_time_limit_asks_again(
@@ -77,7 +77,7 @@ def test_a_sealed_answer_after_the_time_limit_asks_again(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.unanswered")
+@pytest.mark.requirement("consent.bound")
 @by_action()
 @by_route(MODERN_ROUTES)
 def test_a_call_that_comes_again_without_an_answer_asks_again(
@@ -94,7 +94,7 @@ def test_a_call_that_comes_again_without_an_answer_asks_again(
             still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.once")
+@pytest.mark.requirement("consent.bound")
 @by_action()
 @by_route(ROUTES)
 def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: Servers, place: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: S
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.once")
+@pytest.mark.requirement("consent.bound")
 @by_action()
 @by_route(HANDSHAKE_ROUTES)
 def test_a_second_answer_to_a_live_question_is_nothing(
@@ -138,7 +138,7 @@ def test_a_second_answer_to_a_live_question_is_nothing(
         still_served(client, second, before)
 
 
-@pytest.mark.requirement("consent.replayed")
+@pytest.mark.requirement("consent.bound")
 @by_route(MODERN_ROUTES)
 def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
     route: Route, servers: Servers, place: Path
@@ -156,7 +156,7 @@ def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.forged")
+@pytest.mark.requirement("consent.bound")
 @by_action()
 @by_route(HANDSHAKE_ROUTES)
 def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
@@ -175,7 +175,7 @@ def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.forged")
+@pytest.mark.requirement("consent.bound")
 @by_action()
 @by_route(route for route in NETWORK_ROUTES if not route.is_modern)
 def test_another_client_cannot_answer_a_live_question(
@@ -192,7 +192,7 @@ def test_another_client_cannot_answer_a_live_question(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.forged")
+@pytest.mark.requirement("consent.bound")
 @pytest.mark.parametrize("forgery", ["no state", "empty state", "nonsense", "tampered", "unknown key"])
 @by_action()
 @by_route(MODERN_ROUTES)
@@ -277,7 +277,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
         still_served(client, place, before)
 
 
-@pytest.mark.requirement("consent.gone")
+@pytest.mark.requirement("consent.changed")
 @by_action()
 @by_route(NETWORK_ROUTES)
 def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, servers: Servers, place: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, se
         still_served(other, place, before)
 
 
-@pytest.mark.requirement("consent.gone")
+@pytest.mark.requirement("consent.changed")
 @by_action()
 @by_route(route for route in HANDSHAKE_ROUTES if route.transport == "http")
 def test_a_session_that_is_ended_while_its_question_is_open_has_not_agreed(
@@ -309,7 +309,7 @@ def test_a_session_that_is_ended_while_its_question_is_open_has_not_agreed(
         still_served(other, place, before)
 
 
-@pytest.mark.requirement("consent.gone")
+@pytest.mark.requirement("consent.changed")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_stdio_client_that_dies_while_a_question_is_open_has_not_agreed(
     revision: str, servers: Servers, place: Path

@@ -117,7 +117,7 @@ def test_without_a_settings_file_nothing_is_saved_and_none_is_made(
     assert not (tmp_path / "config").exists()
 
 
-@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.requirement("consent.save")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_answer_that_cannot_be_saved_counts_in_this_session_and_the_result_says_so(
     revision: str, settings: Path, servers: Servers, place: Path
@@ -139,7 +139,7 @@ def test_an_answer_that_cannot_be_saved_counts_in_this_session_and_the_result_sa
     assert settings.read_text() == "{ not settings"
 
 
-@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.requirement("consent.save")
 def test_an_answer_that_cannot_be_saved_for_an_unknown_client_counts_for_the_call(
     settings: Path, servers: Servers, place: Path
 ) -> None:

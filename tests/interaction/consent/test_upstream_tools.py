@@ -107,7 +107,7 @@ def test_all_five_answers_stand_in_their_order(servers: Servers, tmp_path: Path)
         assert is_asked(client, "demo__picture")
 
 
-@pytest.mark.requirement("consent.not_saved")
+@pytest.mark.requirement("consent.save")
 def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
     servers: Servers, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ async def run(server: Served, header: str | None) -> httpx2.Response:
     return await server.http.post("/mcp", json=message, headers=headers)
 
 
-@pytest.mark.requirement("network.parameter-headers")
+@pytest.mark.requirement("http.statuses")
 async def test_a_call_whose_headers_and_arguments_differ_is_refused(root: Path) -> None:
     async with served(root) as server:
         publish(server.app, REPEATED)
@@ -58,7 +58,7 @@ async def test_a_call_whose_headers_and_arguments_differ_is_refused(root: Path) 
             assert [(await run(server, header)).status_code for header in ("south", None, "north")] == [400, 400, 200]
 
 
-@pytest.mark.requirement("network.parameter-headers")
+@pytest.mark.requirement("http.statuses")
 async def test_what_is_compared_changes_with_the_tools(root: Path) -> None:
     async with served(root) as server:
         for schema, status in ((PLAIN, 200), (REPEATED, 400), (PLAIN, 200)):
@@ -68,7 +68,7 @@ async def test_what_is_compared_changes_with_the_tools(root: Path) -> None:
         assert (await run(server, None)).json()["error"]["code"] == -32602
 
 
-@pytest.mark.requirement("network.parameter-headers")
+@pytest.mark.requirement("http.statuses")
 async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
     methods: list[str] = []
 

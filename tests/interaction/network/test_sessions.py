@@ -275,7 +275,7 @@ async def test_nothing_is_left_of_sse_connections_that_are_gone(root: Path) -> N
         await until(lambda: server.kept == 1 and len(all_tasks()) <= tasks)
 
 
-@pytest.mark.requirement("network.prompt")
+@pytest.mark.requirement("network.many")
 async def test_small_writes_of_a_connection_go_at_once() -> None:
     seen: list[int] = []
 

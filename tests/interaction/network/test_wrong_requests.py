@@ -104,7 +104,7 @@ async def test_a_request_without_a_host_is_refused(path: str, version: str, stat
     await goes_on(url)
 
 
-@pytest.mark.requirement("http.body")
+@pytest.mark.requirement("http.headers")
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp modern", "/messages"])
 async def test_a_body_over_the_limit_is_refused_and_nobody_else_notices(

@@ -146,7 +146,7 @@ async def test_an_answer_in_a_later_round_is_not_taken_for_a_tool_that_has_chang
         assert (await client.request("tools/call", {**params, **await client.answers_to(again)}))["content"]
 
 
-@pytest.mark.requirement("proxy.rounds_consent")
+@pytest.mark.requirement("proxy.rounds")
 @by_era
 async def test_consent_counts_for_all_rounds_of_one_call_and_for_no_other_arguments(
     era: str, remote: Entry, tmp_path: Path
@@ -192,7 +192,7 @@ RULES: list[tuple[Json, list[str] | None]] = [
 ]
 
 
-@pytest.mark.requirement("proxy.rules")
+@pytest.mark.requirement("rules.names")
 @pytest.mark.parametrize(("rules", "expected"), RULES)
 @by_era
 async def test_rules_decide_on_tools_of_upstreams(

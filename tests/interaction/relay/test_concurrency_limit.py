@@ -17,7 +17,7 @@ from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.questions import ANSWERS, FORM, suspended
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.places")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.concurrency")]
 
 ACCEPT = answering(elicitation=ANSWERS["accept"])
 

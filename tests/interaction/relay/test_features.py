@@ -97,7 +97,7 @@ async def test_links_in_results_lead_to_the_upstream_that_gave_them(
         assert read["contents"][0]["text"] == "text of test://text"
 
 
-@pytest.mark.requirement("relay.list_changed")
+@pytest.mark.requirement("relay.features")
 @by_eras
 async def test_changed_lists_are_told_once_for_many_changes(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path

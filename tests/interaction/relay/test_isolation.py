@@ -126,7 +126,7 @@ async def test_clients_that_cannot_be_told_apart_share_one_session(tmp_path: Pat
         await check_shared_questions(one, other, tmp_path)
 
 
-@pytest.mark.requirement("proxy.isolation.abandoned")
+@pytest.mark.requirement("proxy.isolation.lists")
 async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobody_else(tmp_path: Path) -> None:
     """The first call is answered with the third one; the others are asked about."""
     tale = tmp_path / "tale"
@@ -147,7 +147,7 @@ async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobo
         assert len(bob.asked) == 1
 
 
-@pytest.mark.requirement("proxy.changed_tools.nobody")
+@pytest.mark.requirement("proxy.changed_tools")
 async def test_consent_of_a_client_that_cannot_be_told_from_others_counts_for_one_call_only(tmp_path: Path) -> None:
     def answer(method: str, params: Json) -> Json:
         return {"action": "accept", "content": {"decision": "once"}}

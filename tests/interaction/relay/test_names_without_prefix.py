@@ -9,7 +9,7 @@ import pytest
 
 from tests.interaction.relay.clients import Json, listing, proxied, said
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.names.order")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.names.unprefixed")]
 
 BARE: Json = {"prefix": "none", "trust": True}
 

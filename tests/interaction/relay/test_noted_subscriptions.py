@@ -154,7 +154,7 @@ async def test_who_unsubscribes_before_the_subscription_is_noted_is_not_subscrib
         assert await until_told(client, 2) == ["resources/subscribe", "resources/unsubscribe"]
 
 
-@pytest.mark.requirement("relay.subscriptions.forgotten")
+@pytest.mark.requirement("relay.subscriptions.ordered")
 async def test_nothing_is_kept_of_what_a_client_watches_no_longer(tmp_path: Path) -> None:
     async with proxied(tmp_path, {"forgetful": noting("handshake")}, "handshake") as client:
         await client.listed("resources")
@@ -166,7 +166,7 @@ async def test_nothing_is_kept_of_what_a_client_watches_no_longer(tmp_path: Path
         assert len(kept) <= 1, "the latest one"
 
 
-@pytest.mark.requirement("relay.subscriptions.forgotten")
+@pytest.mark.requirement("relay.subscriptions.ordered")
 async def test_an_upstream_is_told_when_the_client_that_watched_has_gone(tmp_path: Path) -> None:
     shared = noting("handshake") | {"isolation": "shared"}
     async with network(tmp_path, {"up": shared}) as served, served.client("handshake", "bob") as bob:

@@ -152,7 +152,7 @@ async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_witho
         assert len(client.asked) == 2
 
 
-@pytest.mark.requirement("relay.own_keys")
+@pytest.mark.requirement("relay.questions")
 async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds_back(
     remote: Entry, tmp_path: Path
 ) -> None:

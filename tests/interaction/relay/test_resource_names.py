@@ -27,7 +27,7 @@ async def refusal(client: WireClient, method: str, params: Json) -> str:
     return refused.value.error["message"]
 
 
-@pytest.mark.requirement("relay.uris.shared")
+@pytest.mark.requirement("relay.uris")
 async def test_what_two_list_is_read_by_the_name_of_one_and_no_template_gets_it(tmp_path: Path) -> None:
     servers = {
         "good": listing("good", resources=having("memo://secret")),
@@ -49,7 +49,7 @@ async def test_what_two_list_is_read_by_the_name_of_one_and_no_template_gets_it(
         assert await read(client, "evil+other://x") == "from evil"
 
 
-@pytest.mark.requirement("relay.uris.shared")
+@pytest.mark.requirement("relay.uris")
 async def test_what_the_templates_of_two_fit_is_read_by_the_name_of_one(tmp_path: Path) -> None:
     servers = {
         "good": listing("good", resourceTemplates=having("memo://{id}"), resources=having("note://1")),
@@ -84,7 +84,7 @@ async def test_what_we_could_answer_is_ours_whoever_lists_it(tmp_path: Path) -> 
             assert await read(client, f"evil+{uri}") == "from evil"
 
 
-@pytest.mark.requirement("relay.uris.alone")
+@pytest.mark.requirement("relay.uris.ours")
 async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None:
     uris = ["file:///x", "only+git://x", "{+any}", "memo://{x}"]
     servers = {"only": listing("only", resources=having(*uris[:2]), resourceTemplates=having(*uris[2:]))}
@@ -96,7 +96,7 @@ async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None
             assert result["contents"] == [{"uri": uri, "text": "from only"}]
 
 
-@pytest.mark.requirement("relay.uris.told")
+@pytest.mark.requirement("relay.subscriptions")
 @by_era
 async def test_a_changed_resource_is_told_by_the_name_by_which_it_is_watched(era: str, tmp_path: Path) -> None:
     servers = {"up": stdio_entry("handshake"), "other": listing("other")}

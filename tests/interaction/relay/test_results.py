@@ -72,7 +72,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.requirement("relay.transports")
+@pytest.mark.requirement("relay.chain")
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
     transport, client_era, way, upstream_era = pair

@@ -55,7 +55,7 @@ async def refused(client: WireClient, method: str, params: Json) -> str:
     return error.value.error["message"]
 
 
-@pytest.mark.requirement("proxy.rounds_target")
+@pytest.mark.requirement("proxy.rounds.target")
 @by_upstream
 async def test_an_answer_for_a_server_never_goes_to_another_one_of_its_alias(upstream_era: str, tmp_path: Path) -> None:
     entry = stdio_entry(upstream_era)
@@ -71,7 +71,7 @@ async def test_an_answer_for_a_server_never_goes_to_another_one_of_its_alias(ups
         assert await client.told("up__ask", {"questions": [FORM]}) == [ANSWERS["accept"]]
 
 
-@pytest.mark.requirement("proxy.rounds_target")
+@pytest.mark.requirement("proxy.rounds.target")
 @by_upstream
 async def test_consent_to_a_call_is_asked_anew_once_its_server_is_another_one(
     upstream_era: str, tmp_path: Path
@@ -85,7 +85,7 @@ async def test_consent_to_a_call_is_asked_anew_once_its_server_is_another_one(
         assert said(await client.request("tools/call", {**params, **await client.answers_to(again)}))["pid"]
 
 
-@pytest.mark.requirement("proxy.rounds_target")
+@pytest.mark.requirement("proxy.rounds.target")
 @by_upstream
 async def test_consent_that_comes_after_its_server_was_replaced_calls_nothing(
     upstream_era: str, tmp_path: Path
@@ -102,7 +102,7 @@ async def test_consent_that_comes_after_its_server_was_replaced_calls_nothing(
         assert "the operator has changed the entry of the server up" in result["content"][0]["text"]
 
 
-@pytest.mark.requirement("proxy.rounds_target")
+@pytest.mark.requirement("proxy.rounds.target")
 @by_upstream
 async def test_a_call_does_not_go_on_with_a_tool_that_was_changed_between_its_rounds(
     upstream_era: str, tmp_path: Path
@@ -118,7 +118,7 @@ async def test_a_call_does_not_go_on_with_a_tool_that_was_changed_between_its_ro
             assert not mark.with_suffix(".answered").exists()
 
 
-@pytest.mark.requirement("proxy.rounds_target")
+@pytest.mark.requirement("proxy.rounds.target")
 async def test_a_server_that_was_only_started_anew_gets_the_answer_to_its_question(tmp_path: Path) -> None:
     async with proxied(tmp_path, {"up": stdio_entry("modern")}, "modern", answer=ACCEPT) as client:
         pid = (await client.told("up__whoami"))["pid"]
@@ -131,7 +131,7 @@ async def test_a_server_that_was_only_started_anew_gets_the_answer_to_its_questi
         assert said(answered) == [ANSWERS["accept"]]
 
 
-@pytest.mark.requirement("proxy.rounds_rules")
+@pytest.mark.requirement("proxy.rounds")
 @by_upstream
 async def test_a_rule_that_refuses_a_tool_counts_in_a_later_round_too(upstream_era: str, tmp_path: Path) -> None:
     servers = {"up": stdio_entry(upstream_era)}

@@ -22,7 +22,7 @@ def as_another(client: WireClient, number: int) -> None:
     client.capabilities = {"elicitation": {}, "experimental": {"mine": {"number": number}}}
 
 
-@pytest.mark.requirement("proxy.sessions.share")
+@pytest.mark.requirement("proxy.limits")
 async def test_a_client_with_more_sessions_than_its_share_gives_one_up_for_a_client_without(tmp_path: Path) -> None:
     ended: dict[int, Json] = {}
     async with (
@@ -49,7 +49,7 @@ async def test_a_client_with_more_sessions_than_its_share_gives_one_up_for_a_cli
         calls.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("proxy.sessions.share")
+@pytest.mark.requirement("proxy.limits")
 async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp_path: Path) -> None:
     async with (
         network(tmp_path, {"up": stdio_entry("handshake", maxSessions=4)}) as served,

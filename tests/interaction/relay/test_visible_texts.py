@@ -17,7 +17,7 @@ READ = {"title": SHOWN, "description": SHOWN}
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("proxy.visible_texts.features")
+@pytest.mark.requirement("proxy.visible_texts")
 async def test_prompts_resources_and_templates_hide_nothing_in_their_texts(tmp_path: Path) -> None:
     argument = {"name": HIDING, **TEXTS, "required": True}
     server = listing(
@@ -40,7 +40,7 @@ async def test_prompts_resources_and_templates_hide_nothing_in_their_texts(tmp_p
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("proxy.visible_texts.features")
+@pytest.mark.requirement("proxy.visible_texts")
 async def test_the_status_of_a_server_hides_nothing_that_it_says_of_itself(tmp_path: Path) -> None:
     server = listing(HIDING)
     async with proxied(tmp_path, {"up": server}, "handshake", settings={"tools": {"builtIn": True}}) as client:
@@ -48,7 +48,7 @@ async def test_the_status_of_a_server_hides_nothing_that_it_says_of_itself(tmp_p
     assert SHOWN in content["text"]
 
 
-@pytest.mark.requirement("proxy.visible_texts.features")
+@pytest.mark.requirement("proxy.visible_texts")
 def test_a_schema_hides_nothing_in_its_texts_and_its_values_stay() -> None:
     values: Json = {"enum": [HIDING], "const": HIDING, "default": HIDING}
     texts: Json = {**TEXTS, "markdownDescription": HIDING, "enumNames": [HIDING], "enumDescriptions": [HIDING, 1]}

@@ -139,7 +139,7 @@ async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_mo
         assert await client.told("up__whoami")
 
 
-@pytest.mark.requirement("relay.cancelled")
+@pytest.mark.requirement("relay.time_limit")
 @by_eras
 async def test_a_cancelled_call_ends_the_work_of_the_upstream(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
@@ -159,7 +159,7 @@ async def test_a_cancelled_call_ends_the_work_of_the_upstream(
             assert await client.told(f"{alias}__whoami")
 
 
-@pytest.mark.requirement("relay.cancelled")
+@pytest.mark.requirement("relay.time_limit")
 @by_eras
 async def test_a_client_that_is_gone_has_its_calls_ended(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path

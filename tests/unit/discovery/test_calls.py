@@ -104,7 +104,7 @@ async def test_words_on_standard_error_alone_are_told_where_nothing_else_is(tool
     assert text_of(await tools.call("whisper")) == "Stdout: (empty)\nStderr: all is well"
 
 
-@pytest.mark.requirement("discovered.result.json")
+@pytest.mark.requirement("discovered.result")
 async def test_a_json_object_is_structured_content_too(tools: CustomTools) -> None:
     result = await tools.call("verdict", text='{"a": [1, "ä"]}')
     assert result.structured == {"a": [1, "ä"]}
@@ -114,7 +114,7 @@ async def test_a_json_object_is_structured_content_too(tools: CustomTools) -> No
 @pytest.mark.parametrize(
     "text", ["[1, 2]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1} more', '{"a": "\\ud800"}', '{"a":' * 60 + "1" + "}" * 60]
 )
-@pytest.mark.requirement("discovered.result.json")
+@pytest.mark.requirement("discovered.result")
 async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTools, text: str) -> None:
     result = await tools.call("verdict", text=text)
     assert text_of(result) == text
@@ -122,7 +122,7 @@ async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTo
     assert result.verbatim is None
 
 
-@pytest.mark.requirement("discovered.result.json")
+@pytest.mark.requirement("discovered.result")
 async def test_a_long_object_is_not_sent_twice(tools: CustomTools) -> None:
     text = json.dumps({"a": "x" * 8_000})
     result = await tools.call("verdict", text=text)
@@ -130,7 +130,7 @@ async def test_a_long_object_is_not_sent_twice(tools: CustomTools) -> None:
     assert result.structured is None
 
 
-@pytest.mark.requirement("discovered.result.content")
+@pytest.mark.requirement("discovered.result")
 async def test_mcp_content_passes_through(tools: CustomTools) -> None:
     result = await tools.call("mixed")
     assert result.verbatim == {
@@ -139,7 +139,7 @@ async def test_mcp_content_passes_through(tools: CustomTools) -> None:
     }
 
 
-@pytest.mark.requirement("discovered.result.content")
+@pytest.mark.requirement("discovered.result")
 async def test_a_failure_in_the_shape_of_mcp_stays_one(tools: CustomTools) -> None:
     said = {"content": [{"type": "text", "text": "no such ticket", "extra": 1}], "isError": True}
     result = await tools.call("verdict", text=json.dumps(said))
@@ -159,14 +159,14 @@ async def test_a_failure_in_the_shape_of_mcp_stays_one(tools: CustomTools) -> No
         {"content": [{"type": "text", "text": "a"}], "title": "an article"},
     ],
 )
-@pytest.mark.requirement("discovered.result.content")
+@pytest.mark.requirement("discovered.result")
 async def test_an_object_that_only_looks_like_mcp_content_is_an_object(tools: CustomTools, said: Any) -> None:
     result = await tools.call("verdict", text=json.dumps(said))
     assert result.verbatim is None
     assert result.structured == said
 
 
-@pytest.mark.requirement("discovered.result.long")
+@pytest.mark.requirement("discovered.result.text")
 async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomTools) -> None:
     result = await tools.call("lines", count=10_000)
     assert isinstance(result.llm_content, list)
@@ -179,7 +179,7 @@ async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomToo
     assert Path(result.facts["outputFile"]).read_text().startswith("line 0\nline 1\n")
 
 
-@pytest.mark.requirement("discovered.result.long")
+@pytest.mark.requirement("discovered.result.text")
 async def test_long_text_in_mcp_content_is_cut_and_the_file_is_named(tools: CustomTools) -> None:
     blocks = [{"type": "text", "text": "x" * 30_000}, {"type": "text", "text": "y" * 30_000}]
     result = await tools.call("verdict", text=json.dumps({"content": blocks}))
@@ -189,7 +189,7 @@ async def test_long_text_in_mcp_content_is_cut_and_the_file_is_named(tools: Cust
     assert second["text"].startswith("y" * 10_000 + "\n[... cut here, all that the tool printed is in /")
 
 
-@pytest.mark.requirement("discovered.result.long")
+@pytest.mark.requirement("discovered.result.text")
 async def test_binary_output_is_not_shown(tools: CustomTools) -> None:
     result = await tools.call("bytes")
     assert "it is not text" in text_of(result)
@@ -215,7 +215,7 @@ async def test_a_signal_is_told(tools: CustomTools) -> None:
     assert message.endswith(f"Stdout: (empty)\nStderr: (empty)\nError: {FAILED}\nExit Code: (none)\nSignal: SIGKILL")
 
 
-@pytest.mark.requirement("discovered.strict")
+@pytest.mark.requirement("discovered.failure")
 async def test_words_on_standard_error_are_a_failure_only_where_the_operator_says_so(
     root: Path, tmp_path: Path
 ) -> None:

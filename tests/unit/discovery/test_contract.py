@@ -35,7 +35,7 @@ async def echo(tools: CustomTools) -> BaseTool[Any]:
     return await tools.tool("echo", **SCHEMA)
 
 
-@pytest.mark.requirement("discovered.contract")
+@pytest.mark.requirement("discovered.consent")
 async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> None:
     tool = await echo(tools)
     assert isinstance(tool, DiscoveredTool)
@@ -50,7 +50,7 @@ async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> N
     assert (wire["name"], wire["inputSchema"]) == ("echo", dict(tool.parameter_schema))
 
 
-@pytest.mark.requirement("discovered.contract")
+@pytest.mark.requirement("discovered.consent")
 async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
     started = len(tools.starter.started)
@@ -68,7 +68,7 @@ async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) 
     assert len(tools.starter.started) == started
 
 
-@pytest.mark.requirement("discovered.contract")
+@pytest.mark.requirement("discovered.consent")
 @pytest.mark.parametrize("decision", [Decision.ONCE, Decision.DENY])
 async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: Decision) -> None:
     await echo(tools)
@@ -85,7 +85,7 @@ async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: D
         assert json.loads(text_of(result)) == {"text": "hi"}
 
 
-@pytest.mark.requirement("discovered.contract")
+@pytest.mark.requirement("discovered.consent")
 async def test_a_call_that_was_cancelled_runs_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
     started = len(tools.starter.started)

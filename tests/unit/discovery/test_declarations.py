@@ -125,7 +125,7 @@ WRONG: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.requirement("discovered.left_out")
+@pytest.mark.requirement("discovered.declarations")
 def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
         Draft202012Validator.check_schema(wrong)
@@ -164,7 +164,7 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
         ({"name": "b", "description": "x" * 64_000}, "it has more than 64,000 characters."),
     ],
 )
-@pytest.mark.requirement("discovered.left_out")
+@pytest.mark.requirement("discovered.declarations")
 def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(declaration: Any, why: str) -> None:
     printed = json.dumps([{"name": "first"}, declaration, {"name": "last"}]).replace(str(HUGE), "1e999")
     found = read_declarations(printed.encode(), RESERVED)
@@ -174,14 +174,14 @@ def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(decla
     assert why in warning
 
 
-@pytest.mark.requirement("discovered.left_out")
+@pytest.mark.requirement("discovered.declarations")
 def test_of_two_tools_of_one_name_the_first_counts() -> None:
     found = read({"name": "a", "description": "one"}, {"name": "a", "description": "two"})
     assert found.tools["a"].description == "one"
     assert "another one before it has this name" in found.warnings[0]
 
 
-@pytest.mark.requirement("discovered.left_out")
+@pytest.mark.requirement("discovered.declarations")
 def test_a_wrapper_without_an_array_is_left_out() -> None:
     assert warning_of({"function_declarations": {"name": "a"}}) == (
         "Entry 1 is left out: its function_declarations is not an array."
@@ -246,7 +246,7 @@ def test_all_tools_together_are_limited() -> None:
         ("[" + "9" * 5_000 + "]", "it has a number with thousands of digits"),
     ],
 )
-@pytest.mark.requirement("discovered.unusable")
+@pytest.mark.requirement("discovered.failed")
 def test_what_is_no_list_of_declarations_is_told_with_what_to_do(printed: str, why: str) -> None:
     with pytest.raises(DiscoveryError) as told:
         read_declarations(printed.encode(), RESERVED)

@@ -105,7 +105,7 @@ async def test_names_of_built_in_tools_are_left_out_and_told(tools: CustomTools)
     assert len(state.warnings) == len(RESERVED)
 
 
-@pytest.mark.requirement("discovered.settings")
+@pytest.mark.requirement("discovered.refresh")
 async def test_another_call_command_replaces_the_tools_and_other_limits_do_not(tools: CustomTools) -> None:
     await tools.discover(ONE)
     first = tools.registry.get_tool("one")
@@ -123,7 +123,7 @@ async def test_another_call_command_replaces_the_tools_and_other_limits_do_not(t
     assert len(tools.changes) == 2
 
 
-@pytest.mark.requirement("discovered.settings")
+@pytest.mark.requirement("discovered.refresh")
 async def test_without_the_command_its_tools_are_gone(tools: CustomTools) -> None:
     async with anyio.create_task_group() as tasks:
         tools.declare(ONE)
@@ -134,7 +134,7 @@ async def test_without_the_command_its_tools_are_gone(tools: CustomTools) -> Non
     assert tools.discovery.state.status is DiscoveryStatus.OFF
 
 
-@pytest.mark.requirement("discovered.settings")
+@pytest.mark.requirement("discovered.refresh")
 async def test_other_commands_that_fail_leave_none_of_the_tools_of_the_old_ones(tools: CustomTools) -> None:
     async with anyio.create_task_group() as tasks:
         tools.declare(ONE)
@@ -145,7 +145,7 @@ async def test_other_commands_that_fail_leave_none_of_the_tools_of_the_old_ones(
     assert names_of(tools) == []
 
 
-@pytest.mark.requirement("discovered.settings")
+@pytest.mark.requirement("discovered.refresh")
 async def test_other_limits_alone_lose_no_tools_even_if_the_discovery_fails_then(tools: CustomTools) -> None:
     async with anyio.create_task_group() as tasks:
         tools.declare(ONE)
@@ -157,7 +157,7 @@ async def test_other_limits_alone_lose_no_tools_even_if_the_discovery_fails_then
     assert names_of(tools) == ["one"]
 
 
-@pytest.mark.requirement("discovered.settings")
+@pytest.mark.requirement("discovered.refresh")
 async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with custom_tools(root, tmp_path, discovery_command=(*PEER, "hang", str(file))) as tools:

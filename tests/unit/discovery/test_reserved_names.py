@@ -15,7 +15,7 @@ def published(*names: str, reserved: frozenset[str] = frozenset()) -> tuple[list
     return list(found.tools), found.warnings
 
 
-@pytest.mark.requirement("discovery.names.servers")
+@pytest.mark.requirement("discovered.clash")
 @pytest.mark.parametrize(
     "name", ["mcp__srv", "mcp__srv__tool", "mcp_srv_tool", "mcp_", "MCP__srv__tool", "Mcp_srv_tool"]
 )
@@ -26,7 +26,7 @@ def test_a_name_that_rules_give_to_servers_is_left_out(name: str) -> None:
     assert "does not begin with mcp_" in warnings[0]
 
 
-@pytest.mark.requirement("discovery.names.alike")
+@pytest.mark.requirement("discovered.clash")
 @pytest.mark.parametrize(
     "name", ["Read", "READ", "read", "webfetch", "Web_Fetch", "shelltool", "SHELLTOOL", "run_Shell_Command"]
 )
@@ -39,7 +39,7 @@ def test_a_name_that_is_a_built_in_tools_but_for_its_case_is_left_out(name: str)
     assert "a built-in tool has this name" in warnings[0]
 
 
-@pytest.mark.requirement("discovery.names.alike")
+@pytest.mark.requirement("discovered.clash")
 @pytest.mark.parametrize("name", ["apply_patch", "KillBash", "killbash", "NotebookEdit", "TodoRead", "local_shell"])
 def test_a_name_that_other_agents_give_to_built_in_tools_is_left_out(name: str) -> None:
     names, warnings = published(name, "plain")
@@ -47,7 +47,7 @@ def test_a_name_that_other_agents_give_to_built_in_tools_is_left_out(name: str) 
     assert "a built-in tool has this name" in warnings[0]
 
 
-@pytest.mark.requirement("discovery.names.servers")
+@pytest.mark.requirement("discovered.clash")
 @pytest.mark.parametrize("name", ["github__push", "a___b", "x__"])
 def test_a_name_like_that_of_a_servers_tool_is_published_as_another_one(name: str) -> None:
     names, warnings = published(name)

@@ -79,14 +79,14 @@ async def test_the_end_can_be_waited_for_again_and_by_several(broker: BrokeredSt
     process.close()
 
 
-@pytest.mark.requirement("process.output")
+@pytest.mark.requirement("process.exit")
 async def test_both_streams_come_in_the_order_of_writing(broker: BrokeredStarter) -> None:
     command = "for n in 1 2 3; do echo out $n; echo err $n >&2; done"
     expected = "".join(f"out {n}\nerr {n}\n" for n in (1, 2, 3))
     assert await run(broker, bash(command)) == (ExitStatus(0, None), expected)
 
 
-@pytest.mark.requirement("process.output")
+@pytest.mark.requirement("process.exit")
 async def test_a_program_that_prints_after_its_output_was_closed_gets_sigpipe(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("exec yes"))
     assert await read_line(process) == "y"
@@ -235,7 +235,7 @@ async def test_after_closing_nothing_is_started(broker: BrokeredStarter) -> None
     await broker.aclose()
 
 
-@pytest.mark.requirement("process.attachments")
+@pytest.mark.requirement("process.descriptors")
 async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStarter) -> None:
     large = os.urandom(500_000).hex().encode()
     # The supervisor itself has descriptors of these numbers.
@@ -245,7 +245,7 @@ async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStart
     assert (await run(broker, spec))[1] == "".join(part.decode() for part in attachments.values())
 
 
-@pytest.mark.requirement("process.standard-input")
+@pytest.mark.requirement("process.descriptors")
 async def test_a_pipe_of_ours_is_read_as_standard_input_until_we_close_it(broker: BrokeredStarter) -> None:
     reading, writing = os.pipe()
     command = "read first; echo got $first; cat; echo end"
@@ -262,7 +262,7 @@ async def test_a_pipe_of_ours_is_read_as_standard_input_until_we_close_it(broker
     process.close()
 
 
-@pytest.mark.requirement("process.large-request")
+@pytest.mark.requirement("process.environment")
 async def test_a_request_larger_than_the_buffer_of_a_socket_arrives(broker: BrokeredStarter) -> None:
     environment = {f"V{number}": str(number % 10) * 100_000 for number in range(12)}
     spec = bash('for n in {0..11}; do v=V$n; echo "${#v} ${!v:0:3} ${#V0}"; done', environment=environment)
@@ -303,7 +303,7 @@ async def test_it_has_nothing_to_read_and_no_terminal(broker: BrokeredStarter) -
 
 
 @needs_proc
-@pytest.mark.requirement("process.signals")
+@pytest.mark.requirement("process.session")
 async def test_no_signal_is_ignored_or_blocked(broker: BrokeredStarter) -> None:
     spec = ProcessSpec(("/bin/grep", "^Sig[BI]", "/proc/self/status"), "/", ENVIRONMENT)
     lines = (await run(broker, spec))[1].splitlines()
@@ -375,7 +375,7 @@ async def test_a_running_program_counts_itself(broker: BrokeredStarter) -> None:
     process.close()
 
 
-@pytest.mark.requirement("process.cancellation")
+@pytest.mark.requirement("process.left-running")
 async def test_who_stops_waiting_stops_nothing(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("echo up; exec sleep 600"))
     await read_line(process)
@@ -388,7 +388,7 @@ async def test_who_stops_waiting_stops_nothing(broker: BrokeredStarter) -> None:
     process.close()
 
 
-@pytest.mark.requirement("process.cancellation")
+@pytest.mark.requirement("process.left-running")
 async def test_ending_goes_on_when_it_is_cancelled(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
     await read_line(process)
@@ -400,7 +400,7 @@ async def test_ending_goes_on_when_it_is_cancelled(broker: BrokeredStarter) -> N
 
 
 @needs_proc
-@pytest.mark.requirement("process.cancellation")
+@pytest.mark.requirement("process.left-running")
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter, turns: int) -> None:
     await run(broker, bash("true"))
@@ -442,7 +442,7 @@ async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> 
 
 
 @needs_proc
-@pytest.mark.requirement("process.lazy")
+@pytest.mark.requirement("process.broker")
 async def test_one_broker_is_started_with_the_first_program() -> None:
     broker = BrokeredStarter()
     assert brokers_of(os.getpid()) == []
@@ -456,7 +456,7 @@ async def test_one_broker_is_started_with_the_first_program() -> None:
 
 @needs_proc
 @needs_root
-@pytest.mark.requirement("process.lazy")
+@pytest.mark.requirement("process.broker")
 async def test_the_broker_does_not_hold_the_output_of_the_server(broker: BrokeredStarter) -> None:
     await run(broker, bash("true"))
     (parent,) = brokers_of(os.getpid())
@@ -464,7 +464,7 @@ async def test_the_broker_does_not_hold_the_output_of_the_server(broker: Brokere
 
 
 @needs_proc
-@pytest.mark.requirement("process.close")
+@pytest.mark.requirement("process.broker")
 async def test_closing_ends_everything_in_order() -> None:
     broker = BrokeredStarter()
     obeying = await broker.start(bash("exec sleep 600"))

@@ -24,7 +24,7 @@ def test_only_known_variables_are_passed_on() -> None:
     assert command_environment({}, passed | dropped) == passed | dict(FIXED)
 
 
-@pytest.mark.requirement("environment.secrets")
+@pytest.mark.requirement("environment.known")
 @pytest.mark.parametrize(
     "name",
     [
@@ -41,13 +41,13 @@ def test_a_variable_with_the_name_of_a_secret_is_left_out(name: str) -> None:
     assert name not in command_environment({}, {name: "x"})
 
 
-@pytest.mark.requirement("environment.secrets")
+@pytest.mark.requirement("environment.known")
 def test_a_known_variable_whose_value_is_a_secret_is_left_out() -> None:
     token = "ghp_" + "a" * 36
     assert "CFLAGS" not in command_environment({}, {"CFLAGS": f"-DTOKEN={token}"})
 
 
-@pytest.mark.requirement("environment.secrets")
+@pytest.mark.requirement("environment.known")
 def test_addresses_of_proxies_and_indexes_lose_their_passwords() -> None:
     inherited = {
         "https_proxy": "http://me:word@proxy:8080",

@@ -80,7 +80,7 @@ async def test_jobs_take_no_place_of_other_commands_and_have_no_time_limit(root:
         assert job.status == "running"
 
 
-@pytest.mark.requirement("jobs.status")
+@pytest.mark.requirement("jobs.start")
 @pytest.mark.parametrize(
     ("command", "status", "said"),
     [
@@ -97,7 +97,7 @@ async def test_a_job_that_has_ended_tells_how(shell: Shell, command: str, status
     assert f"{job.id}: {said};" in text_of(await shell.list())
 
 
-@pytest.mark.requirement("jobs.status")
+@pytest.mark.requirement("jobs.start")
 async def test_a_job_runs_as_long_as_anything_of_it_runs(shell: Shell, root: Path) -> None:
     job = await started(shell, "(while [ ! -e go ]; do sleep 0.01; done) & exit 3")
     await until(lambda: job.exit is not None)
@@ -277,7 +277,7 @@ async def test_whoever_may_run_a_command_may_end_it_unasked(shell: Shell) -> Non
     assert job.status == "running"
 
 
-@pytest.mark.requirement("jobs.unknown")
+@pytest.mark.requirement("jobs.list")
 async def test_a_job_that_is_not_known_is_told_with_those_that_are(shell: Shell) -> None:
     job = await started(shell, "sleep 600")
     for tool in (ReadOutputTool(), StopJobTool()):
@@ -286,7 +286,7 @@ async def test_a_job_that_is_not_known_is_told_with_those_that_are(shell: Shell)
         assert caught.value.code is ToolErrorType.JOB_NOT_FOUND
 
 
-@pytest.mark.requirement("jobs.anonymous")
+@pytest.mark.requirement("jobs.owner")
 async def test_a_client_that_cannot_be_told_from_others_has_no_jobs(shell: Shell) -> None:
     anonymous = shell.anonymous()
     error = await anonymous.error_of("sleep 600", is_background=True)

@@ -56,13 +56,13 @@ def test_characters_split_between_pieces_are_whole() -> None:
     assert output.snapshot().text()[0] == data.decode().strip("\n")
 
 
-@pytest.mark.requirement("shell.output.bounded")
+@pytest.mark.requirement("shell.cut")
 def test_a_text_within_the_budget_is_shown_whole() -> None:
     text, is_cut = filled(None, b"x" * OUTPUT_CHARS).snapshot().text()
     assert (len(text), is_cut) == (OUTPUT_CHARS, False)
 
 
-@pytest.mark.requirement("shell.output.bounded")
+@pytest.mark.requirement("shell.cut")
 @pytest.mark.parametrize("lines", [6_000, 600_000], ids=["in memory", "mostly in the file"])
 async def test_of_a_longer_one_the_first_fifth_and_the_last_four_fifths_are_shown(
     store: PrivateFolders, lines: int
@@ -79,7 +79,7 @@ async def test_of_a_longer_one_the_first_fifth_and_the_last_four_fifths_are_show
     assert all(line.startswith("line ") for line in (head + "\n" + tail).split("\n"))
 
 
-@pytest.mark.requirement("shell.output.bounded")
+@pytest.mark.requirement("shell.cut")
 async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store: PrivateFolders) -> None:
     output = filled(store, *(["é".encode() * 100_000] * 5))
     text, is_cut = output.snapshot().text()
@@ -88,7 +88,7 @@ async def test_a_long_output_without_a_line_ending_is_cut_within_its_line(store:
     assert set(text.replace(CUT_MARK, "")) == {"é", "\n"}
 
 
-@pytest.mark.requirement("shell.output.bounded")
+@pytest.mark.requirement("shell.cut")
 async def test_colours_do_not_count(store: PrivateFolders) -> None:
     output = filled(store, *([b"\x1b[38;2;100;100;100mx\x1b[0m" * 1000] * 20))
     text, is_cut = output.snapshot().text()
@@ -96,7 +96,7 @@ async def test_colours_do_not_count(store: PrivateFolders) -> None:
     assert text.count("x") > OUTPUT_CHARS // 5
 
 
-@pytest.mark.requirement("shell.output.fileed")
+@pytest.mark.requirement("shell.output.file")
 @pytest.mark.parametrize("size", [TAIL_BYTES, TAIL_BYTES + 1, 3 * TAIL_BYTES])
 async def test_the_file_of_a_long_output_holds_every_byte_from_the_first_on(store: PrivateFolders, size: int) -> None:
     data = random.Random(size).randbytes(size)  # noqa: S311 - repeatable
@@ -125,7 +125,7 @@ def test_memory_stays_bounded_by_any_number_of_tiny_pieces() -> None:
     assert size < 2 * (HEAD_BYTES + TAIL_BYTES)
 
 
-@pytest.mark.requirement("shell.output.binary")
+@pytest.mark.requirement("shell.binary")
 @pytest.mark.parametrize(("position", "is_binary"), [(0, True), (SNIFFED_BYTES - 1, True), (SNIFFED_BYTES, False)])
 @pytest.mark.parametrize("piece", [1, 1000, 10_000])
 def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *, is_binary: bool) -> None:
@@ -134,7 +134,7 @@ def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *
     assert output.is_binary is is_binary
 
 
-@pytest.mark.requirement("shell.output.binary")
+@pytest.mark.requirement("shell.binary")
 def test_a_nul_later_on_is_a_character_like_others() -> None:
     output = filled(None, b"x" * 10_000, b"\0" * 20_000)
     assert not output.is_binary

@@ -39,7 +39,7 @@ async def written(store: PrivateFolders, *pieces: bytes, key: str = "a") -> Outp
     return file
 
 
-@pytest.mark.requirement("shell.file.private")
+@pytest.mark.requirement("shell.output.file")
 async def test_files_and_folders_are_for_their_owner_only(store: PrivateFolders) -> None:
     file = await written(store, b"text")
     path = Path(file.path)
@@ -50,34 +50,34 @@ async def test_files_and_folders_are_for_their_owner_only(store: PrivateFolders)
     assert [made.stat().st_mode & 0o777 for made in (path.parent, path.parent.parent)] == [0o700, 0o700]
 
 
-@pytest.mark.requirement("shell.file.private")
+@pytest.mark.requirement("shell.output.file")
 async def test_each_client_has_a_folder_whose_name_does_not_tell_its_key(store: PrivateFolders) -> None:
     folders = {store.path_of("secret"), store.path_of("other")}
     assert len(folders) == 2
     assert not [folder for folder in folders if folder is None or "secret" in folder]
 
 
-@pytest.mark.requirement("shell.file.private")
+@pytest.mark.requirement("shell.output.file")
 async def test_nothing_is_kept_for_a_client_that_cannot_be_told_from_others(store: PrivateFolders) -> None:
     assert store.path_of("") is None
     assert store.of("") is None
 
 
-@pytest.mark.requirement("shell.file.private")
+@pytest.mark.requirement("shell.output.file")
 async def test_nothing_is_made_before_something_is_kept(store: PrivateFolders, tmp_path: Path) -> None:
     opened(store)
     assert store.path_of("a") is not None
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.requirement("shell.file.quota")
+@pytest.mark.requirement("shell.output.quota")
 async def test_one_output_is_kept_up_to_its_limit_and_the_rest_is_counted(store: PrivateFolders) -> None:
     file = await written(store, b"a" * 60, b"b" * 60, b"c" * 10)
     assert Path(file.path).read_bytes() == b"a" * 60 + b"b" * 40
     assert (file.kept, file.missing) == (100, 30)
 
 
-@pytest.mark.requirement("shell.file.quota")
+@pytest.mark.requirement("shell.output.quota")
 async def test_the_oldest_complete_output_of_a_client_makes_room(store: PrivateFolders) -> None:
     first, second = await written(store, b"1" * 100), await written(store, b"2" * 100)
     other = await written(store, b"o" * 100, key="b")
@@ -86,7 +86,7 @@ async def test_the_oldest_complete_output_of_a_client_makes_room(store: PrivateF
     assert [Path(file.path).exists() for file in (second, third, other)] == [True, True, True]
 
 
-@pytest.mark.requirement("shell.file.quota")
+@pytest.mark.requirement("shell.output.quota")
 async def test_outputs_that_are_not_complete_stay_and_the_new_one_is_not_kept(store: PrivateFolders) -> None:
     files = [opened(store) for _ in range(3)]
     for file in files:
@@ -102,7 +102,7 @@ async def test_outputs_that_are_not_complete_stay_and_the_new_one_is_not_kept(st
         await file.close()
 
 
-@pytest.mark.requirement("shell.file.faults")
+@pytest.mark.requirement("shell.output.faults")
 async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: PrivateFolders, tmp_path: Path) -> None:
     file = opened(store)
     (tmp_path / Path(store.path).name).write_text("in the way")
@@ -112,7 +112,7 @@ async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: Pri
     assert (file.kept, file.missing, file.waiting) == (0, 8, 0)
 
 
-@pytest.mark.requirement("shell.output.spilled")
+@pytest.mark.requirement("shell.output.file")
 async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Path) -> None:
     store = PrivateFolders(str(tmp_path))
     file = opened(store)
@@ -129,7 +129,7 @@ async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Pa
     await store.aclose()
 
 
-@pytest.mark.requirement("shell.file.gone")
+@pytest.mark.requirement("shell.output.faults")
 async def test_the_files_of_a_client_that_is_forgotten_are_removed(store: PrivateFolders) -> None:
     mine, other = await written(store, b"1"), await written(store, b"2", key="b")
     store.forget("a")
@@ -137,7 +137,7 @@ async def test_the_files_of_a_client_that_is_forgotten_are_removed(store: Privat
     assert Path(other.path).exists()
 
 
-@pytest.mark.requirement("shell.file.gone")
+@pytest.mark.requirement("shell.output.faults")
 async def test_everything_is_removed_when_the_server_ends(store: PrivateFolders, tmp_path: Path) -> None:
     await written(store, b"1")
     await store.aclose()
@@ -158,7 +158,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.requirement("shell.file.gone")
+@pytest.mark.requirement("shell.output.faults")
 async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one(
     store: PrivateFolders, tmp_path: Path
 ) -> None:

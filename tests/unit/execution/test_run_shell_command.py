@@ -136,7 +136,7 @@ async def test_properties_of_other_programs_are_ignored(shell: Shell) -> None:
     assert output_of(result) == "ok"
 
 
-@pytest.mark.requirement("shell.description")
+@pytest.mark.requirement("shell.confirmation")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -155,7 +155,7 @@ async def test_a_call_is_described_in_one_line(shell: Shell, arguments: dict[str
     assert tool.get_description(tool.validate_tool_params(arguments), shell.context) == line
 
 
-@pytest.mark.requirement("shell.description")
+@pytest.mark.requirement("shell.confirmation")
 async def test_a_long_command_is_cut_in_the_description_and_whole_in_the_question(shell: Shell, root: Path) -> None:
     tool, command = ShellTool(), "echo " + "x" * 5000 + "; rm -rf ."
     params = tool.validate_tool_params({"command": command, "description": "d"})
@@ -256,7 +256,7 @@ async def test_what_fits_is_in_no_file(shell: Shell) -> None:
     assert not Path(shell.folders.path).exists()
 
 
-@pytest.mark.requirement("shell.spill.quota")
+@pytest.mark.requirement("shell.output.quota")
 async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, file_bytes=1_000_000) as shell:
         result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
@@ -267,7 +267,7 @@ async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -
         assert output_of(result).endswith("xend")
 
 
-@pytest.mark.requirement("shell.spill.private")
+@pytest.mark.requirement("shell.output.file")
 async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shell) -> None:
     result = await shell.anonymous().run("seq 1 20000; seq 1 100000")
     assert link_of(result) is None
@@ -286,7 +286,7 @@ async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell
     assert result.return_display == "Binary output, 24 bytes"
 
 
-@pytest.mark.requirement("shell.text.overwritten")
+@pytest.mark.requirement("shell.text.visible")
 async def test_progress_bars_and_colours_are_shown_as_on_a_terminal(shell: Shell) -> None:
     result = await shell.run(r"printf '\033[31m10%%\r\033[32m100%%\033[0m done\n\xff\xe2\x82\xac\n'")
     assert output_of(result) == "100% done\n\ufffd€"

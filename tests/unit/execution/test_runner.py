@@ -90,7 +90,7 @@ async def test_any_output_starts_the_silence_anew(root: Path, tmp_path: Path) ->
         assert output_of(await shell.run("for i in 1 2 3 4 5; do echo $i; sleep 0.5; done")) == "1\n2\n3\n4\n5"
 
 
-@pytest.mark.requirement("shell.cancel")
+@pytest.mark.requirement("shell.limit.time")
 @pytest.mark.parametrize("command", ["sleep 600 & sleep 600", IGNORES_SIGTERM, "(sleep 600 &) ; sleep 600"])
 async def test_a_cancelled_call_ends_the_command_with_all_it_started(shell: Shell, command: str) -> None:
     with anyio.fail_after(CEILING), anyio.CancelScope() as scope:
@@ -269,7 +269,7 @@ async def test_a_place_is_free_again_whatever_became_of_its_command(root: Path, 
         assert output_of(await shell.run("echo free", timeout=10_000)) == "free"
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         result = await shell.run("sleep 600 & echo $!")
@@ -285,7 +285,7 @@ async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(she
     assert not is_running(pid)
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read(shell: Shell, root: Path) -> None:
     script = "(while [ ! -e go ]; do sleep 0.01; done; echo later; echo done >written) & echo first"
     assert output_of(await shell.run(script)) == "first"
@@ -296,7 +296,7 @@ async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read
     assert text_of(await shell.read(shell.job)).endswith("Output:\nfirst\nlater")
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Shell) -> None:
     result = await shell.run("sleep 600 >/dev/null 2>&1 & echo $!; exit 5")
     assert shell.job.status == "running"
@@ -307,7 +307,7 @@ async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Sh
     assert shell.job.status == "failed"
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         while True:
@@ -317,7 +317,7 @@ async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> Non
     assert result.facts["jobId"] is None
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell) -> None:
     for size in (1, 60_000, 500_000):
         result = await shell.run(f"sleep 600 & head -c {size} /dev/zero | tr '\\0' x; printf end")
@@ -325,7 +325,7 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
         assert output_of(result).endswith("xend")
 
 
-@pytest.mark.requirement("shell.leftover")
+@pytest.mark.requirement("shell.background")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
     assert "They were ended, since this client can have no background jobs" in text_of(result)

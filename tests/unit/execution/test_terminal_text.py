@@ -36,7 +36,7 @@ def test_a_control_string_without_an_end_hides_no_more_than_its_line() -> None:
     assert plain_text(b"\x1b]0;no end\nsecond\n\x1bPno end\nthird") == "\nsecond\n\nthird"
 
 
-@pytest.mark.requirement("shell.text.overwritten")
+@pytest.mark.requirement("shell.text.visible")
 @pytest.mark.parametrize(
     ("printed", "shown"),
     [
@@ -83,7 +83,7 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     assert plain_text(text.encode()) == text
 
 
-@pytest.mark.requirement("shell.text.split")
+@pytest.mark.requirement("shell.output.order")
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
@@ -103,7 +103,7 @@ def test_what_is_not_finished_at_the_end_is_waited_for(data: bytes, kept: bytes)
     assert whole_characters(data) == kept
 
 
-@pytest.mark.requirement("shell.text.split")
+@pytest.mark.requirement("shell.output.order")
 @given(st.text(min_size=1, max_size=20), st.integers(min_value=0))
 def test_a_text_cut_anywhere_is_joined_again(text: str, where: int) -> None:
     data = text.encode()
@@ -114,7 +114,7 @@ def test_a_text_cut_anywhere_is_joined_again(text: str, where: int) -> None:
     assert from_whole_character(data[cut:]).decode() in text
 
 
-@pytest.mark.requirement("shell.text.split")
+@pytest.mark.requirement("shell.output.order")
 def test_a_character_without_its_beginning_is_left_out() -> None:
     assert from_whole_character("\U0001f600b".encode()[1:]) == b"b"
     assert from_whole_character(b"\x80\x80\x80\x80b") == b"\x80b"

@@ -131,7 +131,7 @@ def test_of_a_found_folder_that_became_a_link_leading_out_no_file_is_read(
     assert "far away" not in shown(batch)
 
 
-@pytest.mark.requirement("many.failing_file")
+@pytest.mark.requirement("many.skipped")
 @pytest.mark.parametrize(
     ("exchange", "reason"),
     [(Path.unlink, "does not exist"), (become_folder, "is a directory")],
@@ -150,7 +150,7 @@ def test_the_reason_is_told_for_a_later_file_of_a_folder_as_for_the_first(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux shows them")
-@pytest.mark.requirement("many.failing_file")
+@pytest.mark.requirement("many.skipped")
 def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, found: list[Candidate]) -> None:
     (root / "inside" / "b.txt").unlink()
     before = os.listdir("/proc/self/fd")
@@ -160,7 +160,7 @@ def test_nothing_stays_open_after_a_batch(root: Path, context: ToolContext, foun
 
 @pytest.mark.parametrize("asks_for_stream", [False, True], ids=["head", "stream"])
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux shows them")
-@pytest.mark.requirement("many.failing_file")
+@pytest.mark.requirement("many.skipped")
 def test_an_opened_file_is_closed_whether_or_not_its_stream_was_used(root: Path, asks_for_stream: bool) -> None:
     (root / "a.txt").write_text("text")
     before = os.listdir("/proc/self/fd")

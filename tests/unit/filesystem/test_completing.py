@@ -123,7 +123,7 @@ def test_a_long_folder_is_cut_and_the_number_is_told(root: Path) -> None:
     assert (found.total, found.partial) == (250, False)
 
 
-@pytest.mark.requirement("completion.hidden")
+@pytest.mark.requirement("completion.entries")
 def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("dist/\n*.log\n")
@@ -140,7 +140,7 @@ def test_what_ignore_files_hide_is_not_completed(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and pipes")
-@pytest.mark.requirement("completion.hidden")
+@pytest.mark.requirement("completion.entries")
 def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -163,14 +163,14 @@ def test_links_are_completed_as_what_they_lead_to_and_never_out_of_the_workspace
     assert complete(root, "l-").names == ("l-folder/", "l-file")
 
 
-@pytest.mark.requirement("completion.hidden")
+@pytest.mark.requirement("completion.entries")
 def test_nothing_is_completed_in_a_file_or_in_a_folder_that_is_not_there(root: Path) -> None:
     (root / "file.txt").write_text("x")
     assert complete(root, folder="file.txt") == Candidates()
     assert complete(root, folder="absent") == Candidates()
 
 
-@pytest.mark.requirement("completion.below")
+@pytest.mark.requirement("completion.entries")
 def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: Path) -> None:
     for path in ("a/b/application.py", "x/my_app.py", "a/app.py", "a/other.py", "node_modules/app.js"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def test_files_below_are_found_by_a_part_of_their_name_the_nearest_first(root: P
     assert below(root, "app", limit=1) == Candidates(("a/app.py",), 3)
 
 
-@pytest.mark.requirement("completion.below")
+@pytest.mark.requirement("completion.entries")
 def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
     for number in range(1_050):
         (root / f"file{number}").write_text("")
@@ -187,7 +187,7 @@ def test_a_look_below_ends_at_a_thousand_files_and_says_so(root: Path) -> None:
     assert (len(found.names), found.total, found.partial) == (100, 1_000, True)
 
 
-@pytest.mark.requirement("completion.below")
+@pytest.mark.requirement("completion.entries")
 def test_a_cancelled_look_below_ends(root: Path) -> None:
     (root / "file").write_text("")
     workspace, signal = Workspace([str(root)]), AbortSignal()
@@ -198,7 +198,7 @@ def test_a_cancelled_look_below_ends(root: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("completion.hidden")
+@pytest.mark.requirement("completion.entries")
 async def test_a_folder_outside_the_workspace_is_refused(root: Path, context: ToolContext) -> None:
     tool = CompletePathTool()
     params = tool.validate_tool_params({"path": str(root.parent), "start": ""})

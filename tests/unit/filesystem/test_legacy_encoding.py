@@ -122,7 +122,7 @@ async def test_a_window_of_a_large_file_is_decoded_too(root: Path, context: Tool
     assert f"Showing lines {count}-{count} of {count}" in text
 
 
-@pytest.mark.requirement("encoding.damaged_utf_8")
+@pytest.mark.requirement("encoding.guess")
 async def test_utf_8_with_a_few_damaged_bytes_stays_utf_8(root: Path, context: ToolContext) -> None:
     data = "Grüße aus Köln, 世界\n".encode() + b"caf\xe9\n"
     (root / "a.txt").write_bytes(data)

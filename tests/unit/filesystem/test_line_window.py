@@ -51,14 +51,14 @@ def test_a_final_line_ending_starts_no_line(data: bytes, total: int) -> None:
     assert take(data, 0, 10).total == total
 
 
-@pytest.mark.requirement("read.tail")
+@pytest.mark.requirement("read.lines")
 @pytest.mark.parametrize(("offset", "first", "text"), [(-1, 2, "c\n"), (-2, 1, "b\nc\n"), (-9, 0, "a\nb\nc\n")])
 def test_a_negative_offset_counts_from_the_end(offset: int, first: int, text: str) -> None:
     found = take(b"a\nb\nc\n", offset, 10)
     assert (found.first, found.text, found.reaches_end) == (first, text, True)
 
 
-@pytest.mark.requirement("read.past_end")
+@pytest.mark.requirement("read.window")
 @pytest.mark.parametrize("offset", [3, 4, 100])
 def test_past_the_end_there_is_nothing_but_the_total(offset: int) -> None:
     found = take(b"a\nb\nc\n", offset, 10)
@@ -98,7 +98,7 @@ def test_a_line_longer_than_many_blocks_is_passed_over(tmp_path: Path) -> None:
     assert found.total == 2
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 @pytest.mark.parametrize("line", [b"caf\xe9", b"\xff\xfe\xfd", b"gr\xfc\xdfe"])
 def test_undecodable_bytes_are_shown_as_replacements(line: bytes) -> None:
     found = take(b"ok\n" + line + b"\nok\n", 0, 10)
@@ -158,7 +158,7 @@ def test_counts_of_a_file_that_changed_are_not_used(tmp_path: Path) -> None:
     assert last_line() == "other"
 
 
-@pytest.mark.requirement("read.cancel")
+@pytest.mark.requirement("read.large")
 def test_a_cancelled_read_stops() -> None:
     signal = AbortSignal()
     signal.abort()
@@ -176,7 +176,7 @@ def test_a_line_that_begins_where_a_step_ends_is_found(length: int) -> None:
     assert take(data, 4, 1).count == 0
 
 
-@pytest.mark.requirement("read.sought_bytes")
+@pytest.mark.requirement("read.large")
 def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
         assert window(source, Wanted(-2, 2, ROOMY, AbortSignal())).text == f"{count - 2:07d}\n{count - 1:07d}\n"
 
 
-@pytest.mark.requirement("read.long_line")
+@pytest.mark.requirement("read.budget")
 def test_the_end_of_a_line_without_end_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
     data = b"short\n" + b"x" * 4 * BLOCK + b"\nlast\n"

@@ -85,7 +85,7 @@ async def test_one_entry_is_told_in_the_singular_and_nothing_of_truncation(root:
     assert "more" not in str(result.llm_content)
 
 
-@pytest.mark.requirement("ls.empty")
+@pytest.mark.requirement("ls.entries")
 async def test_an_empty_folder_is_no_failure(root: Path, context: ToolContext) -> None:
     result = await ls(context)
     assert result.error is None
@@ -116,14 +116,14 @@ async def test_links_show_their_target_and_broken_ones_are_listed(
     assert kinds["out"] == ("link", str(tmp_path))
 
 
-@pytest.mark.requirement("ls.special")
+@pytest.mark.requirement("ls.links")
 async def test_a_pipe_is_listed_and_never_opened(root: Path, context: ToolContext) -> None:
     os.mkfifo(root / "pipe")
     result = await ls(context)
     assert lines(result)[2] == "pipe (not a regular file)"
 
 
-@pytest.mark.requirement("ls.special")
+@pytest.mark.requirement("ls.links")
 async def test_a_name_with_a_line_feed_stays_on_its_line(root: Path, context: ToolContext) -> None:
     (root / "a\n[DIR] fake").write_text("")
     result = await ls(context)
@@ -139,7 +139,7 @@ async def test_ignore_patterns_hide_base_names(root: Path, context: ToolContext)
     assert entries(result) == ["b.LOG", "keep", "tmp12"]
 
 
-@pytest.mark.requirement("ls.hidden")
+@pytest.mark.requirement("ls.ignore")
 async def test_git_and_agent_ignored_entries_are_hidden_and_counted(root: Path, context: ToolContext) -> None:
     for name in (".git", "dist"):
         (root / name).mkdir()
@@ -154,7 +154,7 @@ async def test_git_and_agent_ignored_entries_are_hidden_and_counted(root: Path, 
     assert "3 git-ignored, 1 agent-ignored" in str(result.llm_content)
 
 
-@pytest.mark.requirement("ls.hidden")
+@pytest.mark.requirement("ls.ignore")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -170,7 +170,7 @@ async def test_git_rules_can_be_switched_off(root: Path, context: ToolContext, a
     assert "a.log" in entries(await ls(context, **arguments))
 
 
-@pytest.mark.requirement("ls.hidden")
+@pytest.mark.requirement("ls.ignore")
 @pytest.mark.parametrize("name", ["respect_agent_ignore", "respect_qwen_ignore", "respect_gemini_ignore"])
 async def test_agent_rules_can_be_switched_off_under_every_name(root: Path, context: ToolContext, name: str) -> None:
     (root / ".qwenignore").write_text("a.key\n")
@@ -179,7 +179,7 @@ async def test_agent_rules_can_be_switched_off_under_every_name(root: Path, cont
     assert "a.key" in entries(await ls(context, file_filtering_options={name: False}))
 
 
-@pytest.mark.requirement("ls.hidden")
+@pytest.mark.requirement("ls.ignore")
 async def test_the_settings_of_the_workspace_are_the_default(root: Path, context: ToolContext) -> None:
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("a.log\n")
@@ -189,7 +189,7 @@ async def test_the_settings_of_the_workspace_are_the_default(root: Path, context
     assert "a.log" not in entries(await ls(loose, respect_git_ignore=True))
 
 
-@pytest.mark.requirement("ls.hidden_folder")
+@pytest.mark.requirement("ls.ignore")
 async def test_a_folder_hidden_from_agents_is_refused_and_a_git_ignored_one_is_not(
     root: Path, context: ToolContext
 ) -> None:
@@ -202,7 +202,7 @@ async def test_a_folder_hidden_from_agents_is_refused_and_a_git_ignored_one_is_n
     assert await code_of(context, "private") is ToolErrorType.PATH_IGNORED
 
 
-@pytest.mark.requirement("ls.paths")
+@pytest.mark.requirement("ls.entries")
 async def test_relative_absolute_escaped_and_aliased_paths_name_the_same_folder(
     root: Path, context: ToolContext
 ) -> None:
@@ -216,7 +216,7 @@ async def test_relative_absolute_escaped_and_aliased_paths_name_the_same_folder(
     assert tool.get_description(tool.validate_tool_params({"path": str(root / "my dir")}), context) == "List my dir"
 
 
-@pytest.mark.requirement("ls.paths")
+@pytest.mark.requirement("ls.entries")
 async def test_a_second_root_is_listed(root: Path, tmp_path: Path, context: ToolContext) -> None:
     second = tmp_path / "second"
     second.mkdir()
@@ -285,7 +285,7 @@ async def test_the_text_stays_under_8_kb_whatever_the_names(root: Path, context:
     assert len(seen) == 120
 
 
-@pytest.mark.requirement("ls.cancelled")
+@pytest.mark.requirement("ls.errors")
 async def test_a_cancelled_listing_stops(root: Path, context: ToolContext) -> None:
     (root / "a").write_text("")
     signal = AbortSignal()

@@ -107,7 +107,7 @@ def test_line_numbers_count_every_kind_of_ending(text: str) -> None:
     assert [haystack.line_number(span.start) for span in match(text, "a").spans] == [1, 3]
 
 
-@pytest.mark.requirement("edit.indentation")
+@pytest.mark.requirement("edit.strategies")
 def test_nesting_must_be_the_same_to_match_without_indentation() -> None:
     assert indentation_map("a\n  b", "    a\n\tb") == {"": "    ", "  ": "\t"}
     assert indentation_map("a\nb", "a\n  b") is None

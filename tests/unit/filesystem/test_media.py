@@ -15,7 +15,7 @@ from tools.files.read.media import MAX_INLINE_BYTES, FileKind, detect
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 @pytest.mark.parametrize(
     ("name", "head", "kind", "mime_type"),
     [
@@ -46,18 +46,18 @@ def test_the_content_says_what_a_file_is(name: str, head: bytes, kind: FileKind,
     assert (found.kind, found.mime_type) == (kind, mime_type)
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 @pytest.mark.parametrize("name", ["a.ts", "a.mts", "a.cts", "a.tsx", "a.obj", "a.dat", "a.png", "a.mp3", "Makefile"])
 def test_text_is_text_whatever_its_name_says(name: str) -> None:
     assert detect(b"const a = 1;\n", name).kind is FileKind.TEXT
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 def test_utf_16_text_is_not_taken_for_binary() -> None:
     assert detect(b"\xff\xfeh\0i\0", "a.txt").kind is FileKind.TEXT
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 def test_a_picture_by_name_only_is_not_sent_as_one() -> None:
     assert detect(b"\0\x01\x02\x03garbage", "a.png").kind is FileKind.BINARY
 
@@ -70,7 +70,7 @@ def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolCo
     assert (reading.kind, reading.chars, reading.encoding) == (FileKind.IMAGE, 0, None)
 
 
-@pytest.mark.requirement("read.media_handling")
+@pytest.mark.requirement("read.media")
 def test_large_media_become_a_link(root: Path, context: ToolContext) -> None:
     (root / "a.png").write_bytes(PNG + b"\0" * MAX_INLINE_BYTES)
     text, link = read_file(context, "a.png").parts
@@ -79,7 +79,7 @@ def test_large_media_become_a_link(root: Path, context: ToolContext) -> None:
     assert "too large" in text.text
 
 
-@pytest.mark.requirement("read.media_handling")
+@pytest.mark.requirement("read.media")
 def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolContext) -> None:
     (root / "a.png").write_bytes(PNG)
     parts = read_file(context, "a.png", media=MediaHandling.RESOURCE_LINK).parts
@@ -87,7 +87,7 @@ def test_the_operator_can_have_links_instead_of_media(root: Path, context: ToolC
     assert parts[1].mime_type == "image/png"
 
 
-@pytest.mark.requirement("read.media_handling")
+@pytest.mark.requirement("read.media")
 def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: ToolContext) -> None:
     (root / "a.png").write_bytes(PNG)
     (part,) = read_file(context, "a.png", media=MediaHandling.NOTICE).parts
@@ -96,7 +96,7 @@ def test_the_operator_can_have_a_notice_instead_of_media(root: Path, context: To
     assert "image/png" in part.text
 
 
-@pytest.mark.requirement("read.binary")
+@pytest.mark.requirement("read.type")
 def test_a_binary_file_is_told_in_one_line(root: Path, context: ToolContext) -> None:
     (root / "a.bin").write_bytes(b"\0" * 12)
     reading = read_file(context, "a.bin")

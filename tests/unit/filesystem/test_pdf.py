@@ -82,7 +82,7 @@ def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Pa
     assert whole.count("--- Page ") == 40
 
 
-@pytest.mark.requirement("pdf.pages")
+@pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize(
     ("wanted", "first", "last"), [("39", 39, 39), ("3-5", 3, 5), ("39-", 39, 40), ("40-99", 40, 40), (" 3 - 4 ", 3, 4)]
 )
@@ -94,14 +94,14 @@ def test_single_pages_can_be_asked_for(wanted: str, first: int, last: int, root:
     assert text.count("--- Page ") == last - first + 1
 
 
-@pytest.mark.requirement("pdf.pages")
+@pytest.mark.requirement("pdf.text")
 @pytest.mark.parametrize("wanted", ["0", "5-3", "a", "1,2", "-3", "1-2-3", "1 2"])
 def test_what_is_no_run_of_pages_is_refused(wanted: str) -> None:
     with pytest.raises(InvalidToolParamsError, match="'pages' must be like"):
         ReadFileTool().validate_tool_params({"absolute_path": "/a.pdf", "pages": wanted})
 
 
-@pytest.mark.requirement("pdf.pages")
+@pytest.mark.requirement("pdf.text")
 def test_a_page_that_is_not_there_is_refused_with_the_number_of_pages(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
     with pytest.raises(ToolError, match="has 2 pages, so there is no page 3") as caught:
@@ -127,7 +127,7 @@ def test_pages_without_text_say_so_between_the_others(root: Path, context: ToolC
     assert text_of(read_file(context, "a.pdf")).startswith("--- Page 1 of 2 ---\n\n[No text on this page.]\n\n")
 
 
-@pytest.mark.requirement("pdf.extra")
+@pytest.mark.requirement("pdf.no_text")
 @pytest.mark.parametrize(
     ("media", "part"),
     [(MediaHandling.INLINE, InlineDataPart), (MediaHandling.RESOURCE_LINK, FileDataPart), (MediaHandling.NOTICE, None)],

@@ -50,27 +50,27 @@ async def test_a_small_file_is_read_raw_and_shown_to_nobody_twice(root: Path, co
     assert result.return_display == ""
 
 
-@pytest.mark.requirement("read.spellings")
+@pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize("spelling", ["file_path", "path"])
 async def test_other_spellings_may_be_relative(spelling: str, twenty: Path, context: ToolContext) -> None:
     assert text_of(await call(context, **{spelling: "twenty.txt"})) == twenty.read_text()
 
 
-@pytest.mark.requirement("read.absolute_path")
+@pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize("path", ["twenty.txt", "./twenty.txt", "", "  ", "/tmp/"])
 async def test_the_published_path_must_be_absolute_and_name_a_file(path: str, context: ToolContext) -> None:
     with pytest.raises(InvalidToolParamsError, match="absolute_path"):
         await call(context, absolute_path=path)
 
 
-@pytest.mark.requirement("read.spellings")
+@pytest.mark.requirement("read.parameters")
 async def test_two_spellings_with_different_values_are_refused(twenty: Path, context: ToolContext) -> None:
     assert await call(context, absolute_path=str(twenty), file_path=str(twenty))
     with pytest.raises(InvalidToolParamsError, match="different values"):
         await call(context, absolute_path=str(twenty), path="other.txt")
 
 
-@pytest.mark.requirement("read.range_aliases")
+@pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize(
     ("given", "first", "last"),
     [
@@ -93,7 +93,7 @@ async def test_lines_may_be_named_in_two_ways(
     assert str(result.return_display).startswith(f"Read lines {first}-{last} of 20 from twenty.txt")
 
 
-@pytest.mark.requirement("read.range_aliases")
+@pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize(
     "given",
     [
@@ -140,7 +140,7 @@ async def test_a_file_outside_the_workspace_is_refused(tmp_path: Path, root: Pat
             await call(context, absolute_path=str(path))
 
 
-@pytest.mark.requirement("read.agent_ignore")
+@pytest.mark.requirement("read.errors")
 @pytest.mark.parametrize("name", [".qwenignore", ".geminiignore", ".coretoolsignore"])
 @pytest.mark.parametrize("path", ["secret.env", "hidden/deep/a.txt"])
 async def test_a_file_hidden_from_agents_is_not_read(name: str, path: str, root: Path, context: ToolContext) -> None:
@@ -155,7 +155,7 @@ async def test_a_file_hidden_from_agents_is_not_read(name: str, path: str, root:
     assert text_of(await call(context, absolute_path=str(root / "other.txt"))) == "open"
 
 
-@pytest.mark.requirement("read.agent_ignore")
+@pytest.mark.requirement("read.errors")
 async def test_a_file_that_git_ignores_is_read(root: Path, context: ToolContext) -> None:
     (root / ".git").mkdir()
     (root / ".gitignore").write_text("build/\n")
@@ -181,7 +181,7 @@ async def test_facts_say_what_a_program_needs_to_go_on(twenty: Path, context: To
     }
 
 
-@pytest.mark.requirement("read.ledger")
+@pytest.mark.requirement("read.facts")
 async def test_a_read_is_remembered_for_its_client(twenty: Path, context: ToolContext) -> None:
     await call(context, absolute_path=str(twenty), limit=3)
     assert context.client.reads is not None
@@ -191,7 +191,7 @@ async def test_a_read_is_remembered_for_its_client(twenty: Path, context: ToolCo
     assert seen.sha256 == hashlib.sha256(twenty.read_bytes()).hexdigest()
 
 
-@pytest.mark.requirement("read.ledger")
+@pytest.mark.requirement("read.facts")
 async def test_a_client_that_cannot_be_told_from_others_can_read(twenty: Path, context: ToolContext) -> None:
     anonymous = replace(context, client=ClientState(key=""))
     assert text_of(await call(anonymous, absolute_path=str(twenty))) == twenty.read_text()
@@ -207,7 +207,7 @@ async def test_media_come_as_data_with_a_display(root: Path, context: ToolContex
     assert result.facts["kind"] == "image"
 
 
-@pytest.mark.requirement("pdf.pages")
+@pytest.mark.requirement("pdf.text")
 async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(document(b""))
     path = str(root / "a.pdf")
@@ -217,7 +217,7 @@ async def test_pages_of_a_pdf_without_text_cannot_be_picked_and_it_is_told(root:
     assert "whole document" in note.text
 
 
-@pytest.mark.requirement("read.description")
+@pytest.mark.requirement("read.facts")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -236,7 +236,7 @@ async def test_the_description_is_short_and_names_the_lines(
     assert tool.get_description(params, context) == expected
 
 
-@pytest.mark.requirement("read.description")
+@pytest.mark.requirement("read.facts")
 async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolContext) -> None:
     tool = ReadFileTool()
     params = tool.validate_tool_params({"absolute_path": str(root / ("a" * 90) / "end.py")})
@@ -246,7 +246,7 @@ async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolC
     assert "..." in description
 
 
-@pytest.mark.requirement("read.published")
+@pytest.mark.requirement("read.whole")
 async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
     tool = ReadFileTool()
     assert tool.parameter_schema["required"] == ["absolute_path"]

@@ -124,7 +124,7 @@ async def test_files_folders_and_globs_are_read_in_the_order_of_paths(
     assert await read(context, *absolute) == sorted(expected)
 
 
-@pytest.mark.requirement("many.spellings")
+@pytest.mark.requirement("many.paths")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -144,7 +144,7 @@ async def test_include_and_single_strings_are_taken_for_paths(
     assert result.facts["files"] == [str(root / "a.txt"), str(root / "b.txt")]
 
 
-@pytest.mark.requirement("many.refused")
+@pytest.mark.requirement("many.paths")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -162,7 +162,7 @@ async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:
         ReadManyFilesTool().validate_tool_params(arguments)
 
 
-@pytest.mark.requirement("many.outside")
+@pytest.mark.requirement("many.skipped")
 async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path: Path, context: ToolContext) -> None:
     make(tmp_path, {"secret.txt": "secret"})
     make(root, {"a.txt": "a"})
@@ -196,7 +196,7 @@ async def test_excludes_apply_to_files_folders_and_named_paths(root: Path, conte
         await run(context, "a.ts", exclude=["../x"])
 
 
-@pytest.mark.requirement("many.default_excludes")
+@pytest.mark.requirement("many.exclude")
 async def test_default_excludes_can_be_switched_off_and_named_files_ignore_them(
     root: Path, context: ToolContext
 ) -> None:
@@ -208,7 +208,7 @@ async def test_default_excludes_can_be_switched_off_and_named_files_ignore_them(
     assert await read(context, "dist/**/*.js", "node_modules") == ["dist/c.js", "node_modules/b.js"]
 
 
-@pytest.mark.requirement("many.ignored")
+@pytest.mark.requirement("many.exclude")
 async def test_ignore_files_filter_what_is_found_and_agent_rules_block_what_is_named(
     root: Path, context: ToolContext
 ) -> None:
@@ -295,7 +295,7 @@ async def test_a_long_file_is_warned_about_and_shown_up_to_the_limit(root: Path,
     assert "line 2000" not in text
 
 
-@pytest.mark.requirement("many.failing_file")
+@pytest.mark.requirement("many.skipped")
 async def test_one_file_that_cannot_be_read_does_not_stop_the_rest(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a", "c.txt": "c", "wide.txt": b"\xff\xfe" + b"a\0" * 10})
     with (root / "b.txt").open("wb") as stream:
@@ -307,7 +307,7 @@ async def test_one_file_that_cannot_be_read_does_not_stop_the_rest(root: Path, c
     assert set(reasons(result)) == {str(root / "b.txt"), "pipe"}
 
 
-@pytest.mark.requirement("many.roots")
+@pytest.mark.requirement("many.paths")
 async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolContext) -> None:
     second = tmp_path / "second"
     make(root, {"a.txt": "a"})
@@ -327,7 +327,7 @@ async def test_what_was_read_is_remembered_for_later_writes(root: Path, context:
     assert context.client.reads.get(str(root / "a.txt")) is not None
 
 
-@pytest.mark.requirement("many.cancelled")
+@pytest.mark.requirement("many.budget")
 async def test_a_cancelled_call_stops(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     signal = AbortSignal()
@@ -337,14 +337,14 @@ async def test_a_cancelled_call_stops(root: Path, context: ToolContext) -> None:
     assert caught.value.code is ToolErrorType.CANCELLED
 
 
-@pytest.mark.requirement("many.description")
+@pytest.mark.requirement("many.text")
 def test_the_description_of_a_call_names_the_first_entries(context: ToolContext) -> None:
     tool = ReadManyFilesTool()
     params = tool.validate_tool_params({"paths": ["a", "b\n", "c", "d"]})
     assert tool.get_description(params, context) == "Read files: a, b\\n, c, ..."
 
 
-@pytest.mark.requirement("many.missing")
+@pytest.mark.requirement("many.none")
 @pytest.mark.parametrize("path", ["readme.MD", "SRC/deep/readme.md", "dist/Readme.md", "sub/../README.MD"])
 async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolContext, path: str) -> None:
     make(
@@ -359,7 +359,7 @@ async def test_a_path_in_another_case_finds_the_file(root: Path, context: ToolCo
     assert await read(context, str(root / path)) == [expected.get(path, "README.md")]
 
 
-@pytest.mark.requirement("many.missing")
+@pytest.mark.requirement("many.none")
 async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     missing = [f"{number}.txt" for number in range(400)]
@@ -370,7 +370,7 @@ async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolConte
     assert "- and 380 more" in texts(result)[-2]
 
 
-@pytest.mark.requirement("many.refused")
+@pytest.mark.requirement("many.paths")
 async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
         await run(context, *(f"{number}*.txt" for number in range(300)))
@@ -381,7 +381,7 @@ async def test_too_many_globs_are_refused_by_their_number(root: Path, context: T
     assert "'{1..300}.txt' cannot be used: its braces stand for more" in caught.value.message
 
 
-@pytest.mark.requirement("many.bounded_notes")
+@pytest.mark.requirement("many.none")
 async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, context: ToolContext) -> None:
     long = "/".join(["n" * 200] * 4)
     make(root, {f"{long}/{number:03d}.dump": b"\0" for number in range(200)} | {"a.txt": "a"})
@@ -396,7 +396,7 @@ async def test_long_names_and_reasons_are_cut_in_what_is_told(root: Path, contex
     assert all(path.endswith(".txt") for path in result.facts["not_read"])
 
 
-@pytest.mark.requirement("many.time")
+@pytest.mark.requirement("many.budget")
 async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolContext) -> None:
     make(root, {f"{number}.txt": "x" for number in range(3)})
     tool = ReadManyFilesTool()
@@ -408,14 +408,14 @@ async def test_that_the_time_did_not_suffice_is_told(root: Path, context: ToolCo
     assert "time limit" in texts(result)[-1]
 
 
-@pytest.mark.requirement("many.outside")
+@pytest.mark.requirement("many.skipped")
 async def test_what_is_no_file_is_skipped_however_it_is_named(root: Path, context: ToolContext) -> None:
     os.mkfifo(root / "pipe")
     result = await run(context, "pipe", str(root / "pipe"))
     assert reasons(result) == {"pipe": "not a regular file", str(root / "pipe"): "not a regular file"}
 
 
-@pytest.mark.requirement("many.hidden_folder")
+@pytest.mark.requirement("many.skipped")
 @pytest.mark.parametrize("named", ["hid", "hid/", "hid/deep", "link", "{root}/hid", "hid/*", "hid/a.txt"])
 async def test_a_hidden_folder_is_not_read_however_it_is_named(named: str, root: Path, context: ToolContext) -> None:
     (root / "hid" / "deep").mkdir(parents=True)

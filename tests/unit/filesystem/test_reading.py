@@ -70,7 +70,7 @@ def test_following_the_next_offsets_gives_every_line_once(root: Path, context: T
     assert pieces == content.splitlines()
 
 
-@pytest.mark.requirement("read.tail")
+@pytest.mark.requirement("read.lines")
 def test_a_negative_offset_shows_the_end(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text(numbered(5))
     reading = read_file(context, "a.txt", -2)
@@ -78,7 +78,7 @@ def test_a_negative_offset_shows_the_end(root: Path, context: ToolContext) -> No
     assert text_of(read_file(context, "a.txt", -9)) == numbered(5)
 
 
-@pytest.mark.requirement("read.past_end")
+@pytest.mark.requirement("read.window")
 def test_an_offset_past_the_end_says_how_many_lines_there_are(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text(numbered(5))
     (root / "empty.txt").write_text("")
@@ -134,7 +134,7 @@ def test_the_mark_is_no_part_of_the_text(mark: bytes, codec: str, name: str, roo
     assert text_of(read_file(context, "a.txt", 1)).endswith(f"{RULE}世界\r\n")
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 def test_what_cannot_be_decoded_is_marked_and_told(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("Grüße, 世界\n".encode() + b"caf\xe9\n")
     reading = read_file(context, "a.txt")
@@ -144,7 +144,7 @@ def test_what_cannot_be_decoded_is_marked_and_told(root: Path, context: ToolCont
     assert body == "Grüße, 世界\ncaf\ufffd\n"
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 def test_damaged_utf_16_is_shown_as_far_as_possible(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(codecs.BOM_UTF16_LE + "ok\n".encode("utf-16-le") + b"\0\xd8!")
     reading = read_file(context, "a.txt")
@@ -152,7 +152,7 @@ def test_damaged_utf_16_is_shown_as_far_as_possible(root: Path, context: ToolCon
     assert text_of(reading).partition(RULE)[2].startswith("ok\n")
 
 
-@pytest.mark.requirement("read.svg")
+@pytest.mark.requirement("read.type")
 def test_svg_is_shown_as_text(root: Path, context: ToolContext) -> None:
     (root / "a.svg").write_text("<svg/>")
     reading = read_file(context, "a.svg")

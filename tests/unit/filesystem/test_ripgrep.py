@@ -47,7 +47,7 @@ def found(program: str, root: Path, pattern: str) -> list[tuple[str, list[int]]]
     )
 
 
-@pytest.mark.requirement("grep.environment")
+@pytest.mark.requirement("grep.no_options")
 def test_ripgrep_obeys_no_configuration_of_the_environment(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +64,7 @@ def test_ripgrep_obeys_no_configuration_of_the_environment(
     assert found(REAL_RIPGREP, root, "foo") == [("a.txt", [1])]
 
 
-@pytest.mark.requirement("grep.no_text")
+@pytest.mark.requirement("grep.no_options")
 def test_nothing_that_ripgrep_quotes_of_an_ignore_file_behind_a_link_is_passed_on(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,7 +80,7 @@ def test_nothing_that_ripgrep_quotes_of_an_ignore_file_behind_a_link_is_passed_o
     assert "word-4711" not in caplog.text
 
 
-@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.requirement("grep.cancelled")
 def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: Path) -> None:
     for limit in (deadline(0.2), deadline()):
         timer = threading.Timer(0.2, limit.signal.abort)
@@ -93,7 +93,7 @@ def test_a_child_is_killed_when_its_time_is_over_or_the_call_is_cancelled(root: 
 
 
 @needs_proc
-@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.requirement("grep.cancelled")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: bool) -> None:
     command = f"sleep 300 & echo $!; {'' if ends_by_itself else 'sleep 300'}"
@@ -106,7 +106,7 @@ def test_what_a_program_has_started_ends_with_it(root: Path, ends_by_itself: boo
 
 
 @needs_proc
-@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.requirement("grep.cancelled")
 def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(root: Path, tmp_path: Path) -> None:
     left = tmp_path / "left"
     text = f"setsid sh -c 'echo $$ >{left}.new && mv {left}.new {left} && exec sleep 300' &\n"
@@ -122,7 +122,7 @@ def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(
 
 
 @needs_proc
-@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.requirement("grep.cancelled")
 def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: Path) -> None:
     program = script(tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:\\n./b\\0001:\\n'; exec sleep 300")
     query = Query("foo", fixed=False, ignore_case=False)
@@ -145,7 +145,7 @@ def endless_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[
 
 @needs_proc
 @pytest.mark.anyio
-@pytest.mark.requirement("grep.child_ended")
+@pytest.mark.requirement("grep.cancelled")
 async def test_a_search_that_does_not_end_gives_what_it_has_at_the_time_limit(
     root: Path, context: ToolContext, endless_ripgrep: Callable[[], list[int]]
 ) -> None:
@@ -190,7 +190,7 @@ async def test_a_call_that_nobody_waits_for_leaves_no_process(
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("grep.frequent")
+@pytest.mark.requirement("grep.order")
 async def test_a_frequent_pattern_is_searched_for_in_order_and_ripgrep_ended_when_there_is_enough(
     root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
 ) -> None:

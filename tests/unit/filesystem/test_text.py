@@ -48,7 +48,7 @@ def test_a_second_mark_is_text_and_kept() -> None:
     assert encode(decoded.text, decoded.encoding) == data
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 @pytest.mark.parametrize("text", ["café", "naïve = 1\n"])
 def test_bytes_that_are_no_utf_8_are_kept_one_by_one(text: str) -> None:
     data = text.encode("latin-1")
@@ -59,19 +59,19 @@ def test_bytes_that_are_no_utf_8_are_kept_one_by_one(text: str) -> None:
     assert "\ufffd" in decoded.shown()
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 def test_a_replacement_character_in_valid_text_is_no_sign_of_failure() -> None:
     decoded = decode("a\ufffdb".encode())
     assert decoded is not None
     assert decoded.encoding is UTF_8
 
 
-@pytest.mark.requirement("read.unknown_encoding")
+@pytest.mark.requirement("read.encodings")
 def test_damaged_utf_16_is_not_decoded() -> None:
     assert decode(codecs.BOM_UTF16_LE + b"a\0\0\xd8") is None
 
 
-@pytest.mark.requirement("read.type_by_content")
+@pytest.mark.requirement("read.type")
 @pytest.mark.parametrize(
     ("head", "is_binary"),
     [

@@ -54,14 +54,14 @@ def test_nested_ignore_files_count_below_their_folder(root: Path) -> None:
     assert [path for path in found(walk(root)) if path.endswith(".tmp")] == ["a/b/keep.tmp", "c/x.tmp"]
 
 
-@pytest.mark.requirement("ignore.walk_named")
+@pytest.mark.requirement("ignore.walk")
 def test_a_hidden_folder_that_is_named_outright_is_walked(root: Path) -> None:
     make(root, ".git/HEAD", "dist/a.js", "dist/a.log")
     (root / ".gitignore").write_text("dist/\n*.log\n")
     assert found(walk(root), "dist") == ["a.js"]
 
 
-@pytest.mark.requirement("ignore.walk_links")
+@pytest.mark.requirement("ignore.walk")
 def test_links_are_never_followed(root: Path) -> None:
     make(root, "real/a.txt")
     (root / "loop").symlink_to(root)
@@ -70,14 +70,14 @@ def test_links_are_never_followed(root: Path) -> None:
     assert found(walk(root, filters=Filters(links=True))) == ["link.txt", "loop", "real/a.txt"]
 
 
-@pytest.mark.requirement("ignore.walk_links")
+@pytest.mark.requirement("ignore.walk")
 def test_pipes_and_sockets_are_no_files(root: Path) -> None:
     os.mkfifo(root / "pipe")
     make(root, "a.txt")
     assert found(walk(root)) == ["a.txt"]
 
 
-@pytest.mark.requirement("ignore.walk_roots")
+@pytest.mark.requirement("ignore.walk")
 def test_a_root_below_a_root_keeps_its_own_agent_ignore_files(root: Path) -> None:
     make(root, "inner/secret.txt", "inner/open.txt", "secret.txt")
     (root / "inner" / ".coretoolsignore").write_text("secret.txt\n")
@@ -86,7 +86,7 @@ def test_a_root_below_a_root_keeps_its_own_agent_ignore_files(root: Path) -> Non
     assert "secret.txt" in found(walking)
 
 
-@pytest.mark.requirement("ignore.walk_budget")
+@pytest.mark.requirement("walk.bounded")
 def test_a_walk_without_time_says_so(root: Path) -> None:
     make(root, "a.txt")
     walking = walk(root, seconds=0.0)
@@ -94,7 +94,7 @@ def test_a_walk_without_time_says_so(root: Path) -> None:
     assert walking.timed_out
 
 
-@pytest.mark.requirement("ignore.walk_budget")
+@pytest.mark.requirement("walk.bounded")
 def test_a_cancelled_walk_stops(root: Path) -> None:
     make(root, "a.txt", "b/c.txt")
     walking = walk(root)
@@ -130,7 +130,7 @@ def test_an_exclusion_prunes_folders_that_it_covers(root: Path) -> None:
     assert found(walk(root), selection=Without(Everything(), excluded)) == ["a.py", "src/d.py", "src/gen/c.py"]
 
 
-@pytest.mark.requirement("ignore.walk_budget")
+@pytest.mark.requirement("walk.bounded")
 def test_a_walk_whose_time_ends_on_the_way_gives_what_it_has(root: Path) -> None:
     make(root, "a/1.txt", "b/2.txt")
     walking = walk(root, seconds=0.05)
@@ -153,7 +153,7 @@ def deep(root: Path) -> Generator[Path]:
     subprocess.run(["rm", "-rf", str(root / "d")], check=True)
 
 
-@pytest.mark.requirement("ignore.walk_deep")
+@pytest.mark.requirement("walk.bounded")
 def test_a_walk_takes_one_descriptor_however_deep_and_wide_the_tree_is(root: Path, deep: Path) -> None:
     make(root, *(f"{number % 40}/{number}/a.txt" for number in range(800)))
     (deep / "end.txt").write_text("end")

@@ -46,7 +46,7 @@ def test_a_sibling_with_the_same_beginning_is_outside(root: Path) -> None:
         Workspace([str(root)]).locate(str(sibling / "a"))
 
 
-@pytest.mark.requirement("paths.links_inside")
+@pytest.mark.requirement("paths.links")
 def test_links_that_stay_inside_are_followed(root: Path) -> None:
     (root / "real").mkdir()
     (root / "real" / "a.txt").write_text("a")
@@ -58,7 +58,7 @@ def test_links_that_stay_inside_are_followed(root: Path) -> None:
     assert workspace.locate("link/new.txt").path == str(root / "real" / "new.txt")
 
 
-@pytest.mark.requirement("paths.linked_root")
+@pytest.mark.requirement("paths.links")
 def test_a_root_that_is_itself_a_link_is_resolved(root: Path, tmp_path: Path) -> None:
     (root / "a.txt").write_text("a")
     (tmp_path / "linked").symlink_to(root)
@@ -78,7 +78,7 @@ def test_the_literal_name_comes_before_other_readings(root: Path) -> None:
     assert workspace.locate("100%20done").path == str(root / "100%20done")
 
 
-@pytest.mark.requirement("paths.nested_roots")
+@pytest.mark.requirement("paths.roots")
 def test_the_innermost_root_owns_a_path(root: Path) -> None:
     (root / "inner").mkdir()
     workspace = Workspace([str(root), str(root / "inner")])
@@ -106,7 +106,7 @@ def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
     assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
-@pytest.mark.requirement("paths.no_root")
+@pytest.mark.requirement("paths.roots")
 def test_without_a_root_the_problem_is_told() -> None:
     with pytest.raises(ToolError, match="set this") as caught:
         Workspace([], "You have to set this.").locate("a")
@@ -168,7 +168,7 @@ def test_an_open_folder_stays_the_one_that_was_opened(root: Path, exchanged: Cal
         assert folder.stat("missing") is None
 
 
-@pytest.mark.requirement("paths.nested_roots")
+@pytest.mark.requirement("paths.roots")
 def test_what_a_walk_came_by_belongs_to_the_innermost_root(root: Path) -> None:
     (root / "inner").mkdir()
     workspace = Workspace([str(root), str(root / "inner")])

@@ -110,14 +110,14 @@ async def test_the_content_is_written_byte_for_byte(content: str, root: Path, co
     assert (root / "a.txt").read_bytes() == content.encode()
 
 
-@pytest.mark.requirement("write.no_echo")
+@pytest.mark.requirement("write.overwrite")
 async def test_the_result_does_not_repeat_the_content(context: ToolContext) -> None:
     result = await write(context, file_path="a.txt", content="needle\n" * 100)
     assert "needle" not in str(result.llm_content)
     assert "needle" not in str(result.structured)
 
 
-@pytest.mark.requirement("write.idempotent")
+@pytest.mark.requirement("write.overwrite")
 async def test_writing_what_is_there_touches_nothing(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("same\n")
@@ -166,7 +166,7 @@ async def test_half_a_surrogate_pair_is_refused(root: Path, context: ToolContext
     assert not (root / "a.txt").exists()
 
 
-@pytest.mark.requirement("write.eol")
+@pytest.mark.requirement("write.encoding")
 @pytest.mark.parametrize(
     ("old", "content", "new"),
     [
@@ -187,7 +187,7 @@ async def test_plain_line_feeds_become_the_usual_ending_of_the_file(
     assert (root / "a.txt").read_bytes() == new
 
 
-@pytest.mark.requirement("write.placeholder")
+@pytest.mark.requirement("write.literal")
 @pytest.mark.parametrize(
     "line",
     [
@@ -205,7 +205,7 @@ async def test_a_placeholder_for_left_out_text_is_refused(line: str, root: Path,
     assert not (root / "a.py").exists()
 
 
-@pytest.mark.requirement("write.placeholder")
+@pytest.mark.requirement("write.literal")
 @pytest.mark.parametrize(
     "line",
     ['x = "// rest of code ..."', "a = 1  // rest of code ...", "the rest of the day ...", "rest of code", "..."],
@@ -215,7 +215,7 @@ async def test_text_that_only_resembles_a_placeholder_is_written(line: str, root
     assert (root / "a.py").read_text() == line
 
 
-@pytest.mark.requirement("write.placeholder")
+@pytest.mark.requirement("write.literal")
 async def test_a_placeholder_that_the_file_holds_already_may_stay(root: Path, context: ToolContext) -> None:
     (root / "a.md").write_text("// rest of code ...\n")
     await write(context, file_path="a.md", content="# Title\n// rest of code ...\n")
@@ -316,7 +316,7 @@ async def test_a_write_that_cannot_succeed_is_not_asked_about(root: Path, contex
     assert caught.value.code is ToolErrorType.TARGET_IS_DIRECTORY
 
 
-@pytest.mark.requirement("write.user_text")
+@pytest.mark.requirement("write.confirm")
 async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     result = await write(context, answer="user's\n", file_path="a.txt", content="model's\n")
@@ -327,7 +327,7 @@ async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, con
     assert "-old\n+user's\n" in str(result.llm_content)
 
 
-@pytest.mark.requirement("write.user_text")
+@pytest.mark.requirement("write.confirm")
 @pytest.mark.parametrize("answer", ["", "model's\ntext\n", "model's\r\ntext\r\n"])
 async def test_an_empty_or_unchanged_answer_leaves_the_models_text(
     answer: str, root: Path, context: ToolContext
@@ -337,7 +337,7 @@ async def test_an_empty_or_unchanged_answer_leaves_the_models_text(
     assert facts(result)["user_modified"] is False
 
 
-@pytest.mark.requirement("write.recheck")
+@pytest.mark.requirement("write.stale")
 async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")
@@ -353,7 +353,7 @@ async def test_a_change_between_question_and_write_is_not_lost_unseen(root: Path
     assert path.read_text() == "changed while the question was open\n"
 
 
-@pytest.mark.requirement("write.policy")
+@pytest.mark.requirement("write.links")
 async def test_a_hard_link_is_broken_and_a_link_inside_is_written_through(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     os.link(root / "a.txt", root / "b.txt")
@@ -366,7 +366,7 @@ async def test_a_hard_link_is_broken_and_a_link_inside_is_written_through(root: 
     assert facts(result)["path"] == str(root / "a.txt")
 
 
-@pytest.mark.requirement("write.policy")
+@pytest.mark.requirement("write.links")
 async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Path, context: ToolContext) -> None:
     (root / "out").symlink_to(tmp_path)
     for path in (str(tmp_path / "x.txt"), "../x.txt", "out/x.txt"):
@@ -375,7 +375,7 @@ async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Pa
     assert not (tmp_path / "x.txt").exists()
 
 
-@pytest.mark.requirement("write.refusals")
+@pytest.mark.requirement("write.errors")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -393,7 +393,7 @@ async def test_wrong_parameters_are_named(arguments: dict[str, Any], named: str,
         await write(context, **arguments)
 
 
-@pytest.mark.requirement("write.refusals")
+@pytest.mark.requirement("write.errors")
 async def test_a_file_in_the_place_of_a_folder_is_named(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x")
     error = await refusal(context, file_path="a.txt/b.txt", content="x")
@@ -401,7 +401,7 @@ async def test_a_file_in_the_place_of_a_folder_is_named(root: Path, context: Too
     assert "is a file" in error.message
 
 
-@pytest.mark.requirement("write.agent_ignore")
+@pytest.mark.requirement("write.hidden")
 async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.env\n")
     (root / "a.env").write_text("KEY=secret\nOTHER=x\n")
@@ -418,7 +418,7 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     assert hashlib.sha256(b"KEY=new\n").hexdigest() not in error.message
 
 
-@pytest.mark.requirement("write.hidden_digest")
+@pytest.mark.requirement("write.hidden")
 async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text("*.pin\n")
     path = root / "a.pin"
@@ -437,7 +437,7 @@ async def test_no_expected_digest_tells_what_a_hidden_file_holds(root: Path, con
     assert path.read_text() == "4711"
 
 
-@pytest.mark.requirement("write.hidden_digest")
+@pytest.mark.requirement("write.hidden")
 async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_by_it_alone(
     root: Path, context: ToolContext
 ) -> None:
@@ -456,7 +456,7 @@ async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_
     assert (root / "a.pin").read_text() == "of somebody else"
 
 
-@pytest.mark.requirement("write.description")
+@pytest.mark.requirement("write.create")
 async def test_the_description_names_the_file(context: ToolContext) -> None:
     tool = WriteFileTool()
     params = tool.validate_tool_params({"path": "src/a.py", "content": "x"})

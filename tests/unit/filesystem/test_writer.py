@@ -34,7 +34,7 @@ def test_nothing_is_left_beside_the_file(root: Path) -> None:
     assert os.listdir(root / "deep" / "er") == ["new.txt"]
 
 
-@pytest.mark.requirement("write.expected")
+@pytest.mark.requirement("write.expected_sha256")
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_file_that_is_not_as_expected_is_not_written(exists: bool, root: Path) -> None:
     path = root / "a.txt"
@@ -49,7 +49,7 @@ def test_a_file_that_is_not_as_expected_is_not_written(exists: bool, root: Path)
     assert os.listdir(root) == (["a.txt"] if exists else [])
 
 
-@pytest.mark.requirement("write.hard_links")
+@pytest.mark.requirement("write.links")
 def test_another_name_of_the_file_keeps_the_old_content(root: Path) -> None:
     path, other = root / "a.txt", root / "b.txt"
     path.write_text("old")
@@ -73,7 +73,7 @@ def test_a_folder_in_the_way_is_named(root: Path) -> None:
     assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
 
 
-@pytest.mark.requirement("write.waiting")
+@pytest.mark.requirement("write.turns")
 def test_waiting_for_another_writer_ends_when_the_call_is_cancelled(root: Path) -> None:
     location = Workspace([str(root)]).locate("a.txt")
     signal = AbortSignal()

@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.requirement("memory.markdown")
+@pytest.mark.requirement("memory.files")
 @pytest.mark.parametrize("name", ["settings.json", "AGENTS.md", "sub/../settings.json", "new"])
 @pytest.mark.parametrize("scope", ["global", "project"])
 async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
@@ -55,7 +55,7 @@ async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
     assert not os.path.lexists(folder / "new")
 
 
-@pytest.mark.requirement("memory.markdown")
+@pytest.mark.requirement("memory.files")
 async def test_a_link_to_a_markdown_file_of_the_folder_is_that_memory(home: Path, context: ToolContext) -> None:
     (home / "AGENTS.md").symlink_to("NOTES.MD")
     await save(context, MemoryFiles(global_folder=str(home)), fact="Tabs.", scope="global")
@@ -72,7 +72,7 @@ async def test_the_memory_of_a_project_may_have_a_name_of_its_own(home: Path, ro
     assert not (root / "AGENTS.md").exists()
 
 
-@pytest.mark.requirement("memory.held-unread")
+@pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
 @pytest.mark.parametrize("scope", ["global", "project"])
 async def test_whether_a_memory_holds_a_fact_is_not_told_where_it_may_not_be_read(

@@ -75,7 +75,7 @@ async def test_auto_edit_covers_the_memory_of_the_project_and_not_that_of_all_pr
     assert bool(person.asked) is is_asked
 
 
-@pytest.mark.requirement("memory.rules")
+@pytest.mark.requirement("memory.modes")
 @pytest.mark.parametrize(
     ("rule", "scopes"),
     [

@@ -96,7 +96,7 @@ async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
     assert not remembered.resources.knows((root / "AGENTS.md").as_uri())
 
 
-@pytest.mark.requirement("memory.resources_hidden")
+@pytest.mark.requirement("memory.resources")
 async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
@@ -109,7 +109,7 @@ async def test_what_is_hidden_from_agents_is_neither_listed_nor_read(
     assert failed.error.code is ToolErrorType.PATH_IGNORED
 
 
-@pytest.mark.requirement("memory.resources_hidden")
+@pytest.mark.requirement("memory.resources")
 @pytest.mark.parametrize("uri", [PROJECT, GLOBAL])
 async def test_what_rules_forbid_to_read_is_neither_listed_nor_read(
     uri: str, tmp_path: Path, root: Path, context: ToolContext
@@ -126,7 +126,7 @@ async def test_what_rules_forbid_to_read_is_neither_listed_nor_read(
     assert failed.error.code is ToolErrorType.EXECUTION_DENIED
 
 
-@pytest.mark.requirement("memory.resources_hidden")
+@pytest.mark.requirement("memory.resources")
 async def test_a_memory_that_is_a_folder_or_leads_out_is_not_listed(
     tmp_path: Path, root: Path, context: ToolContext
 ) -> None:
@@ -141,7 +141,7 @@ async def test_a_memory_that_is_a_folder_or_leads_out_is_not_listed(
         assert "secret" not in str(failed)
 
 
-@pytest.mark.requirement("todo.resource")
+@pytest.mark.requirement("todo.owner")
 async def test_a_client_reads_its_own_todo_list_and_no_other_one(tmp_path: Path, context: ToolContext) -> None:
     remembered = Remembered(tmp_path / "home")
     tool = TodoWriteTool(remembered.todos)

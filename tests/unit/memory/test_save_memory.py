@@ -125,7 +125,7 @@ async def test_a_file_name_that_leads_out_of_the_folder_is_refused(name: str, ro
     assert not (root / name).exists()
 
 
-@pytest.mark.requirement("memory.duplicates")
+@pytest.mark.requirement("memory.insert")
 async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root: Path, context: ToolContext) -> None:
     (root / "AGENTS.md").write_text("# Rules\n\n* Tabs,  not blanks\n")
     before = (root / "AGENTS.md").stat()
@@ -136,7 +136,7 @@ async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root:
     assert (root / "AGENTS.md").stat() == before
 
 
-@pytest.mark.requirement("memory.duplicates")
+@pytest.mark.requirement("memory.insert")
 async def test_a_fact_that_was_there_when_nobody_was_asked_is_not_added_once_it_is_gone(
     root: Path, context: ToolContext
 ) -> None:
@@ -249,7 +249,7 @@ async def test_rules_are_told_which_file_it_is(files: MemoryFiles, root: Path, c
     assert subject.path == f"{files.global_folder}/AGENTS.md"
 
 
-@pytest.mark.requirement("memory.ledger")
+@pytest.mark.requirement("resources.ledger")
 async def test_what_a_client_has_not_seen_of_the_file_is_not_taken_for_seen(root: Path, context: ToolContext) -> None:
     path, writer, reader = root / "AGENTS.md", WriteFileTool(), ReadFileTool()
     overwrite = writer.validate_tool_params({"file_path": "AGENTS.md", "content": "mine\n"})
@@ -283,7 +283,7 @@ async def test_what_the_dialogs_of_the_clis_fill_in_is_taken_and_means_nothing(
     assert (root / "AGENTS.md").read_text() == "## Added Memories\n- Tabs.\n"
 
 
-@pytest.mark.requirement("memory.told")
+@pytest.mark.requirement("memory.params")
 async def test_the_description_is_one_line_that_names_whom_it_is_for(context: ToolContext) -> None:
     tool = MemoryTool()
     params = tool.validate_tool_params({"fact": "Tabs,\nnot blanks"})
@@ -292,7 +292,7 @@ async def test_the_description_is_one_line_that_names_whom_it_is_for(context: To
     assert tool.get_description(params, context) == "Remember for all projects: Tabs"
 
 
-@pytest.mark.requirement("memory.told")
+@pytest.mark.requirement("memory.params")
 async def test_other_names_of_the_file_are_told_to_keep_the_old_content(root: Path, context: ToolContext) -> None:
     (root / "AGENTS.md").write_text("old\n")
     os.link(root / "AGENTS.md", root / "second.md")

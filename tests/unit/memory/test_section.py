@@ -111,7 +111,7 @@ def test_a_section_that_the_settings_name_counts_before_the_known_ones() -> None
     assert with_entry(f"{QWEN}\n## Facts\n", "- new", headings) == f"{QWEN}\n## Facts\n- new\n"
 
 
-@pytest.mark.requirement("memory.duplicates")
+@pytest.mark.requirement("memory.insert")
 @pytest.mark.parametrize(
     ("text", "is_held"),
     [

@@ -53,19 +53,19 @@ FREE = [
 ]
 
 
-@pytest.mark.requirement("protected.names")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("path", PROTECTED)
 def test_auto_run_files_are_protected_with_a_reason(path: str) -> None:
     assert why_protected(path)
 
 
-@pytest.mark.requirement("protected.names")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("path", FREE)
 def test_other_files_are_not(path: str) -> None:
     assert why_protected(path) is None
 
 
-@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize(
     "path",
     [
@@ -113,7 +113,7 @@ def test_what_makes_a_program_run_something_is_asked_about(path: str) -> None:
     assert why_protected(path)
 
 
-@pytest.mark.requirement("policy.protected_names")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize(
     "path",
     [

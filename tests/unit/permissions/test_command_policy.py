@@ -14,7 +14,7 @@ from tools.permissions.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
     ("rule", "command"),
     [
@@ -54,7 +54,7 @@ async def test_a_rule_that_denies_holds_for_every_spelling(context: ToolContext,
     assert (await of_command(asking, yolo, command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize("number", [1, 10, 100, 1_000, 30_000])
 async def test_no_number_of_options_hides_what_a_rule_denies(context: ToolContext, number: int) -> None:
     flow = flow_with(permissions_deny=["Bash(git push)"])
@@ -62,7 +62,7 @@ async def test_no_number_of_options_hides_what_a_rule_denies(context: ToolContex
     assert (await of_command(flow, in_mode(context, ApprovalMode.YOLO), command)).verdict is not Verdict.ALLOW
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
     ("rule", "command", "verdict"),
     [
@@ -89,7 +89,7 @@ async def test_a_word_that_is_not_known_may_be_what_a_rule_denies(
     assert (await of_command(flow, in_mode(context, ApprovalMode.YOLO), command)).verdict is verdict
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
     ("rule", "command", "verdict"),
     [
@@ -117,7 +117,7 @@ async def test_a_rule_that_allows_holds_for_what_is_the_same_for_certain(
     assert (await of_command(flow, context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
     "command",
     [
@@ -136,7 +136,7 @@ async def test_no_rule_lets_a_command_write_auto_run_files(context: ToolContext,
     assert (await of_command(flow, in_mode(context, ApprovalMode.YOLO), command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("rules.spellings")
+@pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
     "command",
     [

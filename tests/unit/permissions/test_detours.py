@@ -99,7 +99,7 @@ async def test_a_program_that_is_allowed_shows_nothing_hidden(
     assert (await of_command(flow, context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("policy.auto_run_everywhere")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "command",
@@ -160,7 +160,7 @@ async def test_an_auto_run_file_is_asked_about_wherever_it_is(context: ToolConte
     assert (await of_command(flow_with(), in_mode(context, ApprovalMode.YOLO), command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.auto_run_everywhere")
+@pytest.mark.requirement("policy.auto_run.commands")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "command",
@@ -217,7 +217,7 @@ async def test_a_rule_for_a_program_is_about_the_workspace(
     assert (await of_command(flow_with(permissions_allow=allowed), context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("policy.follows_links")
+@pytest.mark.requirement("policy.links")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("command", "verdict"),
@@ -242,7 +242,7 @@ async def test_what_goes_through_links_is_asked_about(context: ToolContext, comm
     assert (await of_command(flow_with(), context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("policy.work_tree")
+@pytest.mark.requirement("policy.possible_reads")
 @pytest.mark.parametrize(
     ("command", "verdict"),
     [
@@ -268,7 +268,7 @@ async def test_git_shows_the_whole_work_tree_also_where_the_workspace_is_a_part_
     assert (await of_command(flow_with(), context, command)).verdict is verdict
 
 
-@pytest.mark.requirement("policy.work_tree")
+@pytest.mark.requirement("policy.possible_reads")
 @pytest.mark.parametrize(
     ("command", "verdict"),
     [

@@ -89,7 +89,7 @@ async def test_a_rule_about_a_path_holds_for_every_name_of_the_file(root: Path, 
         assert permission.verdict is Verdict.DENY
 
 
-@pytest.mark.requirement("policy.protected")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("mode", [ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
 @pytest.mark.parametrize(
     "path",
@@ -118,7 +118,7 @@ async def test_auto_run_files_are_never_written_without_a_question(
     assert not (Path(context.workspace.first_root) / path).exists()
 
 
-@pytest.mark.requirement("policy.protected")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("mode", [ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
 @pytest.mark.parametrize("folder", ["sub", "sub/deep/er", ".hidden"])
 @pytest.mark.parametrize("name", AGENT_IGNORE_FILES)
@@ -149,7 +149,7 @@ async def test_a_question_that_a_rule_demands_is_not_left_to_the_clients_dialog(
     assert not (root / "a").exists()
 
 
-@pytest.mark.requirement("policy.always")
+@pytest.mark.requirement("consent.always")
 async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_only(
     root: Path, context: ToolContext
 ) -> None:
@@ -165,7 +165,7 @@ async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_
     assert (await judged(flow, context, "write_file", protected)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.always")
+@pytest.mark.requirement("consent.always")
 async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_remember(context: ToolContext) -> None:
     nameless = replace(context, client=ClientState(""))
     person = Person(Answer(Decision.DENY, Channel.FORM))
@@ -173,7 +173,7 @@ async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_re
     assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
 
 
-@pytest.mark.requirement("policy.save")
+@pytest.mark.requirement("consent.save")
 async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context: ToolContext) -> None:
     keeper = Keeper()
     flow = replace(flow_with(), keeper=keeper)
@@ -185,7 +185,7 @@ async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context:
     assert (permission.verdict, permission.reason) == (Verdict.ALLOW, f"permissions.allow rule Edit(/{root})")
 
 
-@pytest.mark.requirement("plan.exit")
+@pytest.mark.requirement("modes")
 @pytest.mark.parametrize(
     ("decision", "mode"),
     [
@@ -208,7 +208,7 @@ async def test_a_plan_is_shown_and_the_answer_becomes_the_mode(
     ]
 
 
-@pytest.mark.requirement("plan.exit")
+@pytest.mark.requirement("modes")
 async def test_where_nobody_can_be_asked_plan_mode_stays(context: ToolContext) -> None:
     context = in_mode(context, ApprovalMode.PLAN)
     outcome = await flow_with().run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), context, NOBODY)
@@ -217,7 +217,7 @@ async def test_where_nobody_can_be_asked_plan_mode_stays(context: ToolContext) -
     assert context.client.approval_mode is ApprovalMode.PLAN
 
 
-@pytest.mark.requirement("plan.exit")
+@pytest.mark.requirement("modes")
 async def test_outside_of_plan_mode_there_is_nothing_to_leave(context: ToolContext) -> None:
     person = Person(Answer(Decision.ONCE))
     outcome = await flow_with().run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), context, person)
@@ -230,7 +230,7 @@ async def of_command(flow: Flow, context: ToolContext, command: str) -> Permissi
     return await judged(flow, context, "run_shell_command", {"command": command})
 
 
-@pytest.mark.requirement("policy.protected")
+@pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("mode", [ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".mcp.json", ".qwenignore"])
 async def test_no_rule_lets_a_redirection_write_what_a_file_tool_asks_about(
@@ -242,7 +242,7 @@ async def test_no_rule_lets_a_redirection_write_what_a_file_tool_asks_about(
         assert (await of_command(flow, in_mode(context, mode), command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.hidden_from_commands")
+@pytest.mark.requirement("rules.hidden_reads")
 async def test_no_rule_lets_a_command_read_what_is_hidden_from_agents(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text(".env\n")
     (root / ".env").write_text("secret")
@@ -314,7 +314,7 @@ async def test_reading_what_is_not_known_is_asked_about_without_any_rule(context
     assert (await of_command(flow_with(), context, command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.always")
+@pytest.mark.requirement("consent.always")
 @pytest.mark.parametrize("command", ["make '*'", "python3.11 x.py", ".venv/bin/python x.py", "node x.js"])
 async def test_what_would_cover_any_text_cannot_be_allowed_for_good(context: ToolContext, command: str) -> None:
     assert (await of_command(flow_with(), context, command)).grants == ()

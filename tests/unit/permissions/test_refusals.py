@@ -43,7 +43,7 @@ async def test_the_clients_dialog_decides_on_an_auto_run_file(
         assert "Set whenUnavailable. It is asked in every mode, and no rule allows it." in outcome.error.message
 
 
-@pytest.mark.requirement("consent.true_way_out")
+@pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize("answer", [DECLINED, Unavailable(client_decides=False, way_out="Nobody.")])
 async def test_an_edit_that_was_not_consented_to_names_the_rule_and_the_mode_that_allow_it(
     root: Path, context: ToolContext, answer: Answer | Unavailable
@@ -54,7 +54,7 @@ async def test_an_edit_that_was_not_consented_to_names_the_rule_and_the_mode_tha
     assert (await judged(allowing, context, "write_file", {"file_path": "a", "content": "x"})).verdict is Verdict.ALLOW
 
 
-@pytest.mark.requirement("consent.true_way_out")
+@pytest.mark.requirement("consent.refusal")
 async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(context: ToolContext) -> None:
     flow = flow_with(permissions_ask=["Edit"])
     for answer in (DECLINED, Unavailable(client_decides=True, way_out="Nobody.")):
@@ -64,7 +64,7 @@ async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(cont
         assert PERMISSIONS not in said
 
 
-@pytest.mark.requirement("consent.true_way_out")
+@pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize(
     ("command", "rules"),
     [
@@ -86,7 +86,7 @@ async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
     assert allowed or rules is None
 
 
-@pytest.mark.requirement("policy.refusals")
+@pytest.mark.requirement("policy.offered")
 @pytest.mark.parametrize(
     ("lists", "mode", "command", "told"),
     [
@@ -109,7 +109,7 @@ async def test_a_refusal_says_why_that_nothing_was_done_and_what_helps(
     assert told in said
 
 
-@pytest.mark.requirement("choices.files")
+@pytest.mark.requirement("choices.scope")
 async def test_a_single_file_is_named_as_such_and_a_folder_as_such(root: Path, context: ToolContext) -> None:
     calls = (
         FunctionCall("run_shell_command", {"command": "ls > out"}),

@@ -94,7 +94,7 @@ def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str)
     assert literal_path("/ws/new\nline") is None
 
 
-@pytest.mark.requirement("rules.hosts")
+@pytest.mark.requirement("rules.paths")
 @pytest.mark.parametrize(
     ("written", "host", "fits"),
     [
@@ -217,7 +217,7 @@ def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
     assert len(warnings) == 4
 
 
-@pytest.mark.requirement("rules.lists")
+@pytest.mark.requirement("rules.malformed")
 def test_the_older_lists_are_rules_too() -> None:
     rules, _ = read_rules(
         {
@@ -235,7 +235,7 @@ def test_the_older_lists_are_rules_too() -> None:
     assert [found.name for found in rules.core_commands()] == ["ShellTool"]
 
 
-@pytest.mark.requirement("rules.lists")
+@pytest.mark.requirement("rules.malformed")
 def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None:
     rules, _ = read_rules({"tools.core": ["ShellTool", "ShellTool(ls)"]}, canonical, HOME)
     assert rules.core_commands() == ()

@@ -54,7 +54,7 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("published", ELSEWHERE, ids=lambda each: each.name)
 @pytest.mark.parametrize("rule", ["hub__search", "mcp__hub__search", "hub__*", "mcp__hub", "mcp_hub_search"])
 async def test_rules_by_the_full_name_count_whatever_a_tool_is_published_as(
@@ -66,7 +66,7 @@ async def test_rules_by_the_full_name_count_whatever_a_tool_is_published_as(
         assert await verdict(flow, context, "hub__search") is expected
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("name", ["search", "Bash", "read_file", "git__push", "mcp__git__push", "find"])
 @pytest.mark.parametrize("own", [True, False])
 async def test_a_name_without_a_prefix_is_refused_by_rules_and_never_allowed(
@@ -78,14 +78,14 @@ async def test_a_name_without_a_prefix_is_refused_by_rules_and_never_allowed(
     assert await verdict(flow_with(published, permissions_deny=[name]), context, name) is Verdict.DENY
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 async def test_a_new_name_behind_the_alias_can_be_allowed(context: ToolContext) -> None:
     for rule in ("hub__find", "mcp__hub__find"):
         flow = flow_with(tool("search", "hub__find"), permissions_allow=[rule])
         assert await verdict(flow, context, "hub__find") is Verdict.ALLOW
 
 
-@pytest.mark.requirement("proxy.names.rules")
+@pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("published", [*ELSEWHERE, tool("a b*", "a-b--g1234567")], ids=lambda each: each.name)
 async def test_always_is_kept_for_the_tool_and_not_for_its_published_name(
     context: ToolContext, published: DiscoveredMCPTool

@@ -101,7 +101,7 @@ async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolC
     assert person.questions[0].description == "Ask the user: Library, Tests, Name, Sure"
 
 
-@pytest.mark.requirement("ask_user.no_answer")
+@pytest.mark.requirement("ask_user.answer")
 @pytest.mark.parametrize(
     ("channel", "outcome"),
     [(Channel.DECLINED, "declined"), (Channel.CANCELLED, "dismissed"), (Channel.TIMED_OUT, "timed_out")],
@@ -197,7 +197,7 @@ def test_one_question_alone_and_json_text_are_taken(questions: Any) -> None:
     assert len(AskUserQuestionTool().validate_tool_params({"questions": questions}).questions) == 1
 
 
-@pytest.mark.requirement("ask_user.refused")
+@pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize(
     "questions",
     [
@@ -305,7 +305,7 @@ async def test_an_option_that_is_called_other_stands_for_itself(context: ToolCon
     assert values == ["httpx", "other"]
 
 
-@pytest.mark.requirement("ask_user.read")
+@pytest.mark.requirement("ask_user.form")
 @pytest.mark.parametrize(
     ("question", "content", "expected"),
     [
@@ -346,13 +346,13 @@ async def test_a_form_means_what_was_chosen_and_written(
     assert answer.channel is (Channel.FORM if expected is not None else Channel.MALFORMED)
 
 
-@pytest.mark.requirement("ask_user.read")
+@pytest.mark.requirement("ask_user.form")
 async def test_a_question_may_be_left_out_where_another_is_answered(context: ToolContext) -> None:
     questions = (await asked_of(LIBRARY, NAME, context=context)).questions
     assert read_questionnaire(questions, {"question_2": "acme"}) == ((), ("acme",))
 
 
-@pytest.mark.requirement("ask_user.read")
+@pytest.mark.requirement("ask_user.form")
 async def test_labels_come_back_as_the_model_wrote_them(context: ToolContext) -> None:
     odd = {**LIBRARY, "options": [{"label": "a\u200bb"}, {"label": "c"}]}
     questions = (await asked_of(odd, context=context)).questions
@@ -361,7 +361,7 @@ async def test_labels_come_back_as_the_model_wrote_them(context: ToolContext) ->
     assert read_questionnaire(questions, {"question_1": value}) == (("a\u200bb",),)
 
 
-@pytest.mark.requirement("ask_user.read")
+@pytest.mark.requirement("ask_user.form")
 async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContext) -> None:
     questions = (await asked_of(NAME, context=context)).questions
     answers = read_questionnaire(questions, {"question_1": "x" * (MAX_ANSWER_CHARS + 1)})

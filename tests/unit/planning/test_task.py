@@ -170,7 +170,7 @@ async def test_an_agent_gets_the_environment_that_is_listed_and_one_level_more(a
     assert not any(line.startswith(("OTHER=", "MISSING=")) for line in lines)
 
 
-@pytest.mark.requirement("task.nested")
+@pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["1", "9", "x", "-1", "00"])
 async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str, agents: Agents, root: Path) -> None:
     agents.environment = {DEPTH_VARIABLE: depth}
@@ -182,14 +182,14 @@ async def test_a_server_that_an_agent_has_started_hands_out_no_tasks(depth: str,
     assert not (root / "made").exists()
 
 
-@pytest.mark.requirement("task.nested")
+@pytest.mark.requirement("task.environment")
 @pytest.mark.parametrize("depth", ["", "0"])
 async def test_a_server_that_no_agent_has_started_hands_out_tasks(depth: str, agents: Agents) -> None:
     agents.environment = {DEPTH_VARIABLE: depth, "PATH": os.defpath}
     assert await agents.text(script(f"echo ${DEPTH_VARIABLE}")) == "1"
 
 
-@pytest.mark.requirement("task.progress")
+@pytest.mark.requirement("task.failed")
 async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answer(agents: Agents, root: Path) -> None:
     os.mkfifo(root / "go")
     results: list[ToolResult] = []
@@ -293,7 +293,7 @@ async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context:
         await anyio.to_thread.run_sync((tmp_path / "workspace" / "go").write_text, "")
 
 
-@pytest.mark.requirement("task.long")
+@pytest.mark.requirement("task.ended")
 async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Agents) -> None:
     result = await agents.run(script("seq 100000"))
     text = text_of(result)

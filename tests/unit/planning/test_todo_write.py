@@ -124,7 +124,7 @@ def test_a_list_that_says_nothing_clear_is_refused(todos: Any) -> None:
         TodoWriteTool().validate_tool_params({"todos": todos})
 
 
-@pytest.mark.requirement("todo.advice")
+@pytest.mark.requirement("todo.refused")
 async def test_several_todos_in_progress_are_taken_with_a_word_of_advice(context: ToolContext) -> None:
     result = await write(context, [{**ONE, "status": "in_progress"}, TWO])
     assert told(result)["notes"] == ["2 todos are in progress; keep one at a time."]
@@ -162,7 +162,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_n
     assert kept(lists, anonymous) == ()
 
 
-@pytest.mark.requirement("todo.bounded")
+@pytest.mark.requirement("todo.owner")
 async def test_lists_are_bounded_and_the_oldest_goes_first(context: ToolContext) -> None:
     lists = TodoLists()
     contexts = [replace(context, client=ClientState(str(number))) for number in range(MAX_LISTS + 1)]
@@ -178,7 +178,7 @@ async def test_lists_are_bounded_and_the_oldest_goes_first(context: ToolContext)
     ]
 
 
-@pytest.mark.requirement("todo.bounded")
+@pytest.mark.requirement("todo.owner")
 async def test_the_text_of_the_longest_list_stays_short_and_the_structured_result_has_all(context: ToolContext) -> None:
     todos = [{"id": str(number), "content": "𝄞" * MAX_TODO_CHARS, "status": "pending"} for number in range(MAX_TODOS)]
     result = await write(context, todos)
@@ -187,7 +187,7 @@ async def test_the_text_of_the_longest_list_stays_short_and_the_structured_resul
     assert told(result)["todos"] == todos
 
 
-@pytest.mark.requirement("todo.shown")
+@pytest.mark.requirement("todo.list")
 async def test_people_see_the_list_in_a_small_block_and_programs_all_of_it(context: ToolContext) -> None:
     todos = [{"id": str(number), "content": "x\ny" * 50, "status": "blocked"} for number in range(MAX_TODOS)]
     shown = (await write(context, todos)).return_display
@@ -200,7 +200,7 @@ async def test_people_see_the_list_in_a_small_block_and_programs_all_of_it(conte
     assert display_block((await write(context, [])).return_display) is None
 
 
-@pytest.mark.requirement("todo.modes")
+@pytest.mark.requirement("todo.list")
 @pytest.mark.parametrize("mode", list(ApprovalMode))
 async def test_nobody_is_asked_in_any_mode(mode: ApprovalMode, context: ToolContext) -> None:
     class Nobody:
@@ -216,7 +216,7 @@ async def test_nobody_is_asked_in_any_mode(mode: ApprovalMode, context: ToolCont
     assert outcome.llm_content == "The todo list has 1 todo now, 0 completed:\n1. [pending] Plan\\nmore"
 
 
-@pytest.mark.requirement("todo.modes")
+@pytest.mark.requirement("todo.list")
 @pytest.mark.parametrize(
     ("todos", "said"), [([], "Clear the todo list"), ([ONE], "Write 1 todo"), ([ONE, TWO], "Write 2 todos")]
 )

@@ -187,7 +187,7 @@ def test_environment_variables_name_other_places_as_for_these_clis(tmp_path: Pat
     assert AGENT_CLIS["qwen"].system_files(environ, "linux") == ("/d.json", "/s.json")
 
 
-@pytest.mark.requirement("settings.agent-cli.memory")
+@pytest.mark.requirement("settings.agent-cli.files")
 @pytest.mark.parametrize(("cli", "title"), [("qwen", "Qwen"), ("gemini", "Gemini")])
 def test_memories_go_where_that_cli_keeps_them(
     machine: dict[str, str], tmp_path: Path, cli: CliName, title: str

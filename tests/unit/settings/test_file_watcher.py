@@ -129,7 +129,7 @@ async def flooded(path: Path, content: str) -> AsyncGenerator[None]:
         group.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("settings.live.flood")
+@pytest.mark.requirement("settings.live.streams")
 async def test_a_flood_of_changes_in_a_workspace_does_not_hold_back_the_operators_rule(
     environ: dict[str, str], file: Path, tmp_path: Path
 ) -> None:
@@ -143,7 +143,7 @@ async def test_a_flood_of_changes_in_a_workspace_does_not_hold_back_the_operator
                 assert (await anext(changes)).settings.permissions.deny == ("Bash",)
 
 
-@pytest.mark.requirement("settings.live.flood")
+@pytest.mark.requirement("settings.live.streams")
 async def test_a_file_that_never_rests_counts_after_a_few_looks(environ: dict[str, str], file: Path) -> None:
     write(file, {})
     report = load_settings([str(file)], {}, environ)

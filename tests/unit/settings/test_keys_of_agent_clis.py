@@ -109,7 +109,7 @@ def by_content(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[json.dumps(case.content)[:70] for case in cases])
 
 
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 @both
 @by_content([*SHARED, *THEIRS])
 def test_a_key_in_a_file_of_either_cli_means_what_it_means_there(
@@ -120,7 +120,7 @@ def test_a_key_in_a_file_of_either_cli_means_what_it_means_there(
     assert report.warnings == ()
 
 
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 @by_content(SHARED)
 def test_a_shared_key_in_a_file_of_ours_means_the_same(machine: dict[str, str], file: Path, case: Case) -> None:
     report = load(file, case.content, machine)
@@ -136,7 +136,7 @@ DIFFERING = [
 ]
 
 
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 @pytest.mark.parametrize("cli", [*BOTH, None])
 @by_content(DIFFERING)
 def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning(
@@ -151,7 +151,7 @@ def test_of_two_spellings_that_differ_the_one_in_a_section_counts_with_a_warning
     assert "mean the same and differ" in report.warnings[0]
 
 
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 @both
 @pytest.mark.parametrize("key", [("mcp", "allowed"), ("allowMCPServers",)], ids=".".join)
 def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
@@ -165,7 +165,7 @@ def test_an_empty_list_of_allowed_servers_allows_all_there_and_none_here(
     assert set(load(file, content, machine).upstreams) == set()
 
 
-@pytest.mark.requirement("settings.workspace.untrusted")
+@pytest.mark.requirement("settings.workspace.trust")
 @both
 @pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
 def test_no_word_on_folder_trust_in_a_file_of_the_other_cli_lets_a_workspace_count(

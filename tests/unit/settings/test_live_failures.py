@@ -55,7 +55,7 @@ class Teller(logging.Handler):
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("settings.live.failures")
+@pytest.mark.requirement("settings.live.watch")
 async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps_the_last_ones(
     environ: dict[str, str], file: Path
 ) -> None:
@@ -89,7 +89,7 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("settings.live.failures")
+@pytest.mark.requirement("settings.live.watch")
 async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_applied_as_a_whole(
     environ: dict[str, str], file: Path
 ) -> None:
@@ -122,7 +122,7 @@ async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_
 
 @pytest.mark.anyio
 @posix
-@pytest.mark.requirement("settings.config.real-path")
+@pytest.mark.requirement("settings.files")
 async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -171,7 +171,7 @@ anyio.run(main, sys.argv[1])
 
 
 @posix
-@pytest.mark.requirement("discovery.folder-gone")
+@pytest.mark.requirement("discovered.failed")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_discovery_command_that_is_added_after_the_working_folder_is_gone_ends_nothing(
     tmp_path: Path, when: str

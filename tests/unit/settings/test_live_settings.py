@@ -199,7 +199,7 @@ async def test_a_rule_that_was_saved_meanwhile_stays_where_the_settings_give_the
     assert len(running.policy.rules.allow) == 2
 
 
-@pytest.mark.requirement("settings.live.restart")
+@pytest.mark.requirement("settings.live.rules")
 async def test_what_waits_for_the_next_start_is_told(environ: dict[str, str], file: Path) -> None:
     running = Running(file, environ, {})
     before = running.live.report.settings

@@ -30,7 +30,7 @@ ODD_SERVERS: list[tuple[Any, str]] = [
 
 @both
 @pytest.mark.parametrize(("entry", "why"), ODD_SERVERS, ids=[str(entry) for entry, _ in ODD_SERVERS])
-@pytest.mark.requirement("settings.agent-cli.odd")
+@pytest.mark.requirement("settings.agent-cli.served")
 def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
     machine: dict[str, str], tmp_path: Path, cli: CliName, entry: Any, why: str
 ) -> None:
@@ -43,7 +43,7 @@ def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
     assert why in report.warnings[0]
 
 
-@pytest.mark.requirement("settings.agent-cli.odd")
+@pytest.mark.requirement("settings.agent-cli.served")
 def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], file: Path) -> None:
     assert "mcpServers.odd.type" in refusal(file, {"mcpServers": {"odd": {"type": "sdk"}}}, environ)
 
@@ -72,7 +72,7 @@ def nested(path: tuple[str, ...], value: Any) -> Content:
 @both
 @pytest.mark.parametrize("path", MODE_KEYS, ids=".".join)
 @pytest.mark.parametrize("mode", ["smart", 1, ["plan"], {}], ids=str)
-@pytest.mark.requirement("settings.agent-cli.odd")
+@pytest.mark.requirement("settings.agent-cli.served")
 def test_a_mode_that_is_not_known_is_ignored_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, path: tuple[str, ...], mode: Any
 ) -> None:
@@ -101,7 +101,7 @@ DIFFERING: list[tuple[Content, str]] = [
 
 @both
 @pytest.mark.parametrize(("content", "pair"), DIFFERING, ids=[pair for _, pair in DIFFERING])
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, content: Content, pair: str
 ) -> None:
@@ -119,7 +119,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
 
 
 @both
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     content: Content = {
         "tools": {"approvalMode": "auto_edit", "truncateToolOutputLines": 7},
@@ -143,7 +143,7 @@ THEIRS: list[tuple[Content, Any]] = [
 
 
 @pytest.mark.parametrize(("content", "expected"), THEIRS, ids=[str(content) for content, _ in THEIRS])
-@pytest.mark.requirement("settings.agent-cli.keys")
+@pytest.mark.requirement("settings.agent-cli.shapes")
 def test_a_file_of_theirs_that_is_named_on_the_command_line_is_read_like_theirs(
     environ: dict[str, str], file: Path, content: Content, expected: Any
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_file_of_theirs_that_is_named_on_the_command_line_is_read_like_theirs(
 
 
 @pytest.mark.parametrize("key", ["truncateToolOutputLines", "truncateToolOutputThreshold"])
-@pytest.mark.requirement("settings.agent-cli.odd")
+@pytest.mark.requirement("settings.agent-cli.served")
 def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
     environ: dict[str, str], file: Path, key: str
 ) -> None:

@@ -18,7 +18,7 @@ def entry(**more: Any) -> dict[str, Any]:
     return {"mcpServers": {"hub": {"command": "run", **more}}}
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 @pytest.mark.parametrize(
     ("rename", "more", "said"),
     [
@@ -36,7 +36,7 @@ def test_a_new_name_that_cannot_work_is_refused(
     assert said in refusal(file, entry(rename=rename, **more), environ)
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 @pytest.mark.parametrize(
     ("rename", "more"),
     [({"a": "x" * 43}, {}), ({"a": "x" * 48}, {"prefix": "none"}), ({"a": "b", "b": "a"}, {}), ({"": "Z.9_-"}, {})],
@@ -48,7 +48,7 @@ def test_a_new_name_that_can_work_is_taken(
     assert (dict(report.upstreams["hub"].rename), report.warnings) == (rename, ())
 
 
-@pytest.mark.requirement("proxy.names.rename")
+@pytest.mark.requirement("proxy.names.stable")
 def test_new_names_of_a_server_that_is_not_used_are_not_looked_at(environ: dict[str, str], file: Path) -> None:
     assert load(file, entry(rename={"a": "b c"}, enabled=False), environ).upstreams == {}
 
@@ -68,7 +68,7 @@ def overrides(*options: str) -> Any:
     return overrides_of(parse(["tools", *options]))
 
 
-@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.requirement("policy.include")
 def test_the_options_about_tools_are_settings() -> None:
     given = [
         "--no-builtin-tools",
@@ -86,7 +86,7 @@ def test_the_options_about_tools_are_settings() -> None:
     assert overrides() == {}
 
 
-@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.requirement("policy.include")
 def test_another_server_is_started_with_the_same_options() -> None:
     given = ["--no-builtin-tools", "--no-prefix", "--include-tools=-x,y", "--exclude-tools", "d", "--config", "f"]
     arguments = parse(["call", *given, "tool"])
@@ -95,14 +95,14 @@ def test_another_server_is_started_with_the_same_options() -> None:
     assert again.config == ["f"]
 
 
-@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.requirement("policy.include")
 @pytest.mark.parametrize("option", ["--include-tools", "--exclude-tools"])
 def test_a_list_of_no_tools_is_refused(option: str) -> None:
     with pytest.raises(SettingsError, match=f"{option} names no tool"):
         overrides(option, " ,")
 
 
-@pytest.mark.requirement("cli.tool-options")
+@pytest.mark.requirement("policy.include")
 def test_tools_excluded_on_the_command_line_come_to_those_of_the_files(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"tools": {"exclude": ["edit"]}}, environ, tools={"exclude": ["glob"]})
     assert report.settings.tools.exclude == ("edit", "glob")
@@ -122,7 +122,7 @@ def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools
     assert len(report.warnings) == 2
 
 
-@pytest.mark.requirement("settings.live.restart")
+@pytest.mark.requirement("settings.live.rules")
 def test_switching_built_in_tools_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
     before, now = load(file, {}, environ).settings, load(file, {"tools": {"builtIn": False}}, environ).settings
     assert waiting_for_restart(before, now) == ["tools.builtIn"]

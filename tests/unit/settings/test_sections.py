@@ -174,7 +174,7 @@ def test_no_name_at_all_for_the_memory_file_is_an_error(environ: dict[str, str],
 # --- Agents ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("settings.agents")
+@pytest.mark.requirement("settings.variables")
 def test_agents_have_their_variables_expanded(environ: dict[str, str], file: Path) -> None:
     content = {
         "agents": {
@@ -192,7 +192,7 @@ def test_agents_have_their_variables_expanded(environ: dict[str, str], file: Pat
     assert (agent.prompt, agent.output, agent.timeout) == ("stdin", "json", 600_000)
 
 
-@pytest.mark.requirement("settings.agents")
+@pytest.mark.requirement("settings.variables")
 def test_an_agent_whose_variable_is_not_set_is_left_out_with_a_warning(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"agents": {"a": {"command": "$NOT_SET"}, "b": {"command": "b"}}}, environ)
     assert set(report.settings.agents) == {"b"}
@@ -200,7 +200,7 @@ def test_an_agent_whose_variable_is_not_set_is_left_out_with_a_warning(environ: 
     assert "the agent a is left out" in report.warnings[0]
 
 
-@pytest.mark.requirement("settings.agents")
+@pytest.mark.requirement("settings.variables")
 @pytest.mark.parametrize("command", [{}, {"command": ""}, {"command": None}], ids=json.dumps)
 def test_an_agent_without_a_program_is_an_error(environ: dict[str, str], file: Path, command: dict[str, Any]) -> None:
     said = refusal(file, {"agents": {"a": command}}, environ)
@@ -233,7 +233,7 @@ def test_a_config_file_behind_a_pipe_is_read_once_and_kept(environ: dict[str, st
 # --- As tools are given them -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("settings.for-tools")
+@pytest.mark.requirement("settings.memory")
 def test_the_sections_become_what_tools_are_given(environ: dict[str, str], file: Path) -> None:
     content = {
         "web": {

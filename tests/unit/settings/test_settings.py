@@ -133,7 +133,7 @@ def test_validated_and_constructed_defaults_are_equal() -> None:
     assert Settings() == Settings.model_construct()
 
 
-@pytest.mark.requirement("settings.values")
+@pytest.mark.requirement("settings.defaults")
 def test_settings_cannot_be_changed(environ: dict[str, str]) -> None:
     settings = load_settings([], {}, environ).settings
     with pytest.raises(ValidationError):
@@ -234,14 +234,14 @@ def test_merging_leaves_the_given_overrides_alone(environ: dict[str, str], file:
 
 
 # --- Keys that are not known, or known otherwise -----------------------------------------------------------------
-@pytest.mark.requirement("settings.unknown-keys")
+@pytest.mark.requirement("settings.keys")
 def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"evil\nINFO fine": 1, "x" * 1000: 1, "\x1b[31m": 1, "": 1}, environ)
     assert len(report.warnings) == 4
     assert all(warning.isprintable() and len(warning) < 250 + len(str(file)) for warning in report.warnings)
 
 
-@pytest.mark.requirement("settings.unknown-keys")
+@pytest.mark.requirement("settings.keys")
 def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
     content: dict[str, Any] = {
         "mcpservers": {},
@@ -264,7 +264,7 @@ def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(envir
     )
 
 
-@pytest.mark.requirement("settings.unknown-keys")
+@pytest.mark.requirement("settings.keys")
 def test_snake_case_is_not_another_way_to_spell_a_key(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"approval_mode": "auto-edit", "limits": {"read_lines": 5}}, environ)
     assert report.settings.approval_mode is ApprovalMode.DEFAULT
@@ -272,7 +272,7 @@ def test_snake_case_is_not_another_way_to_spell_a_key(environ: dict[str, str], f
     assert len(report.warnings) == 2
 
 
-@pytest.mark.requirement("settings.unknown-keys")
+@pytest.mark.requirement("settings.keys")
 def test_names_that_the_operator_chooses_and_editor_marks_are_no_unknown_keys(
     environ: dict[str, str], file: Path
 ) -> None:
@@ -333,7 +333,7 @@ def test_another_spelling_below_something_that_is_no_section_is_told_as_that(
 # --- Values ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("settings.values")
+@pytest.mark.requirement("settings.defaults")
 def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> None:
     content = {
         "approvalMode": "auto-edit",
@@ -473,7 +473,7 @@ def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file:
     assert said == f"{file}: workspace.roots holds a path that no folder has; name a folder."
 
 
-@pytest.mark.requirement("settings.for-tools")
+@pytest.mark.requirement("settings.memory")
 def test_limits_become_the_limits_of_tools(environ: dict[str, str], file: Path) -> None:
     assert load_settings([], {}, environ).settings.limits.for_tools() == Limits()
     content = {
@@ -495,7 +495,7 @@ def test_models_can_be_made_by_attribute_names() -> None:
     assert Settings(http=HttpSettings(allowed_hosts=("a",))).http.allowed_hosts == ("a",)
 
 
-@pytest.mark.requirement("settings.start-up")
+@pytest.mark.requirement("project.start-imports")
 def test_loading_imports_nothing_that_only_errors_need(environ: dict[str, str], file: Path) -> None:
     write(file, {"mcpServers": {"a": {"command": "x", "env": {"K": "$HOME"}}}, "http": {"port": 1}})
     code = (

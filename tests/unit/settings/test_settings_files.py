@@ -13,7 +13,7 @@ from tests.settings_cases import load, refusal, sources, write
 from tools.contract.limits import MediaHandling
 
 
-@pytest.mark.requirement("settings.user-file")
+@pytest.mark.requirement("settings.files")
 @pytest.mark.parametrize(
     ("environ", "platform", "expected"),
     [
@@ -33,7 +33,7 @@ def test_the_user_file_stands_in_the_users_configuration_folder(
     assert user_file(environ, platform) == expected
 
 
-@pytest.mark.requirement("settings.user-file")
+@pytest.mark.requirement("settings.files")
 def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path: Path) -> None:
     path = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"http": {"port": 1}})
     report = load_settings([], {}, environ)
@@ -42,7 +42,7 @@ def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path:
     assert report.files == (path,)
 
 
-@pytest.mark.requirement("settings.user-file")
+@pytest.mark.requirement("settings.files")
 def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "home/.config/coretools-mcp/settings.json"
     folder.mkdir(parents=True)
@@ -51,13 +51,13 @@ def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tm
     assert str(folder) in caught.value.message
 
 
-@pytest.mark.requirement("settings.user-file")
+@pytest.mark.requirement("settings.files")
 def test_a_configuration_folder_that_is_a_file_counts_as_no_user_file(environ: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "home/.config", "")
     assert load_settings([], {}, environ).files == ()
 
 
-@pytest.mark.requirement("settings.config-file")
+@pytest.mark.requirement("settings.files")
 def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.json")
     with pytest.raises(SettingsError, match="it does not exist") as caught:
@@ -65,7 +65,7 @@ def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tm
     assert caught.value.message.startswith(missing)
 
 
-@pytest.mark.requirement("settings.config-file")
+@pytest.mark.requirement("settings.files")
 @pytest.mark.parametrize("path", ["/dev/null/x", ".", "nul\0"])
 def test_a_config_path_that_is_no_file_is_an_error(environ: dict[str, str], path: str) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
@@ -75,7 +75,7 @@ def test_a_config_path_that_is_no_file_is_an_error(environ: dict[str, str], path
 # --- From bytes to an object -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("settings.comments")
+@pytest.mark.requirement("settings.json")
 def test_comments_are_allowed_and_strings_that_look_like_them_are_kept(environ: dict[str, str], file: Path) -> None:
     text = r"""// first "line
     { /* a " quote */ "mcpServers": { "a": { // more
@@ -86,7 +86,7 @@ def test_comments_are_allowed_and_strings_that_look_like_them_are_kept(environ: 
     assert entry.args == ("http://x", "/*", "*/", "\\")
 
 
-@pytest.mark.requirement("settings.comments")
+@pytest.mark.requirement("settings.json")
 @pytest.mark.parametrize("opened", ["/* no end\n }", "/*/"])
 def test_a_comment_that_is_never_closed_is_named_with_its_line(
     environ: dict[str, str], file: Path, opened: str
@@ -95,13 +95,13 @@ def test_a_comment_that_is_never_closed_is_named_with_its_line(
     assert said == f"{file}: the comment that begins in line 3 is never closed with */."
 
 
-@pytest.mark.requirement("settings.json-errors")
+@pytest.mark.requirement("settings.json")
 def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ: dict[str, str], file: Path) -> None:
     said = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
     assert f"{file}: this file is not valid JSON at line 3, column 21:" in said
 
 
-@pytest.mark.requirement("settings.json-errors")
+@pytest.mark.requirement("settings.json")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -133,14 +133,14 @@ def test_a_file_that_is_no_settings_file_is_an_error_that_says_why(
     assert expected in caught.value.message
 
 
-@pytest.mark.requirement("settings.json-errors")
+@pytest.mark.requirement("settings.json")
 def test_a_byte_order_mark_and_the_largest_allowed_size_are_fine(environ: dict[str, str], file: Path) -> None:
     content = b'\xef\xbb\xbf{"media": "notice"}'
     file.write_bytes(content + b" " * (MAX_FILE_BYTES - len(content)))
     assert load_settings([str(file)], {}, environ).settings.media is MediaHandling.NOTICE
 
 
-@pytest.mark.requirement("settings.repeated-keys")
+@pytest.mark.requirement("settings.keys")
 def test_a_repeated_key_gets_a_warning_with_its_path(environ: dict[str, str], file: Path) -> None:
     text = '{"http": {"port": 1, "host": "h", "port": 2}, "memory": {"list": [{"a": 1, "a": 2, "a": 3}]}}'
     report = load(file, text, environ)

@@ -100,7 +100,7 @@ def test_an_empty_name_is_an_error(file: Path) -> None:
 THREE = {"one": {"command": "1"}, "my two": {"command": "2"}, "three": {"command": "3"}}
 
 
-@pytest.mark.requirement("settings.filters")
+@pytest.mark.requirement("settings.alias")
 @pytest.mark.parametrize(
     ("mcp", "used"),
     [
@@ -123,7 +123,7 @@ def test_allowed_and_excluded_decide_which_servers_are_used(file: Path, mcp: dic
     assert [alias for alias, entry in report.settings.mcp_servers.items() if entry.enabled] == used
 
 
-@pytest.mark.requirement("settings.filters")
+@pytest.mark.requirement("settings.alias")
 def test_a_server_that_is_left_out_says_why(file: Path) -> None:
     servers: dict[str, Any] = {**THREE, "four": {"command": "4", "enabled": False}}
     report = load(file, {"mcpServers": servers, "mcp": {"allowed": ["one", "three", "four"], "excluded": ["three"]}})
@@ -135,7 +135,7 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
     }
 
 
-@pytest.mark.requirement("settings.filters")
+@pytest.mark.requirement("settings.alias")
 def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(file: Path) -> None:
     report = load(file, {"mcpServers": THREE, "mcp": {"allowed": [], "excluded": ["tow"]}})
     assert report.warnings[1:] == (
@@ -144,7 +144,7 @@ def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(fi
     )
 
 
-@pytest.mark.requirement("settings.filters")
+@pytest.mark.requirement("settings.alias")
 @pytest.mark.parametrize(
     ("marks", "used"),
     [
@@ -161,7 +161,7 @@ def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, mark
     assert report.warnings == ()
 
 
-@pytest.mark.requirement("settings.filters")
+@pytest.mark.requirement("settings.alias")
 def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
     said = refusal(file, {"command": "x", "disabled": "true"})
     assert said == f"{file}: mcpServers.a.disabled has to be true or false."

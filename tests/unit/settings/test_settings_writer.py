@@ -156,7 +156,7 @@ def test_the_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["dotfiles.json", "settings.json"]
 
 
-@pytest.mark.requirement("rules.not_saved")
+@pytest.mark.requirement("rules.saved")
 @pytest.mark.parametrize("in_the_way", ["a folder", "a file above it", "a folder that cannot be made", "no settings"])
 def test_why_nothing_was_saved_is_told_without_a_path_and_with_a_way_out(tmp_path: Path, in_the_way: str) -> None:
     file = tmp_path / "above" / "settings.json"

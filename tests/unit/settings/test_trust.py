@@ -49,7 +49,7 @@ OWN = ".coretools/settings.json"
 QWEN = ".qwen/settings.json"
 
 
-@pytest.mark.requirement("settings.workspace.untrusted")
+@pytest.mark.requirement("settings.workspace.trust")
 @pytest.mark.parametrize("name", [OWN, QWEN])
 def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, str], project: Path, name: str) -> None:
     write(project / name, EVIL)
@@ -60,14 +60,14 @@ def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, s
     assert report.warnings == (f"{said} Look at it, then run: coretools-mcp trust {project}",)
 
 
-@pytest.mark.requirement("settings.workspace.untrusted")
+@pytest.mark.requirement("settings.workspace.trust")
 def test_an_env_file_in_a_workspace_sets_nothing(environ: dict[str, str], project: Path) -> None:
     write(project / ".env", "TAVILY_API_KEY=evil\nCORETOOLS_CONFIG=evil\n")
     report = load_project(project, environ)
     assert (sources(report), report.warnings, report.settings.web.search.tavily.api_key) == ({}, (), None)
 
 
-@pytest.mark.requirement("settings.workspace.trusted")
+@pytest.mark.requirement("settings.workspace.changed")
 def test_what_is_trusted_counts(environ: dict[str, str], project: Path) -> None:
     path = write(project / OWN, EVIL)
     trust(project, environ, OWN)
@@ -107,7 +107,7 @@ def test_a_second_file_that_appears_in_a_trusted_folder_is_not_trusted_with_it(
     ]
 
 
-@pytest.mark.requirement("settings.workspace.which")
+@pytest.mark.requirement("settings.workspace.trust")
 def test_the_operators_roots_bring_settings_and_the_working_folder_then_does_not(
     environ: dict[str, str], project: Path, tmp_path: Path
 ) -> None:
@@ -118,7 +118,7 @@ def test_the_operators_roots_bring_settings_and_the_working_folder_then_does_not
     assert [warning.partition(":")[0] for warning in report.warnings] == [str(other)]
 
 
-@pytest.mark.requirement("settings.workspace.which")
+@pytest.mark.requirement("settings.workspace.trust")
 def test_a_home_is_no_workspace_that_brings_settings(environ: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "home" / OWN, EVIL)
     assert load_project(tmp_path / "home", environ).warnings == ()

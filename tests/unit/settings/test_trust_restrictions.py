@@ -243,7 +243,7 @@ def test_an_agent_of_the_operators_waits_for_the_next_start(environ: dict[str, s
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("settings.live.shell-env")
+@pytest.mark.requirement("settings.live.agents")
 async def test_variables_of_commands_follow_the_settings_and_those_of_a_lost_workspace_go(project: Project) -> None:
     commands = Commands(project.report)
     try:

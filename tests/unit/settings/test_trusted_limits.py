@@ -182,7 +182,7 @@ def test_no_name_and_no_link_of_a_memory_frees_what_is_guarded(
             (folder / name).unlink()
 
 
-@pytest.mark.requirement("settings.config.real-path")
+@pytest.mark.requirement("settings.files")
 def test_a_config_file_reached_through_a_link_stays_that_file_whatever_becomes_of_the_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "c.json").write_text('{"approvalMode": "plan"}')

@@ -38,7 +38,7 @@ def make_pipe(path: Path) -> None:
 
 
 @closed
-@pytest.mark.requirement("settings.links.closed")
+@pytest.mark.requirement("settings.roots")
 def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_starting(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_start
 
 
 @closed
-@pytest.mark.requirement("settings.links.closed")
+@pytest.mark.requirement("settings.roots")
 @pytest.mark.parametrize("key", [("workspace", "roots"), ("memory", "globalFolder")], ids=".".join)
 def test_a_folder_behind_a_link_that_nobody_may_follow_is_refused_in_a_sentence(
     environ: dict[str, str], file: Path, key: tuple[str, str]
@@ -63,7 +63,7 @@ def test_a_folder_behind_a_link_that_nobody_may_follow_is_refused_in_a_sentence(
 
 
 @closed
-@pytest.mark.requirement("settings.links.closed")
+@pytest.mark.requirement("settings.roots")
 def test_a_path_through_such_a_link_stays_as_it_is_spelled() -> None:
     assert real_path(f"{NOWHERE}/../x") == "/proc/1/root/x"
 
@@ -93,14 +93,14 @@ def test_a_folder_in_the_place_of_a_file_is_no_file_and_leaves_no_descriptor_ope
     assert after == before
 
 
-@pytest.mark.requirement("settings.numbers")
+@pytest.mark.requirement("settings.irregular")
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0"])
 def test_a_number_beyond_every_number_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
     said = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
     assert "a number that JSON does not have" in said
 
 
-@pytest.mark.requirement("settings.numbers")
+@pytest.mark.requirement("settings.irregular")
 @pytest.mark.parametrize(("seconds", "milliseconds"), [(1e308, 600_000), (10**300, 600_000), (-1e308, 0), (0.25, 250)])
 def test_a_time_that_is_too_long_for_its_unit_is_the_longest(
     environ: dict[str, str], file: Path, seconds: float, milliseconds: int
@@ -119,7 +119,7 @@ def test_a_default_of_web_search_that_is_no_provider_is_passed_over(
     assert report.settings.web.search.configured == ("tavily",)
 
 
-@pytest.mark.requirement("settings.names-shown")
+@pytest.mark.requirement("settings.bad-values")
 def test_what_a_file_calls_an_agent_or_a_variable_stays_on_one_line_in_a_warning(
     environ: dict[str, str], file: Path
 ) -> None:

@@ -90,7 +90,7 @@ async def test_a_body_and_headers_are_sent_once() -> None:
     assert bodies[0].lower().count(b"accept:") == 1
 
 
-@pytest.mark.requirement("web.trusted")
+@pytest.mark.requirement("web.private")
 async def test_an_endpoint_of_the_settings_may_be_private_and_is_not_left() -> None:
     async with web_server({"/": redirect("/b"), "/b": answer("b")}) as site:
         request = WebRequest(f"http://localhost:{site.port}/", is_trusted_endpoint=True)
@@ -133,7 +133,7 @@ async def test_another_host_is_named_and_not_asked() -> None:
     assert other.connections == 0
 
 
-@pytest.mark.requirement("web.tls")
+@pytest.mark.requirement("web.unreachable")
 async def test_tls_is_checked_for_the_name_and_made_to_the_checked_address(tmp_path: Path) -> None:
     authority = authority_for("site.test", tmp_path)
     seen: list[str | None] = []
@@ -207,7 +207,7 @@ def packed(data: bytes, wbits: int) -> bytes:
 TEXT = b"the same words, " * 5_000
 
 
-@pytest.mark.requirement("web.encodings")
+@pytest.mark.requirement("web.open")
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
@@ -225,7 +225,7 @@ async def test_content_is_unpacked(encoding: str, body: bytes) -> None:
     assert got.cut is None
 
 
-@pytest.mark.requirement("web.encodings")
+@pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
 async def test_an_encoding_that_was_not_asked_for_is_told_of(encoding: str) -> None:
     async with web_server({"/": answer(b"x", headers={"Content-Encoding": encoding})}) as site:
@@ -233,7 +233,7 @@ async def test_an_encoding_that_was_not_asked_for_is_told_of(encoding: str) -> N
     assert error.code is ToolErrorType.WEB_FETCH_PROCESSING_ERROR
 
 
-@pytest.mark.requirement("web.encodings")
+@pytest.mark.requirement("web.open")
 async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
     whole = gzip.compress(TEXT)
     answers = {
@@ -252,7 +252,7 @@ async def test_what_can_be_unpacked_of_a_damaged_body_is_kept() -> None:
         assert got.cut is Cut.BROKEN
 
 
-@pytest.mark.requirement("web.cancel")
+@pytest.mark.requirement("web.caps")
 async def test_cancellation_closes_the_connection() -> None:
     async with web_server({"/": silence}) as site, anyio.create_task_group() as group:
         group.start_soon(opener_for(site).open, WebRequest(site.url()))
@@ -279,7 +279,7 @@ async def test_progress_is_told() -> None:
     assert 3 <= len(told) <= 12
 
 
-@pytest.mark.requirement("web.places")
+@pytest.mark.requirement("web.concurrency")
 async def test_one_client_leaves_turns_for_others() -> None:
     async with web_server({"/slow": silence, "/": answer("there")}) as site:
         opener = opener_for(site)
@@ -295,7 +295,7 @@ async def test_one_client_leaves_turns_for_others() -> None:
     assert site.paths.count("/slow") == MAX_CONCURRENT_PER_CLIENT
 
 
-@pytest.mark.requirement("web.places")
+@pytest.mark.requirement("web.concurrency")
 async def test_a_turn_is_free_again_after_its_call() -> None:
     limit = FairLimit(total=1, per_client=1)
     with anyio.fail_after(60):

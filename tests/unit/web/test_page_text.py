@@ -47,7 +47,7 @@ def test_a_page_becomes_markdown(page: str, wanted: str) -> None:
     assert shown(page).text == wanted
 
 
-@pytest.mark.requirement("web.html.noise")
+@pytest.mark.requirement("web.html")
 @pytest.mark.parametrize(
     "noise",
     [
@@ -70,7 +70,7 @@ def test_what_nobody_reads_is_left_out(noise: str) -> None:
     assert shown(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
 
 
-@pytest.mark.requirement("web.html.noise")
+@pytest.mark.requirement("web.html")
 @pytest.mark.parametrize(
     ("page", "wanted"),
     [

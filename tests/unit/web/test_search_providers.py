@@ -120,7 +120,7 @@ async def test_brave_is_asked_for_web_pages_with_the_key_in_a_header(server: Sea
     assert len(found.results) == 3
 
 
-@pytest.mark.requirement("web_search.google")
+@pytest.mark.requirement("web_search.brave")
 async def test_google_is_asked_with_the_key_and_the_engine_in_the_address(server: SearchServer) -> None:
     found = await search("google", server)
     request = server.only
@@ -131,7 +131,7 @@ async def test_google_is_asked_with_the_key_and_the_engine_in_the_address(server
     assert first.published == "2026-03-02T10:00:00Z"
 
 
-@pytest.mark.requirement("web_search.google")
+@pytest.mark.requirement("web_search.brave")
 async def test_google_is_never_asked_for_more_than_it_gives(server: SearchServer) -> None:
     found = await search("google", server, limit=20)
     assert server.only.query["num"] == "10"
@@ -236,7 +236,7 @@ async def test_a_used_up_plan_is_told_from_a_passing_limit(server: SearchServer,
     assert "limit of the plan" in (await failure("tavily", server)).message
 
 
-@pytest.mark.requirement("web_search.waiting")
+@pytest.mark.requirement("web_search.refused")
 @every_provider
 async def test_a_provider_that_takes_no_more_says_when_to_try_again(server: SearchServer, name: str) -> None:
     server.reply = Reply(429, headers={"Retry-After": "17"})
@@ -244,7 +244,7 @@ async def test_a_provider_that_takes_no_more_says_when_to_try_again(server: Sear
     assert error.message == f"{TITLES[name]} takes no more searches for now (429). Try again in 17 seconds."
 
 
-@pytest.mark.requirement("web_search.waiting")
+@pytest.mark.requirement("web_search.refused")
 @pytest.mark.parametrize("after", ["", "-5", "soon", "9" * 5_000, "٣", "Wed, 21 Oct 2015 07:28:00 GMT"])
 async def test_a_time_to_wait_that_is_no_number_of_seconds_is_not_repeated(server: SearchServer, after: str) -> None:
     server.reply = Reply(429, headers={"Retry-After": after.encode().decode("latin-1")})
@@ -296,7 +296,7 @@ async def test_an_answer_without_its_list_is_not_taken_for_nothing_found(server:
     assert "cannot be understood" in (await failure(name, server)).message
 
 
-@pytest.mark.requirement("web_search.lies")
+@pytest.mark.requirement("web_search.misunderstood")
 @every_provider
 async def test_entries_without_an_address_that_can_be_opened_are_counted_and_left_out(
     server: SearchServer, name: str
@@ -321,7 +321,7 @@ async def test_entries_without_an_address_that_can_be_opened_are_counted_and_lef
     assert found.left_out == len(addresses) + 4
 
 
-@pytest.mark.requirement("web_search.lies")
+@pytest.mark.requirement("web_search.misunderstood")
 @every_provider
 async def test_fields_of_another_type_or_of_any_length_do_no_harm(server: SearchServer, name: str) -> None:
     page = "https://example.org/"
@@ -341,7 +341,7 @@ async def test_fields_of_another_type_or_of_any_length_do_no_harm(server: Search
     assert found.answer == ""
 
 
-@pytest.mark.requirement("web_search.lies")
+@pytest.mark.requirement("web_search.misunderstood")
 @every_provider
 async def test_more_pages_than_asked_for_are_not_taken(server: SearchServer, name: str) -> None:
     entry = {"title": "Page", "url": "https://example.org/", "link": "https://example.org/"}
@@ -349,19 +349,19 @@ async def test_more_pages_than_asked_for_are_not_taken(server: SearchServer, nam
     assert len((await search(name, server)).results) == 3
 
 
-@pytest.mark.requirement("web_search.lies")
+@pytest.mark.requirement("web_search.misunderstood")
 async def test_a_huge_answer_is_not_read(server: SearchServer) -> None:
     server.reply = Reply(body={"results": [], "filler": "x" * (512 << 10)})
     assert "at most 524,288 are read" in (await failure("tavily", server)).message
 
 
-@pytest.mark.requirement("web_search.lies")
+@pytest.mark.requirement("web_search.misunderstood")
 async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(server: SearchServer) -> None:
     server.reply = Reply(body=b'{"results": []}', headers={"Content-Length": "5000"})
     assert "did not give a whole answer" in (await failure("tavily", server)).message
 
 
-@pytest.mark.requirement("web_search.slow")
+@pytest.mark.requirement("web_search.unreachable")
 async def test_a_provider_that_never_answers_is_given_up(server: SearchServer) -> None:
     async def keep_silent(_writer: asyncio.StreamWriter) -> None:
         return
@@ -375,7 +375,7 @@ async def test_a_provider_that_never_answers_is_given_up(server: SearchServer) -
         await server.closed.wait()
 
 
-@pytest.mark.requirement("web_search.slow")
+@pytest.mark.requirement("web_search.unreachable")
 async def test_an_answer_that_drips_is_given_up(server: SearchServer) -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{")
@@ -389,7 +389,7 @@ async def test_an_answer_that_drips_is_given_up(server: SearchServer) -> None:
     assert "did not give a whole answer: it came too slowly" in error.message
 
 
-@pytest.mark.requirement("web_search.slow")
+@pytest.mark.requirement("web_search.unreachable")
 async def test_a_cancelled_search_closes_its_connection(server: SearchServer) -> None:
     asked = asyncio.Event()
 

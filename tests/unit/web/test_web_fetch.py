@@ -47,7 +47,7 @@ async def test_a_page_is_shown_as_markdown_with_where_it_came_from(context: Tool
     assert result.return_display == first
 
 
-@pytest.mark.requirement("web.fetch.format")
+@pytest.mark.requirement("web.fetch")
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
@@ -95,7 +95,7 @@ async def test_text_of_any_type_and_encoding_is_shown(
     assert content_of(text) == wanted
 
 
-@pytest.mark.requirement("web.fetch.media")
+@pytest.mark.requirement("web.fetch.types")
 async def test_a_picture_is_shown_as_a_picture_whatever_its_type_is_called(context: ToolContext) -> None:
     async with web_server({"/a.png?x": answer(PNG), "/big": answer(PNG + b"\0" * 3_000_000)}) as site:
         fetching = Fetching(opener_for(site), context)
@@ -115,7 +115,7 @@ async def test_a_picture_is_shown_as_a_picture_whatever_its_type_is_called(conte
     assert isinstance(big.llm_content[1], FileDataPart)
 
 
-@pytest.mark.requirement("web.fetch.media")
+@pytest.mark.requirement("web.fetch.types")
 async def test_a_binary_file_is_named_with_its_type_and_size(context: ToolContext) -> None:
     zipped = answer(b"PK\x03\x04" + b"\0\xff" * 500, headers={"Content-Type": "application/zip"})
     async with web_server({"/a.zip": zipped}) as site:
@@ -125,7 +125,7 @@ async def test_a_binary_file_is_named_with_its_type_and_size(context: ToolContex
     assert "web_content" not in text
 
 
-@pytest.mark.requirement("web.fetch.media")
+@pytest.mark.requirement("web.fetch.types")
 async def test_a_pdf_is_shown_as_its_text(context: ToolContext) -> None:
     body = pdf(page_objects(stream(lines("first words")), stream(lines("second words"))))
     broken = answer(b"%PDF-1.4\nnothing", headers={"Content-Type": "application/pdf"})
@@ -138,7 +138,7 @@ async def test_a_pdf_is_shown_as_its_text(context: ToolContext) -> None:
     assert "damaged PDF" in damaged
 
 
-@pytest.mark.requirement("web.fetch.status")
+@pytest.mark.requirement("web.fetch")
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Internal Server Error", "799 Strange"])
 async def test_an_error_is_shown_with_its_status_and_a_cut_body(status: str, context: ToolContext) -> None:
     said = answer("<p>" + "why " * 10_000, status=status)
@@ -168,7 +168,7 @@ async def test_what_is_missing_of_a_page_is_told(context: ToolContext) -> None:
     assert content_of(short) == "here"
 
 
-@pytest.mark.requirement("web.fetch.moved")
+@pytest.mark.requirement("web.redirects")
 async def test_a_redirect_to_another_host_is_named(context: ToolContext) -> None:
     names = NameServer({"site.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
     async with web_server() as other, web_server() as site:
@@ -334,7 +334,7 @@ async def test_nobody_is_asked_about_what_is_refused_anyway(url: str, context: T
     assert caught.value.code is ToolErrorType.WEB_REFUSED
 
 
-@pytest.mark.requirement("web.fetch.parameters")
+@pytest.mark.requirement("web.fetch.github")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -135,7 +135,7 @@ async def test_what_cannot_be_opened_is_left_out_and_counted(server: SearchServe
     assert shown.endswith(" Left out because they have no address that can be opened: 1.")
 
 
-@pytest.mark.requirement("web_search.untrusted")
+@pytest.mark.requirement("web.untrusted")
 async def test_no_result_closes_its_fence_poses_as_a_message_or_as_another_result(
     server: SearchServer, context: ToolContext
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_provider_that_is_not_set_up_is_answered_with_those_that_are(name: str
     assert "\u202e" not in caught.value.message
 
 
-@pytest.mark.requirement("web_search.setup")
+@pytest.mark.requirement("web_search.choice")
 @pytest.mark.parametrize("provider", [None, "tavily"])
 async def test_without_a_provider_the_error_names_every_setting_and_variable(
     context: ToolContext, provider: str | None
@@ -347,7 +347,7 @@ async def test_the_opener_that_is_given_is_the_one_that_asks(server: SearchServe
     assert len(made) == 1
 
 
-@pytest.mark.requirement("web_search.start")
+@pytest.mark.requirement("project.start-imports")
 def test_offering_the_tool_loads_nothing_that_searches() -> None:
     probe = (
         "import sys\n"

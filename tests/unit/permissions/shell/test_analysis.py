@@ -291,7 +291,7 @@ def test_a_lasting_permission_covers_the_scope_of_a_command(command: str, scope:
     assert outer.text.startswith(outer.scope)
 
 
-@pytest.mark.requirement("shell.analysis.hidden")
+@pytest.mark.requirement("shell.analysis.words")
 @pytest.mark.parametrize(
     "hidden", ["\x1b[2K", "\x08", "\x7f", "\u202e", "\u200b", "\U000e0041", "\ud800", "\0", " " * 200]
 )
@@ -304,7 +304,7 @@ def test_line_feeds_and_tabs_hide_nothing() -> None:
     assert analyse("ls\n\tls\n").is_read_only
 
 
-@pytest.mark.requirement("shell.analysis.total")
+@pytest.mark.requirement("shell.analysis.hostile")
 @pytest.mark.parametrize("command", ["", " ", "\n", "# only a comment", "A=1"])
 def test_a_text_without_commands_has_none(command: str) -> None:
     analysis = analyse(command)

@@ -15,7 +15,7 @@ def only(command: str) -> SubCommand:
     return sub
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize(
     ("called", "known"),
     [
@@ -45,31 +45,31 @@ def test_a_program_is_known_by_each_of_its_names(called: str, known: str) -> Non
     )
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize("program", ["tar", "gtar", "bsdtar"])
 def test_what_a_packer_runs_is_listed_by_whichever_name_it_is_called(program: str) -> None:
     commands = analyse(f"{program} --use-compress-program='evil y' -xf a").commands
     assert [command.text for command in commands[1:]] == ["evil y"]
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize("command", ["genv rm x", "gnohup rm x", "gxargs rm x", "gtimeout 5 rm x"])
 def test_a_wrapper_is_looked_into_by_whichever_name_it_is_called(command: str) -> None:
     assert any(sub.words[:1] == ("rm",) for sub in analyse(command).commands)
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize("command", ["jaq -i . f", "/tmp/gsed -n 1p f", "gsed -i s/a/b/ f", "gtest x"])
 def test_what_only_resembles_a_reading_program_is_not_taken_for_one(command: str) -> None:
     assert not only(command).is_read_only
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 def test_what_jaq_writes_in_place_is_among_its_effects() -> None:
     assert (Access.WRITE, "f") in {(effect.access, effect.target) for effect in only("jaq -i . f").effects}
 
 
-@pytest.mark.requirement("shell.scope")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize(
     "command",
     [
@@ -106,7 +106,7 @@ def test_nothing_is_offered_for_good_that_would_cover_any_text(command: str) -> 
     assert analyse(command).commands[0].scope == ""
 
 
-@pytest.mark.requirement("shell.scope")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize(
     ("command", "scope"),
     [
@@ -130,7 +130,7 @@ def test_a_program_that_only_begins_like_an_interpreter_can_be_allowed_for_good(
     assert only(command).scope == scope
 
 
-@pytest.mark.requirement("shell.families")
+@pytest.mark.requirement("shell.analysis.roots")
 @pytest.mark.parametrize("program", ["gdb", "lldb", "tmux", "screen", "expect", "socat", "entr", "at", "batch"])
 def test_a_program_that_runs_others_in_its_own_way_is_doubted_with_and_without_arguments(program: str) -> None:
     assert analyse(program).commands[0].doubts

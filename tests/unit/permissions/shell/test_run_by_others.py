@@ -131,7 +131,7 @@ EVALUATED = [
 ]
 
 
-@pytest.mark.requirement("shell.analysis.run_by_others")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.parametrize("command", [*WRAPPED, *OPTIONS, *EVALUATED])
 def test_what_another_program_runs_is_listed(command: str) -> None:
     analysis = analyse(command)
@@ -139,7 +139,7 @@ def test_what_another_program_runs_is_listed(command: str) -> None:
     assert not analysis.is_read_only
 
 
-@pytest.mark.requirement("shell.analysis.run_by_others")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.parametrize(
     "command",
     [
@@ -204,7 +204,7 @@ def test_what_may_run_something_is_doubted(command: str) -> None:
     assert any(found.doubts or found.options for found in analyse(command).commands)
 
 
-@pytest.mark.requirement("shell.analysis.run_by_others")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.parametrize(
     "command",
     [
@@ -233,7 +233,7 @@ def test_everyday_uses_of_the_same_programs_are_understood(command: str) -> None
     assert (analysis.doubts, [found.doubts for found in analysis.commands if found.doubts]) == ((), [])
 
 
-@pytest.mark.requirement("shell.analysis.variables")
+@pytest.mark.requirement("shell.analysis.wrappers")
 @pytest.mark.parametrize(
     "name",
     [

@@ -16,7 +16,7 @@ def _targets(command: str, access: str) -> set[str | None]:
     }
 
 
-@pytest.mark.requirement("shell.analysis.overlooked")
+@pytest.mark.requirement("shell.analysis.effects")
 @pytest.mark.parametrize(
     ("command", "target"),
     [
@@ -91,7 +91,7 @@ def test_what_is_written_is_told(command: str, target: str | None) -> None:
     assert target in _targets(command, "write")
 
 
-@pytest.mark.requirement("shell.analysis.overlooked")
+@pytest.mark.requirement("shell.analysis.effects")
 @pytest.mark.parametrize(
     ("command", "target"),
     [
@@ -155,7 +155,7 @@ def test_what_is_read_is_told(command: str, target: str | None) -> None:
     assert target in _targets(command, "read")
 
 
-@pytest.mark.requirement("shell.analysis.overlooked")
+@pytest.mark.requirement("shell.analysis.effects")
 @pytest.mark.parametrize(
     "command",
     [
@@ -173,7 +173,7 @@ def test_what_git_reaches_is_told(command: str) -> None:
     assert not analyse(command).is_read_only
 
 
-@pytest.mark.requirement("shell.analysis.overlooked")
+@pytest.mark.requirement("shell.analysis.effects")
 @pytest.mark.parametrize(
     "command",
     ["git stash list", "git worktree list", "git remote -v", "git log --oneline -5", "git log --stat --author=me"],
@@ -184,7 +184,7 @@ def test_what_shows_no_contents_reads_no_file(command: str) -> None:
     assert [effect for found in analysis.commands for effect in found.effects] == []
 
 
-@pytest.mark.requirement("shell.analysis.overlooked")
+@pytest.mark.requirement("shell.analysis.effects")
 @pytest.mark.parametrize(
     "command",
     [
