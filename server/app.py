@@ -21,7 +21,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server.announcements import Announcements, ListenBus
-from server.audit import AuditLog
+from server.audit_log import AuditLog
+from server.client_request import exchange_of
 from server.clients import (
     STDIO_KEY,
     ClientRoots,
@@ -34,14 +35,13 @@ from server.clients import (
 )
 from server.consent.confirmers import Confirmers, let_malformed_answers_pass
 from server.custom_tools import CustomTools
-from server.exchange import exchange_of
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
-from server.services import Commands, audit_file, page_fetcher, permission_policy
 from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
+from server.tool_services import Commands, audit_file, page_fetcher, permission_policy
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement

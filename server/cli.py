@@ -16,7 +16,7 @@ from server.log import flush_log, start_log
 from server.settings import SettingsError, SettingsReport, default_settings, load_settings
 from server.watchdog import start_watchdog
 from tools.contract.display import visible
-from tools.contract.exhaustion import ExhaustedError, exhaustion_of, share_arenas
+from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 
@@ -74,7 +74,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise
     # What is imported here stays until the end; looking for garbage in it meanwhile costs a tenth of the start.
     gc.disable()
-    from server.serving import ListenError, leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
+    from server.run_server import ListenError, leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
 
     gc.freeze()
     # A large result makes ten thousands of small objects that are all in use: looking at them for garbage every 700

@@ -29,11 +29,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from server.exchange import Exchange
+from server.client_request import Exchange
 from server.file_uris import UriRefusedError, path_of_uri
 from server.sdk_seams import Connection, RequestContext, connection_of, sse_session
 from server.settings.files import real_path
-from server.upstreams.relay import CallContext
+from server.upstreams.call_relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
-from server.services import Commands
 from server.settings import Settings
 from server.settings.files import real_path
 from server.settings.load import working_folder
+from server.tool_services import Commands
 from tools.call.registry import ToolRegistry
 from tools.permissions.tool_names import GROUPS
 

@@ -11,7 +11,7 @@ import os
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from tools.contract.names_on_one_line import is_seen_in_name
+from tools.contract.file_names_in_text import is_seen_in_name
 
 FILE_TEMPLATE = "file:///{+path}"
 """RFC 6570: a reserved expansion, so that the slashes of the path stay."""

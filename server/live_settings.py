@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from anyio.abc import TaskGroup
 
-from server.services import guarded_paths, permission_policy
 from server.settings import Settings, SettingsReport
+from server.tool_services import guarded_paths, permission_policy
 from server.upstreams.pool import UpstreamPool
 from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS

@@ -11,7 +11,7 @@ import queue
 import sys
 from typing import Any
 
-from tools.contract.exhaustion import start_thread
+from tools.contract.resource_exhaustion import start_thread
 
 QUEUED_RECORDS = 1_000
 """Records waiting for standard error."""

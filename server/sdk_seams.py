@@ -1,7 +1,7 @@
 """The parts of the SDK that it keeps to itself and that we cannot do without: nothing else here reaches for them.
 
 A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
-either. The stdio wire needs more of it, which `server/transports/dispatcher.py` and `stdio.py` alone know; and
+either. The stdio wire needs more of it, which `server/transports/request_dispatcher.py` and `stdio.py` alone know; and
 `server/upstreams/wire/http.py` takes what the SDK has of HTTP.
 """
 

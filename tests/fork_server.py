@@ -168,7 +168,7 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
 
 def main() -> None:
     """Import what servers need, and wait."""
-    for module in ("server.serving", "server.transports.http", "server.transports.stdio", "mcp.server.stdio"):
+    for module in ("server.run_server", "server.transports.http", "server.transports.stdio", "mcp.server.stdio"):
         import_module(module)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(sys.argv[1])

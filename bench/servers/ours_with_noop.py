@@ -7,13 +7,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from server import cli, serving
+from server import cli, run_server
 from server.app import App
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 
 
 class HelloParams(ToolParams):
@@ -50,7 +50,7 @@ class AppWithHello(App):
 
 
 if __name__ == "__main__":
-    serving.App = AppWithHello
+    run_server.App = AppWithHello
     arguments = ["serve", "--workspace", sys.argv[1]]
     if "http" in sys.argv[2:]:
         arguments += ["--transport", "http", "--port", "0"]

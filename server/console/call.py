@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from server.console import EXIT_FAILED, UsageError
 from server.console.prompts import fill_in
-from server.exposure import DISPLAY_KEY
+from server.protocol_mapping import DISPLAY_KEY
 from tools.contract.display import visible
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"

@@ -15,9 +15,9 @@ from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file
 from server.settings.load import SettingsInputs, read_settings
-from server.settings.resolution import alias_of
 from server.settings.section import Diagnostics, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
+from server.settings.variable_expansion import alias_of
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal

@@ -19,11 +19,11 @@ import anyio
 
 from server.console import EXIT_FAILED
 from server.custom_tools import CustomTools
-from server.services import Commands
-from server.serving import until_signal
+from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import FileState, real_path
-from server.settings.resolution import HINT
+from server.settings.variable_expansion import HINT
+from server.tool_services import Commands
 from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Audience, Upstream, UpstreamState
 from server.upstreams.pool import UpstreamPool
@@ -39,7 +39,7 @@ from tools.files.search.ripgrep import find_ripgrep
 from tools.shell.confinement import NetworkAccess
 from tools.shell.environment import command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.visible_file_system import Site
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0

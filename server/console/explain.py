@@ -15,7 +15,7 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
 from server.console.call import read_arguments
-from server.serving import until_signal
+from server.run_server import until_signal
 from server.settings import SettingsReport
 from tools.call.consent import Judgement
 from tools.contract.display import visible, visible_line, without_gaps

@@ -13,8 +13,8 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED
-from server.exposure import tool_to_wire
-from server.serving import until_signal
+from server.protocol_mapping import tool_to_wire
+from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.names import NameMap
 from server.upstreams.catalog.tools import DiscoveredMCPTool

@@ -22,8 +22,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.clients import TooManyCallsError
 from server.consent.confirmers import Confirmers
-from server.exposure import complete, completion_to_wire, contents_to_wire, encodable, prompt_to_wire
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
+from server.protocol_mapping import complete, completion_to_wire, contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
 from server.sdk_seams import RequestContext
 from tools.call.context import ToolContext

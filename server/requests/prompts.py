@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from server.exposure import encodable
+from server.protocol_mapping import encodable
 from tools.call.context import ToolContext
 from tools.call.flow import package
 from tools.contract.confirmation import Question

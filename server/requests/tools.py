@@ -11,16 +11,16 @@ from mcp.server.context import CallNext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 
+from server.client_request import exchange_of
 from server.clients import Client, Contexts
 from server.consent.confirmers import AlreadyConsented, Confirmers
 from server.custom_tools import CustomTools
-from server.exchange import exchange_of
-from server.exposure import DisplayPlace, result_to_wire, tool_to_wire
 from server.json_rpc import ReadyList, as_mapping
+from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
+from server.upstreams.call_relay import Relay
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS
-from server.upstreams.relay import Relay
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool

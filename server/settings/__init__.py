@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from server.settings.load import SettingsReport, default_settings, load_settings
 from server.settings.models import Settings, TokenSource, UpstreamSettings
-from server.settings.resolution import UpstreamEntry
 from server.settings.section import SettingsError
+from server.settings.variable_expansion import UpstreamEntry
 
 __all__ = [
     "Settings",

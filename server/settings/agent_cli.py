@@ -23,8 +23,8 @@ from server.settings.canonical_form import (
 )
 from server.settings.files import Tree, home_folder, set_default, table_at, value_at
 from server.settings.models import UpstreamSettings
-from server.settings.resolution import VariableExpander
 from server.settings.section import Diagnostics, KeyPath, dotted
+from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"

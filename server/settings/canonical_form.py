@@ -23,9 +23,9 @@ from server.settings.files import (
     value_at,
 )
 from server.settings.models import Settings
-from server.settings.resolution import MAX_ALIAS, alias_of
 from server.settings.section import Diagnostics, KeyPath, Section, dotted, keys_of
 from server.settings.tool_models import MAX_COUNT
+from server.settings.variable_expansion import MAX_ALIAS, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {

@@ -29,7 +29,6 @@ from server.settings.files import (
     value_at,
 )
 from server.settings.models import Settings, UpstreamSettings
-from server.settings.resolution import UpstreamEntry, resolve, resolve_entries
 from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
 from server.settings.trust import (
     COMMAND_ALIAS,
@@ -43,6 +42,7 @@ from server.settings.trust import (
     sanitize,
     trust_file,
 )
+from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
 
 COMMAND_LINE = "command line"
 """The source of values that were given as options."""

@@ -32,8 +32,8 @@ from server.settings.files import (
     value_at,
 )
 from server.settings.section import Diagnostics, SettingsError, dotted
+from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import ApprovalMode
-from tools.contract.names_on_one_line import UNSEEN
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
 Folders = Mapping[str, Mapping[str, str]]

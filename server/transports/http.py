@@ -29,9 +29,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 from server.transports.http_requests import PostedRequests, claim_ids
 from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.listen_address import LOOPBACK_NAMES, HttpOptions
 from server.transports.slow_clients import REVISION_HEADER, ClientConnection
 from server.transports.sse import SseSessions, named_session
 

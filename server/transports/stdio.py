@@ -33,7 +33,6 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.json_rpc import Json, read_message, read_unreadable
-from server.transports.dispatcher import WireDispatcher
 from server.transports.lines import (
     STDIO_BACKPRESSURE,
     USUAL_PIPE_BYTES,
@@ -43,6 +42,7 @@ from server.transports.lines import (
     refusal_of_oversized,
     refusal_of_unreadable,
 )
+from server.transports.request_dispatcher import WireDispatcher
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import anyio
 from anyio.abc import TaskGroup
 
-from server.exchange import Exchange
+from server.client_request import Exchange
 from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
 from server.upstreams.session.era import Wanted
 from server.upstreams.session.questions import SessionOptions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from server.exchange import Exchange
+from server.client_request import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import IncompatibleError, wanted_for
@@ -34,7 +34,7 @@ from server.upstreams.session.listing import (
 )
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
-from server.upstreams.session.subscriptions import ChangeStream
+from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
 from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.transports import Transport, transports_to

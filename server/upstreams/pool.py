@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
-from server.exchange import Exchange
+from server.client_request import Exchange
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
 from server.upstreams.client_sessions import ClientSessions

@@ -20,20 +20,20 @@ from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 
 from server.announcements import ListenBus, ListKind
-from server.exchange import LEVELS, Exchange, exchange_of
+from server.client_request import LEVELS, Exchange, exchange_of
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
+from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.pool import UpstreamPool, bounded_gather
-from server.upstreams.relay import Relay
+from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind
 from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
-from server.upstreams.watching import TooManyWatchedError, Watching
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from server.upstreams.wire.peer import ConnectionLostError, RelayError
 from tools.call.registry import ToolRegistry

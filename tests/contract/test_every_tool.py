@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.exposure import tool_to_wire
+from server.protocol_mapping import tool_to_wire
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server

@@ -29,13 +29,12 @@ import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tools.contract.errors import ToolError
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import PreparedView, Site
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.visible_file_system import PreparedView, Site
 
 NOBODY = 65534
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.contract.subjects import Access
-from tools.permissions.shell.analysis import Analysis, SubCommand
+from tools.contract.permission_subjects import Access
+from tools.permissions.shell.command_analysis import Analysis, SubCommand
 
 DENIED = "rm"
 ALLOWED = ("git status", "git log", "ls")

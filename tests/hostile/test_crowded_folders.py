@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.files.change import writer as folder_lock
+from tools.files.change import writer
 from tools.files.change.writer import LARGE_FOLDER, REAL_DISK, alone_in, replace_file, temporary_in, try_lock
 from tools.files.opener import Folder, open_folder
 from tools.files.workspace import Workspace
@@ -93,7 +93,7 @@ def test_threads_take_turns_in_a_folder_and_none_is_turned_away(root: Path) -> N
     with ThreadPoolExecutor(40) as pool:
         list(pool.map(enter, range(40)))
     assert most == [1] * 2_000
-    assert not folder_lock._folder_locks  # pyright: ignore[reportPrivateUsage] - nothing is kept of folders nobody writes in
+    assert not writer._folder_locks  # pyright: ignore[reportPrivateUsage] - nothing is kept of folders nobody writes in
 
 
 @pytest.mark.requirement("write.turns")

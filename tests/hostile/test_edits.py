@@ -340,12 +340,12 @@ OTHER_WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tools.contract.errors import ToolError
-from tools.files.change import writer as folder_lock
+from tools.files.change import writer
 from tools.files.opener import identity_of
 from tools.files.workspace import Workspace
 from tools.files.change.writer import replace_file
 
-folder_lock.BUSY_SECONDS = 0.05
+writer.BUSY_SECONDS = 0.05
 workspace = Workspace([sys.argv[2]])
 location = workspace.locate("a.txt")
 try:

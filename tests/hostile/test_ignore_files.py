@@ -15,6 +15,7 @@ from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, st
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST, read_rules
 from tools.files.ignore_files import (
     MAX_COST_IN_FORCE,
     HiddenBy,
@@ -23,7 +24,6 @@ from tools.files.ignore_files import (
     rules_for_agents,
     scope_of,
 )
-from tools.files.ignore_rules import COST_OF_RULE, MAX_COST, read_rules
 from tools.files.workspace import Workspace
 
 FILES = 12

@@ -21,6 +21,7 @@ from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     MAX_IGNORE_FILE_BYTES,
@@ -29,7 +30,6 @@ from tools.files.ignore_files import (
     is_hidden_target,
     scope_of,
 )
-from tools.files.ignore_rules import COST_OF_RULE, MAX_COST
 from tools.files.workspace import Location, Workspace
 from tools.permissions import folder_contents
 from tools.permissions.folder_contents import agent_ignore_file_below

@@ -26,16 +26,15 @@ from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
 from tests.interaction.test_own_files import Person, served
 from tests.waiting import until
 from tools.contract.errors import ToolError
-from tools.contract.subjects import Waiver
+from tools.contract.permission_subjects import Waiver
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, is_harmless
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
 

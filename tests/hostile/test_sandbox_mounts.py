@@ -27,7 +27,7 @@ from tools.contract.errors import ToolError
 from tools.shell.confinement import NetworkAccess
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from tools.shell.environment import command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.hidden_secrets import COPIES, READ_BYTES, secret_places
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,8 @@ from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.auto_run_guard import FOLDERS, AutoRunLookout
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import KEPT, Site, prepare
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.visible_file_system import KEPT, Site, prepare
 
 pytestmark = pytest.mark.anyio
 

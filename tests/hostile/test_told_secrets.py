@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from server.audit import record_of
+from server.audit_log import record_of
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
-from tools.call.audit import AuditEntry, without_secrets
+from tools.call.audit_entries import AuditEntry, without_secrets
 from tools.contract.secrets import HIDDEN, redact
 from tools.permissions.verdict import Permission, Verdict
 

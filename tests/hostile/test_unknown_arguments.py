@@ -13,7 +13,7 @@ from mcp.client import Client
 
 from tests.harness import HANDSHAKE, MODERN, in_memory
 from tests.hostile.every_tool import call
-from tools.contract.names_on_one_line import UNSEEN
+from tools.contract.file_names_in_text import UNSEEN
 
 pytestmark = pytest.mark.anyio
 

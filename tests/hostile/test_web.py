@@ -22,7 +22,7 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.limits import AbortSignal
 from tools.web.address_guard import WebRules
 from tools.web.charset import decode
-from tools.web.exchange import Cut
+from tools.web.http_exchange import Cut
 from tools.web.opener import UrlOpener, WebRequest, WebResponse
 from tools.web.page import PageText, Unconverted, page_text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.exposure import result_to_wire
+from server.protocol_mapping import result_to_wire
 from tests.harness import HANDSHAKES
 from tests.interaction.test_lifecycle import INITIALIZED, call, running
 from tools.contract.results import FileDataPart, InlineDataPart, ToolResult

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.files import ignore_rules
+from tools.files import gitignore_matcher
+from tools.files.gitignore_matcher import RuleList, bytes_text, read_rules
 from tools.files.ignore_files import Scope, agent_ignore_file, scope_of
-from tools.files.ignore_rules import RuleList, bytes_text, read_rules
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
@@ -196,7 +196,7 @@ def test_rules_mean_the_same_with_and_without_re2(lines: list[str], paths: list[
     with pytest.MonkeyPatch.context() as patch:
         found: list[RuleList] = []
         for most in (-1, len(lines)):
-            patch.setattr(ignore_rules, "MAX_RULES_FOR_RE", most)
+            patch.setattr(gitignore_matcher, "MAX_RULES_FOR_RE", most)
             found.append(read_rules(content))
     assert [rules.uses_re2 for rules in found] == [True, False]
     for path in map(bytes_text, paths):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.subjects import Access
+from tools.contract.permission_subjects import Access
 from tools.permissions.shell.analyser import analyse
 from tools.permissions.shell.names_on_disk import NamesOnDisk, with_home
 

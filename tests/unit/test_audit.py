@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from server.audit import AuditLog
+from server.audit_log import AuditLog
 from tests.harness import ROOT
-from tools.call.audit import AuditEntry
+from tools.call.audit_entries import AuditEntry
 from tools.call.consent import LastingAnswer, Scope
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.permissions.verdict import Permission, Verdict
@@ -73,7 +73,7 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from tests.unit.test_audit import decided\n"
-        "from server.audit import AuditLog\n"
+        "from server.audit_log import AuditLog\n"
         "log = AuditLog(sys.argv[1])\n"
         "for number in range(50): log.note(decided({'n': number}))\n"
         "log.close()\n"

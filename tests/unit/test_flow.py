@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.people import Keeper, Person
-from tools.call.audit import AuditEntry
+from tools.call.audit_entries import AuditEntry
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.consent import RuleKeeper, Scope
 from tools.call.context import ClientState, ToolContext
@@ -28,8 +28,8 @@ from tools.contract.confirmation import (
 from tools.contract.display import render_question
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
-from tools.contract.subjects import HostSubject, Kind, Subject
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.verdict import Permission, Verdict
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.json_rpc import Notification, Request
-from server.transports.dispatcher import WireDispatcher
 from server.transports.lines import (
     LARGE_LINE,
     LARGE_PIECE,
@@ -22,6 +21,7 @@ from server.transports.lines import (
     refusal_of_oversized,
     refusal_of_unreadable,
 )
+from server.transports.request_dispatcher import WireDispatcher
 
 
 @pytest.mark.requirement("stdio.wire")

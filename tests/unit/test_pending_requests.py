@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from server.json_rpc import Response
-from server.transports.dispatcher import WireDispatcher
 from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
+from server.transports.request_dispatcher import WireDispatcher
 from server.upstreams.session.questions import QuestionWaits
 from server.upstreams.wire import peer as peers
 from server.upstreams.wire.peer import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Notice, Peer, PendingRequest, Progress

@@ -27,7 +27,7 @@ INNER_PARTS = {
         "_request_outbound",
     },
     "server/upstreams/wire/http.py": {"mcp.shared._httpx_utils"},
-    "server/transports/dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
+    "server/transports/request_dispatcher.py": {"mcp.shared.jsonrpc_dispatcher"},
     "server/transports/stdio.py": {"mcp.server.connection", "mcp.server.runner"},
 }
 """Which module uses which inner module of the SDK, and which attributes that it keeps to itself."""

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import until
 from tools.contract import threads
 from tools.contract.errors import ToolErrorType
-from tools.contract.exhaustion import ExhaustedError
+from tools.contract.resource_exhaustion import ExhaustedError
 from tools.contract.threads import Threads
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import AskUserConfirmation, Channel, Option, UserQuestion
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.parameters import ToolParams, coerce
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 
 MAX_QUESTIONS = 4
 """Both seeds' number, of options too."""

@@ -10,11 +10,11 @@ from pydantic import Field
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.names_on_one_line import shortened_line, shown_whole_path
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 from tools.shell.jobs import Job, JobStatus, JobTable
 
 MAX_LINES = 10_000

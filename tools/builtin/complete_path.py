@@ -13,8 +13,8 @@ from tools.builtin.path_parameters import path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 

@@ -16,10 +16,10 @@ from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError
+from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import no_progress
-from tools.contract.names_on_one_line import one_line
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 from tools.contract.threads import THREADS, run_blocking
 from tools.discovery.commands import (
     DISCOVERY_COMMAND,

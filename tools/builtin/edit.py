@@ -12,7 +12,7 @@ from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingToo
 from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
-from tools.contract.names_on_one_line import one_line
+from tools.contract.file_names_in_text import one_line
 from tools.contract.parameters import coerce
 
 if TYPE_CHECKING:

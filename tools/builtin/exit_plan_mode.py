@@ -12,8 +12,8 @@ from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 
 MAX_PLAN_CHARS = 30_000
 """A person has to read it; a question shows about as much."""

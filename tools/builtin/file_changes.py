@@ -12,8 +12,8 @@ from tools.builtin.path_parameters import located_subject
 from tools.call.base_tool import BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
 if TYPE_CHECKING:

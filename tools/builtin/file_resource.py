@@ -17,10 +17,10 @@ from tools.builtin.path_parameters import path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import sendable_name
+from tools.contract.file_names_in_text import sendable_name
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import InlineDataPart, ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.line_window import Wanted

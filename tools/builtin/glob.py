@@ -12,11 +12,11 @@ from tools.builtin.file_filtering import OPTIONS, FileFilteringOptions, gather_o
 from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
+from tools.contract.file_names_in_text import brief
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind, Subject
 from tools.contract.threads import run_blocking
 
 RECENT_SECONDS = 24 * 60 * 60

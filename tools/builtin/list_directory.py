@@ -13,8 +13,8 @@ from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
 

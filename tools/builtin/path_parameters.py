@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tools.contract.errors import InvalidToolParamsError, ToolError
-from tools.contract.names_on_one_line import MAX_BRIEF_CHARS, one_line, shown_path
-from tools.contract.subjects import Access, PathSubject
+from tools.contract.file_names_in_text import MAX_BRIEF_CHARS, one_line, shown_path
+from tools.contract.permission_subjects import Access, PathSubject
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}

@@ -11,10 +11,10 @@ from tools.builtin.path_parameters import check_file_path, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names_on_one_line import sendable_name
+from tools.contract.file_names_in_text import sendable_name
 from tools.contract.parameters import ToolParams, coerce
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
 _INTEGER = {"type": "integer"}

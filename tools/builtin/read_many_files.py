@@ -12,11 +12,11 @@ from tools.builtin.path_parameters import path_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
+from tools.contract.file_names_in_text import brief
 from tools.contract.limits import SEARCH_SECONDS
-from tools.contract.names_on_one_line import brief
 from tools.contract.parameters import ToolParams, coerce
+from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, Subject
 from tools.contract.threads import run_blocking
 
 MAX_PATHS = 1_000

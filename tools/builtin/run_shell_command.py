@@ -13,11 +13,11 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.names_on_one_line import one_line, shortened_line, shown_whole_path
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import CommandSubject, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import CommandSubject, Kind, Subject
 from tools.contract.threads import run_blocking
 from tools.files.opener import PathKind
 from tools.files.workspace import Workspace, missing

@@ -12,10 +12,10 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Access, Kind, PathSubject, Subject
 from tools.contract.threads import run_blocking
 from tools.memory.memory_files import MemoryFiles, MemoryScope
 

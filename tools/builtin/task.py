@@ -12,10 +12,10 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.parameters import ToolParams, published_schema
+from tools.contract.permission_subjects import AgentSubject, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import AgentSubject, Kind, Subject
 from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from pydantic import Field
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names_on_one_line import one_line
+from tools.contract.file_names_in_text import one_line
 from tools.contract.parameters import MAX_INTEGER, ToolParams, coerce
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import TodoListDisplay, ToolResult
-from tools.contract.subjects import Kind
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
 
 MAX_TODOS = 100

@@ -12,10 +12,10 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import HostSubject, Kind, Subject
 
 if TYPE_CHECKING:
     from tools.web.page_fetcher import PageFetcher

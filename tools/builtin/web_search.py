@@ -11,10 +11,10 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import ToolResult
-from tools.contract.subjects import HostSubject, Kind, Subject
 from tools.web.search_settings import SETUP, SearchSettings
 
 if TYPE_CHECKING:

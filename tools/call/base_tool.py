@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tools.contract.parameters import ToolParams, about_ignored, about_ignored_within, bind, published_schema, rename
+from tools.contract.permission_subjects import Kind, Subject, ToolTraits
 from tools.contract.results import FunctionDeclaration
-from tools.contract.subjects import Kind, Subject, ToolTraits
 
 if TYPE_CHECKING:
     from tools.call.context import ToolContext

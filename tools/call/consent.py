@@ -31,8 +31,8 @@ from tools.contract.confirmation import (
 )
 from tools.contract.display import can_be_shown
 from tools.contract.errors import ExecutionDeniedError, ToolError
-from tools.contract.names_on_one_line import one_line
-from tools.contract.subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
+from tools.contract.file_names_in_text import one_line
+from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import ANYTHING, literal_path

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.read_ledger import ReadLedger
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from tools.call.audit import Audit, AuditEntry
+from tools.call.audit_entries import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
 from tools.call.consent import (
     Judgement,
@@ -35,9 +35,9 @@ from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Confirmer, Pending, Question
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import UNKNOWN_EFFECT, exhaustion_of
+from tools.contract.permission_subjects import Access, PathSubject, Subject
+from tools.contract.resource_exhaustion import UNKNOWN_EFFECT, exhaustion_of
 from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
-from tools.contract.subjects import Access, PathSubject, Subject
 from tools.contract.threads import run_blocking
 from tools.permissions.policy import PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict

@@ -18,7 +18,7 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.names_on_one_line import UNSEEN
+from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.results import FileDiff, ReturnDisplay, TodoListDisplay
 
 MAX_QUESTION_BYTES = 32_000

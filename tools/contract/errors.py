@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tools.contract.names_on_one_line import shown_path, shown_whole_path
+from tools.contract.file_names_in_text import shown_path, shown_whole_path
 
 
 class ToolErrorType(StrEnum):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, cast
 
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.parameters import coerce
 from tools.discovery.schema import REFERENCES, with_children
 

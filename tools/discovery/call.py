@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import Progress
-from tools.contract.names_on_one_line import one_line, shown_whole_path
 from tools.contract.results import FileDataPart, Part, TextPart, ToolResult
 from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand

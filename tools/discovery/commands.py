@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import one_line
+from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
 
 if TYPE_CHECKING:

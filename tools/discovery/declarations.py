@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tools.contract.display import visible
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 from tools.discovery.argument_check import ArgumentCheck, load
 from tools.discovery.json_text import UnreadableError, read_json, require_sendable
 from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from tools.contract.display import visible
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self, cast
 
-from tools.contract.exhaustion import ExhaustedError, start_thread
 from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.resource_exhaustion import ExhaustedError, start_thread
 from tools.files import document_worker
 
 WATCH_SECONDS = 0.05

@@ -22,9 +22,9 @@ from enum import StrEnum
 from itertools import accumulate
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
-from tools.contract.names_on_one_line import shown_path, shown_whole_path
-from tools.files.ignore_rules import MAX_COST, RuleList, bytes_text, parse_rules
+from tools.contract.file_names_in_text import shown_path, shown_whole_path
+from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
+from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, parse_rules
 from tools.files.opener import NotRegularError, OpenedFile, open_regular
 from tools.files.workspace import Forbidden, Location, Workspace
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 
 SNIFFED_BYTES = 4096
 """How much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)."""

@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.exhaustion import exhaustion_of
-from tools.contract.names_on_one_line import meant_path, shown_path
+from tools.contract.file_names_in_text import meant_path, shown_path
+from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.opener import (
     Folder,
     NotRegularError,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import UNSEEN, sendable_name, shown_whole_path
+from tools.contract.file_names_in_text import UNSEEN, sendable_name, shown_whole_path
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tools.files.opener import real_path
 from tools.permissions.auto_run_files import REPOSITORY, REPOSITORY_WITHOUT_CONTENTS, folded
-from tools.permissions.shell.analysis import Effect
+from tools.permissions.shell.command_analysis import Effect
 from tools.permissions.shell.knowledge.program_files import TOP_OF_REPOSITORY, Reach
 from tools.permissions.shell.names_on_disk import with_home
 

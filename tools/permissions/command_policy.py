@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tools.contract.errors import ToolError
 from tools.contract.limits import ApprovalMode
-from tools.contract.subjects import Access, Waiver
+from tools.contract.permission_subjects import Access, Waiver
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, contains
 from tools.permissions.auto_run_files import (
@@ -27,7 +27,7 @@ from tools.permissions.folder_contents import (
 )
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, Rule, Rules, literal_path
-from tools.permissions.shell.analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
+from tools.permissions.shell.command_analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand
 from tools.permissions.shell.expansion import NEW_FILE
 from tools.permissions.shell.knowledge.program_files import TAKEN, Reach
 from tools.permissions.verdict import Grant, Part, Permission, Verdict, summed

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
 from tools.contract.limits import ApprovalMode
-from tools.contract.subjects import (
+from tools.contract.permission_subjects import (
     Access,
     AgentSubject,
     CommandSubject,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tools.contract.subjects import Access, ToolTraits
-from tools.files.ignore_rules import RuleList, bytes_text, parse_rules
+from tools.contract.permission_subjects import Access, ToolTraits
+from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.permissions.tool_names import (
     BETWEEN,
     DELEGATING,

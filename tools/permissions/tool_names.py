@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tools.contract.subjects import Access
+from tools.contract.permission_subjects import Access
 
 SHELL = "run_shell_command"
 FETCHING = "web_fetch"

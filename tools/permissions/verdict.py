@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 
 
 class Verdict(StrEnum):

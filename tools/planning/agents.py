@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Progress
-from tools.contract.names_on_one_line import one_line, shown_whole_path
 from tools.contract.results import FileDataPart, Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.programs import find_configured

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import anyio
 
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.shell.confinement import ConfinedCommand, SandboxChanges
 from tools.shell.output import Output, OutputReader
 from tools.shell.process import Process

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.shell.process import ProcessSpec
 
 

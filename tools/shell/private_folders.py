@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from tools.contract.exhaustion import ExhaustedError
+from tools.contract.resource_exhaustion import ExhaustedError
 from tools.contract.threads import Threads
 
 FILE_BYTES = 64 << 20

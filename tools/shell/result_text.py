@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.results import FileDataPart, Part, TextPart
 from tools.shell.command import Ending, RunningProgram
 from tools.shell.confinement import NetworkAccess, SandboxChanges

@@ -20,9 +20,9 @@ from typing import TypeVar
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
+from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import Progress
-from tools.contract.names_on_one_line import one_line
+from tools.contract.resource_exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.contract.threads import THREADS
 from tools.files.programs import find_program
 from tools.shell.command import CommandRequest, Ending, RunningProgram

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import brief
+from tools.contract.file_names_in_text import brief
 from tools.contract.threads import THREADS
 from tools.web.address_guard import AddressGuard, Resolver, SystemResolver, WebRules
 from tools.web.url import Target, UrlError, parse_url
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import ssl
 
     from tools.contract.limits import Progress
-    from tools.web.exchange import Cut
+    from tools.web.http_exchange import Cut
 
 MAX_CONCURRENT = 16
 """Requests at the same time, so that their bodies together stay below 200 MB; others wait for their turn."""
@@ -177,7 +177,7 @@ class UrlOpener:
         async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_loaded:
                 # Importing the HTTP library takes as long as many requests, so others go on meanwhile.
-                await THREADS.run(lambda: import_module("tools.web.exchange"))
+                await THREADS.run(lambda: import_module("tools.web.http_exchange"))
                 self._is_loaded = True
             seconds = self._rules.total_seconds
             try:
@@ -192,7 +192,7 @@ class UrlOpener:
         self, request: WebRequest, target: Target, deadline: float, progress: Progress | None
     ) -> WebResponse:
         """Go from redirect to redirect until somebody answers."""
-        from tools.web.exchange import REDIRECTS, exchange  # noqa: PLC0415 - loaded by now
+        from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - loaded by now
 
         follows = request.method == "GET" and not request.is_trusted_endpoint
         passed: list[str] = []

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
+from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.limits import AbortSignal, MediaHandling
-from tools.contract.names_on_one_line import brief, one_line
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.web.opener import FairLimit, UrlOpener, WebRequest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.names_on_one_line import one_line
+from tools.contract.file_names_in_text import one_line
 from tools.contract.secrets import HIDDEN
 from tools.web.opener import WebRequest
 from tools.web.search_settings import SETUP, ProviderSettings

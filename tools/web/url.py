@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from urllib.parse import quote, urljoin
 
-from tools.contract.names_on_one_line import brief, one_line
+from tools.contract.file_names_in_text import brief, one_line
 
 Address = IPv4Address | IPv6Address
 

@@ -25,8 +25,8 @@ from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
-from tools.contract.subjects import Kind
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup
 from mcp_types import METHOD_NOT_FOUND
 from pydantic_core import to_json
 
-from server.exchange import Exchange, NotAskedError
+from server.client_request import Exchange, NotAskedError
 from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.era import Wanted
 from server.upstreams.session.flow_control import BoundedTasks

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.exposure import tool_to_wire
+from server.protocol_mapping import tool_to_wire
 from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
 from tools.builtin.discovered_tools import DiscoveredTool

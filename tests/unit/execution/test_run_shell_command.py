@@ -12,7 +12,7 @@ from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, s
 from tools.builtin.run_shell_command import ShellTool
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
-from tools.contract.subjects import CommandSubject
+from tools.contract.permission_subjects import CommandSubject
 from tools.shell.output import CUT_MARK, OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS
 

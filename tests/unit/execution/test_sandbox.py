@@ -18,7 +18,7 @@ from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, i
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.probe_program import FIRST_CODE
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
 
@@ -171,7 +171,7 @@ sys.path.insert(0, sys.argv[2])
 import anyio
 from tools.shell.confinement import NetworkAccess
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.shell.sandbox.view import Site
+from tools.shell.sandbox.visible_file_system import Site
 
 async def main():
     print((await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(sys.argv[1])).status([])).failure)

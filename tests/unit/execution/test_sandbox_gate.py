@@ -16,10 +16,9 @@ from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.confinement import NetworkAccess
 from tools.shell.environment import command_environment
 from tools.shell.process import ProcessSpec
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
-from tools.shell.sandbox.sandboxed_command import SandboxedCommand
-from tools.shell.sandbox.view import PreparedView, Site
+from tools.shell.sandbox.visible_file_system import PreparedView, Site
 
 pytestmark = [
     pytest.mark.anyio,

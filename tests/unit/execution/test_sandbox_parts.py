@@ -19,9 +19,9 @@ from tools.shell.sandbox.auto_run_guard import (
     is_harmless,
     move_away,
 )
+from tools.shell.sandbox.bubblewrap import Descriptors, bubblewrap_options
 from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.sandboxed_command import Descriptors, bubblewrap_options
-from tools.shell.sandbox.view import Site, View, prepare, sandbox_environment
+from tools.shell.sandbox.visible_file_system import Site, View, prepare, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 

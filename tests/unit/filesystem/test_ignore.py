@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.files.gitignore_matcher import read_rules
 from tools.files.ignore_files import (
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
@@ -17,7 +18,6 @@ from tools.files.ignore_files import (
     refuse_hidden,
     scope_of,
 )
-from tools.files.ignore_rules import read_rules
 from tools.files.workspace import Workspace
 
 

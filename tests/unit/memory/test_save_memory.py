@@ -19,8 +19,8 @@ from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.results import FileDiff, FunctionCall, ToolResult
-from tools.contract.subjects import Access, PathSubject
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.policy import PermissionPolicy

@@ -15,9 +15,9 @@ import anyio
 import pytest
 
 from server.live_settings import LiveSettings
-from server.services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.file_watcher import new_settings
+from server.tool_services import permission_policy
 from tests.harness import LAUNCHER
 from tests.pools import quiet_pool
 from tests.settings_cases import write
@@ -145,7 +145,7 @@ async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
 
 GONE = """
 import anyio, json, os, sys
-from server.services import Commands
+from server.tool_services import Commands
 from server.custom_tools import CustomTools
 from server.settings import load_settings
 from tools.call.registry import ToolRegistry

@@ -10,8 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from server.live_settings import LiveSettings, waiting_for_restart
-from server.services import permission_policy
 from server.settings import SettingsReport, load_settings
+from server.tool_services import permission_policy
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import UpstreamPool
@@ -22,7 +22,7 @@ from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.registry import ToolRegistry
 from tools.contract.limits import ApprovalMode
-from tools.contract.subjects import CommandSubject
+from tools.contract.permission_subjects import CommandSubject
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionRequest
 

@@ -12,17 +12,17 @@ import anyio
 import pytest
 
 from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
-from server.services import Commands, permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, forget_folder, trust_file, trust_folder
+from server.tool_services import Commands, permission_policy
 from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.builtin.task import TaskTool
 from tools.call.registry import ToolRegistry
 from tools.contract.limits import ApprovalMode
-from tools.contract.subjects import AgentSubject
+from tools.contract.permission_subjects import AgentSubject
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionRequest
 from tools.planning.agent_command import AgentCommand

@@ -8,7 +8,7 @@ import pytest
 
 from tests.peers.web_server import web_server
 from tests.unit.web.fetching import opener_for
-from tools.web.exchange import Cut
+from tools.web.http_exchange import Cut
 from tools.web.opener import WebRequest
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, MediaHandling
+from tools.contract.permission_subjects import HostSubject
 from tools.contract.results import FileDataPart, InlineDataPart
-from tools.contract.subjects import HostSubject
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.verdict import Verdict
 from tools.web.opener import UrlOpener

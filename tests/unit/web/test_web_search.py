@@ -30,8 +30,8 @@ from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.permission_subjects import HostSubject
 from tools.contract.results import FunctionCall, ToolResult
-from tools.contract.subjects import HostSubject
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import Rules, parse_rule
 from tools.permissions.verdict import Verdict

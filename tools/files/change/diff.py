@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, zip_longest
 
-from tools.contract.names_on_one_line import shown_name
+from tools.contract.file_names_in_text import shown_name
 from tools.files.line_endings import count_lines
 
 CONTEXT_LINES = 3

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.names_on_one_line import shown_whole_path
+from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.names_on_one_line import shown_whole_path
+from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     FileChange,

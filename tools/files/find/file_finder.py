@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import Deadline
-from tools.contract.names_on_one_line import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.results import ToolResult
 from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
 from tools.files.find.walk import (

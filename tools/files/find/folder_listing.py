@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import sendable_name, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
-from tools.contract.names_on_one_line import sendable_name, shown_name, shown_whole_path
 from tools.contract.results import ToolResult
 from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, refuse_hidden, scope_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
-from tools.contract.names_on_one_line import shown_path
+from tools.contract.file_names_in_text import shown_path
 from tools.files.find.patterns import MAX_ALTERNATIVES, Names, PathPattern, PatternRefusedError, compile_patterns
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Exclusion, Selection, Walk, Without
 from tools.files.ignore_files import agent_ignore_file

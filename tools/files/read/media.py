@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import AbortSignal, MediaHandling
-from tools.contract.names_on_one_line import shown_whole_path
 from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart
 from tools.files.opener import OpenedFile
 from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
-from tools.contract.names_on_one_line import one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.find.selection import Candidate, FileSelection
 from tools.files.find.walk import Filters, Walk, count, walk_notes

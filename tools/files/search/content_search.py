@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import brief
 from tools.contract.limits import Deadline, Limits
-from tools.contract.names_on_one_line import brief
 from tools.contract.results import ToolResult
 from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
 from tools.files.find.walk import (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.names_on_one_line import one_line, shown_whole_path
 from tools.contract.results import ToolResult
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
 from tools.files.search.line_excerpts import excerpt, is_searchable

@@ -19,8 +19,8 @@ from importlib import metadata
 from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.exhaustion import NOTHING_DONE, exhaustion_of
 from tools.contract.limits import Deadline
+from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError
 from tools.files.programs import find_program, is_outside, is_program
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tools.contract.display import visible
-from tools.contract.subjects import Access
-from tools.permissions.shell.analysis import WITHOUT_FILES, Analysis, Effect, SubCommand
+from tools.contract.permission_subjects import Access
+from tools.permissions.shell.command_analysis import WITHOUT_FILES, Analysis, Effect, SubCommand
 from tools.permissions.shell.command_names import (
     bare_name,
     has_hidden_verb,
@@ -29,18 +29,18 @@ from tools.permissions.shell.effects import (
 from tools.permissions.shell.expansion import Expansion
 from tools.permissions.shell.knowledge.git import without_harmless_options
 from tools.permissions.shell.knowledge.interpreters import doubts_of_program
-from tools.permissions.shell.knowledge.made_files import links_left, names_backups
 from tools.permissions.shell.knowledge.option_tables import family_of
 from tools.permissions.shell.knowledge.program_files import Reach, follows_links
 from tools.permissions.shell.knowledge.read_only import is_read_only
 from tools.permissions.shell.knowledge.running_options import options_used
 from tools.permissions.shell.knowledge.scripts import names_in_scripts, with_given_scripts
+from tools.permissions.shell.knowledge.unnamed_files import links_left, names_backups
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
 from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
 from tools.permissions.shell.names_on_disk import NamesOnDisk
 from tools.permissions.shell.syntax import second_reading
 from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.reader import MAX_TEXTS, Redirection, read
+from tools.permissions.shell.syntax.parser import MAX_TEXTS, Redirection, read
 from tools.permissions.shell.syntax.words import (
     ASSIGNMENT,
     FOUND,

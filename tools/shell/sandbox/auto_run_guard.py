@@ -22,7 +22,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tools.contract.exhaustion import exhaustion_of
+from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.opener import open_link_free, real_path
 from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import (

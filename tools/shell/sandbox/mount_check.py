@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import anyio
 
-from tools.contract.exhaustion import exhaustion_of
+from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.workspace import contains
 
 SECONDS = 10.0

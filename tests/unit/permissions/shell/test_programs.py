@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.contract.subjects import Access
+from tools.contract.permission_subjects import Access
 from tools.permissions.shell.analyser import analyse
-from tools.permissions.shell.analysis import SubCommand
+from tools.permissions.shell.command_analysis import SubCommand
 
 
 def only(command: str) -> SubCommand:

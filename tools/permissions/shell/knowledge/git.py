@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tools.contract.subjects import Access
+from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import auto_run_names
 from tools.permissions.shell.knowledge.program_files import (
     REMOTE_PATH,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from tools.contract.subjects import Access
+from tools.contract.permission_subjects import Access
 from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.folders import changed_to
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, names, read_word, unknown

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tools.contract.subjects import NO_WAIVER, Waiver
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.workspace import contains, is_inside
 from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.private_folders import remove_tree

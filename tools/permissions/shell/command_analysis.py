@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tools.contract.subjects import Access
-from tools.permissions.shell.knowledge.made_files import Links
+from tools.contract.permission_subjects import Access
 from tools.permissions.shell.knowledge.program_files import Reach
 from tools.permissions.shell.knowledge.running_options import OptionUse
+from tools.permissions.shell.knowledge.unnamed_files import Links
 from tools.permissions.shell.syntax.words import FOUND, names
 
 HARMLESS_FILES = frozenset(

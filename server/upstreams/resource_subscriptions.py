@@ -12,13 +12,13 @@ from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ResourceUpdated
 
 from server.announcements import TELL_SECONDS, ListenBus
-from server.exchange import Exchange
+from server.client_request import Exchange
 from server.upstreams.catalog.resources import Route
 from server.upstreams.client_sessions import key_of
 from server.upstreams.connection import SessionKey, Upstream
 from server.upstreams.pool import bounded_gather
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.session.subscriptions import ChangeStream
+from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.peer import ConnectionLostError, RelayError, UpstreamError
 from tools.contract.errors import ToolError
 

@@ -156,7 +156,7 @@ class Commands:
         from tools.shell.environment import command_environment  # noqa: PLC0415
         from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
-        from tools.shell.sandbox.view import Site  # noqa: PLC0415
+        from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
         report, shell = self._report, self._shell
         site = Site(

@@ -25,6 +25,7 @@ from tools.web.url import Address, Target
 if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
+
 MAX_ADDRESSES = 4
 """Addresses of a host that are tried."""
 

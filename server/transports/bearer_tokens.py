@@ -1,0 +1,134 @@
+"""Bearer tokens: who a request over HTTP comes from.
+
+A token is known by its digest alone, so nothing of ours can tell it. Each has a name, which is the principal: what
+belongs to a client (answers, jobs, files read, open questions) belongs to that name.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import stat
+from collections.abc import Mapping
+from hashlib import sha256
+
+from mcp.server.auth.provider import AccessToken
+
+from server.settings import SettingsError, TokenSource
+
+VARIABLE = "CORETOOLS_MCP_TOKEN"
+"""The environment variable with the token of a server whose settings name none."""
+
+VARIABLE_NAME = "environment"
+"""The name of that token's principal."""
+
+LEAST_CHARACTERS = 20
+"""Of a token: 20 random letters and digits are 119 bits."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+"""The characters of a bearer token (RFC 6750, 2.1)."""
+
+MAKE_ONE = "make one with: openssl rand -hex 32"
+"""What to do without a token."""
+
+
+class Tokens:
+    """The tokens that are accepted: the verifier of the SDK's authentication.
+
+    Args:
+        tokens: Each token by the name of its principal.
+    """
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._digests = {name: _digest(token) for name, token in tokens.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Whose token this is; every one is compared, in constant time."""
+        given = _digest(token)
+        matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
+        # The token itself goes no further.
+        return AccessToken(token="", client_id=matching[0], scopes=[]) if matching else None
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
+    """Read the tokens that the settings name, or without any the one of the environment.
+
+    Args:
+        sources: Where each token stands, by the name of its principal.
+        environment: The variables of this process.
+
+    Raises:
+        SettingsError: One cannot be read, is open to others, is not a token, or is there twice.
+    """
+    tokens: dict[str, str] = {}
+    problems: list[str] = []
+    if not sources and (token := environment.get(VARIABLE, "").strip()):
+        tokens[VARIABLE_NAME] = token
+        problems += _problems_of(VARIABLE, token)
+    for name, source in sources.items():
+        place, token = f"http.tokens.{name}", ""
+        try:
+            token = _token_of(place, source, environment)
+            problems += _problems_of(place, token)
+        except ValueError as error:
+            problems.append(str(error))
+        problems += [
+            f"{place} is the same token as http.tokens.{other}: each client needs its own; {MAKE_ONE}."
+            for other, known in tokens.items()
+            if token and token == known
+        ]
+        tokens[name] = token
+    if problems:
+        raise SettingsError(problems)
+    return Tokens(tokens)
+
+
+def _token_of(place: str, source: TokenSource, environment: Mapping[str, str]) -> str:
+    """The token that a source names.
+
+    Raises:
+        ValueError: There is none, or others can read it.
+    """
+    if (source.file is None) == (source.env is None):
+        raise ValueError(f"{place} needs one of file and env: where the token stands.")
+    if source.env is not None:
+        if token := environment.get(source.env, "").strip():
+            return token
+        raise ValueError(
+            f"{place}.env names the variable '{source.env}', which is not set or empty. Set it, or name another."
+        )
+    path = os.path.expanduser(source.file or "")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the token.")
+            if os.name == "posix" and status.st_mode & 0o077:
+                mode = f"{stat.S_IMODE(status.st_mode):04o}"
+                raise ValueError(
+                    f"{place}.file '{path}' can be read or written by others (mode {mode}). Run: chmod 600 on it."
+                )
+            return os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the token.") from None
+
+
+def _problems_of(place: str, token: str) -> list[str]:
+    if len(token) < LEAST_CHARACTERS:
+        return [f"{place} is too short for a token: it needs at least {LEAST_CHARACTERS} characters; {MAKE_ONE}."]
+    if not _TOKEN.fullmatch(token):
+        expected = "one line of letters, digits and -._~+/ is expected, and nothing else"
+        return [f"{place} is not a token: {expected}; {MAKE_ONE}."]
+    return []
