@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tools.files.opener import real_path
 from tools.permissions.auto_run_files import REPOSITORY, REPOSITORY_WITHOUT_CONTENTS, folded
@@ -29,9 +29,20 @@ class CommandPaths:
 
     home: str
     directory: str
+    _found: dict[tuple[str | None, str | None, Reach], tuple[str, ...]] = field(
+        default_factory=dict[tuple[str | None, str | None, Reach], tuple[str, ...]], compare=False, repr=False
+    )
+    """What was looked up already: every sub-command of a long script may name each word of the text."""
 
     def of(self, effect: Effect) -> tuple[str, ...]:
         """The absolute path of what is touched, as named and with links resolved; empty if it is not known."""
+        key = effect.target, effect.folder, effect.reach
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._look_up(effect)
+        return found
+
+    def _look_up(self, effect: Effect) -> tuple[str, ...]:
         target = None if effect.target is None else self._absolute(effect.target, effect.folder)
         if target is None or "\0" in target:
             return ()
@@ -62,7 +73,9 @@ class CommandPaths:
     def is_of_a_process(self, effect: Effect) -> bool:
         """Whether a path leads through the files that a process has open."""
         spelled = effect.target or effect.beginning
-        absolute = self._absolute(spelled, effect.folder) if spelled else None
+        if not spelled or (effect.target and effect.reach is Reach.BELOW and len(self.of(effect)) > 1):
+            return False  # what was found is not one of these
+        absolute = self._absolute(spelled, effect.folder)
         return absolute is not None and _OF_A_PROCESS.match(os.path.normpath(absolute)) is not None
 
     def _absolute(self, target: str, folder: str | None) -> str | None:

@@ -61,6 +61,10 @@ class CommandPolicy:
     """Real paths of those that the whole was seen to write."""
     _link_makers: dict[str | None, list[SubCommand]] = field(default_factory=dict[str | None, list[SubCommand]])
     """By a path, the commands that may put a link there; `None` for a place that is not known."""
+    _reasons: dict[tuple[tuple[str, ...], bool], str | None] = field(
+        default_factory=dict[tuple[tuple[str, ...], bool], str | None]
+    )
+    """What `_why_protected` has said already."""
 
     def judge(self) -> Permission:
         """The verdict on the whole command."""
@@ -159,7 +163,6 @@ class CommandPolicy:
             yield from self._judge_host(effect.target, command)
             return
         paths = self.paths.of(effect)
-        is_there = bool(paths) and os.path.lexists(paths[0])
         if effect.access is Access.WRITE:
             yield from self._judge_beginning(effect, command.source)
             paths = paths or self.paths.possible(effect)
@@ -168,11 +171,11 @@ class CommandPolicy:
                 self._auto_run_files.append(paths[-1])
                 yield Part(command.source, Verdict.ASK, f"it may write {paths[0]}: {why}")
         elif command.is_read_only:
-            if is_there or not paths:
+            if not paths or os.path.lexists(paths[0]):
                 yield from self._judge_effect(effect, command)
         elif not paths:
             yield from self._narrow_rules(self.paths.possible(effect), Access.READ, command)
-        elif is_there:
+        elif os.path.lexists(paths[0]):
             yield from self._rules_about(effect.access, paths, command)
 
     def _judge_host(self, host: str | None, command: SubCommand) -> Iterator[Part]:
@@ -219,7 +222,7 @@ class CommandPolicy:
             if why is not None:
                 yield Part(source, Verdict.ASK, f"it writes in {folder}: {why}")
 
-    def _judge_path(self, effect: Effect, paths: Sequence[str], command: SubCommand) -> Iterator[Part]:
+    def _judge_path(self, effect: Effect, paths: tuple[str, ...], command: SubCommand) -> Iterator[Part]:
         source, access, reach = command.source, effect.access, effect.reach
         is_writing = access is Access.WRITE
         # No allow rule shows what is hidden from agents, or lets auto-run files be written.
@@ -281,7 +284,7 @@ class CommandPolicy:
             return None
         return first_below(folder, lambda path: self._why_protected((path,)))
 
-    def _judge_links(self, effect: Effect, paths: Sequence[str], command: SubCommand) -> Iterator[Part]:
+    def _judge_links(self, effect: Effect, paths: tuple[str, ...], command: SubCommand) -> Iterator[Part]:
         """What is said of a path through a link that another part of the whole may make."""
         if not self._link_makers:
             return
@@ -390,13 +393,18 @@ class CommandPolicy:
             return "of which it is not known whether it is hidden from agents"
         return f"which {hidden_by} hides from agents" if hidden_by else None
 
-    def _why_protected(self, paths: Sequence[str], *, by_name: bool = False) -> str | None:
+    def _why_protected(self, paths: tuple[str, ...], *, by_name: bool = False) -> str | None:
         """Why not all of these absolute paths may be written without a question, or `None`.
 
         Args:
             paths: The paths that a file goes by.
             by_name: Whether names alone count, and not that a path lies in a folder of the system.
         """
+        if (paths, by_name) not in self._reasons:
+            self._reasons[paths, by_name] = self._reason_to_protect(paths, by_name=by_name)
+        return self._reasons[paths, by_name]
+
+    def _reason_to_protect(self, paths: tuple[str, ...], *, by_name: bool) -> str | None:
         roots, home = self.workspace.roots, self.paths.home
         # A word that names the whole workspace does not mean the server's settings in it.
         named = [path for path in paths if not by_name or not any(contains(path, root) for root in roots)]

@@ -194,7 +194,7 @@ async def test_a_call_that_nobody_waits_for_leaves_no_process(
 async def test_a_frequent_pattern_is_searched_for_in_order_and_ripgrep_ended_when_there_is_enough(
     root: Path, tmp_path: Path, context: ToolContext, no_ripgrep: pytest.MonkeyPatch
 ) -> None:
-    for number in range(3):
+    for number in range(4):
         (root / f"{number}.txt").write_text("foo\n" * MAX_SORTED)
     (tmp_path / "bin").mkdir()
     log = tmp_path / "log"
