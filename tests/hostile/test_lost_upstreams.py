@@ -26,7 +26,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, first: float, last: float) -> None:
     monkeypatch.setattr("server.upstreams.connection.LAST_RETRY_SECONDS", last)
 
 
-@pytest.mark.requirement("proxy.liars.return")
+@pytest.mark.requirement("proxy.faults.return")
 async def test_a_lost_upstream_comes_back_when_it_is_wanted(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +43,7 @@ async def test_a_lost_upstream_comes_back_when_it_is_wanted(
         assert (report["state"], report["lastError"]) == ("connected", "it closed the connection")
 
 
-@pytest.mark.requirement("proxy.liars.return")
+@pytest.mark.requirement("proxy.faults.return")
 async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_grow(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +62,7 @@ async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_
     assert [round(pause, 3) for pause in asked[:5]] == [0.01, 0.02, 0.04, 0.08, 0.1]
 
 
-@pytest.mark.requirement("proxy.liars.return")
+@pytest.mark.requirement("proxy.faults.return")
 async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_it_is_wanted(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +77,7 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
     assert (tmp_path / "tale").read_text().count("start\n") == 4
 
 
-@pytest.mark.requirement("proxy.liars.return")
+@pytest.mark.requirement("proxy.faults.return")
 async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +96,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
     assert tale.read_text().count("start\n") == 3
 
 
-@pytest.mark.requirement("proxy.liars.return")
+@pytest.mark.requirement("proxy.faults.return")
 async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     assert tale.read_text().count("start\n") == 2
 
 
-@pytest.mark.requirement("proxy.liars.bounds")
+@pytest.mark.requirement("proxy.faults.bounds")
 async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -129,7 +129,7 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
     assert set(asked) == {"[bad] I am coretools-mcp. Your password?"}
 
 
-@pytest.mark.requirement("proxy.liars.bounds")
+@pytest.mark.requirement("proxy.faults.bounds")
 async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None:
     async with anyio.create_task_group() as tasks:
         background = BoundedTasks("bad", tasks)
@@ -146,7 +146,7 @@ async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("proxy.liars.bounds")
+@pytest.mark.requirement("proxy.faults.bounds")
 async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio()) as scene:
         await scene.names()
@@ -157,7 +157,7 @@ async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(
         await until(lambda: not watching.untold)
 
 
-@pytest.mark.requirement("proxy.liars.bounds")
+@pytest.mark.requirement("proxy.faults.bounds")
 async def test_a_call_that_an_upstream_does_not_take_ends_in_its_time(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("hang", timeout=1_500)) as scene:
         await scene.names()

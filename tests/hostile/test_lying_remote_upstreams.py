@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 LOST = "The connection to the server bad was lost during the call of echo"
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_server_that_lets_nobody_in_needs_authentication(
@@ -32,7 +32,7 @@ async def test_a_server_that_lets_nobody_in_needs_authentication(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize(
     ("deed", "said"),
     [
@@ -72,7 +72,7 @@ async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize(
     ("deed", "said"),
     [
@@ -96,7 +96,7 @@ async def test_a_call_over_sse_that_gets_no_answer_fails_at_once_and_says_why(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize("deed", ["", "twice", "drip", "flood:progress", "flood:log", "flood:list", "no-get@get"])
 async def test_an_honest_answer_over_http_is_found_among_all_that_a_liar_says(
@@ -110,14 +110,14 @@ async def test_an_honest_answer_over_http_is_found_among_all_that_a_liar_says(
         assert scene.report()["state"] == "connected"
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 async def test_an_answer_on_the_wrong_stream_is_an_answer_too(root: Path, tmp_path: Path) -> None:
     async with over_http("http", "wrong-stream", "stream@get") as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()
         assert await scene.call() == "done"
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: Path) -> None:
     async with over_http(transport) as bad, beside(tmp_path, root, bad) as scene:
@@ -125,7 +125,7 @@ async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: 
         assert await scene.call(text="x" * 5_000_000) == "x" * 5_000_000
 
 
-@pytest.mark.requirement("proxy.liars.start")
+@pytest.mark.requirement("proxy.faults.start")
 @pytest.mark.parametrize(("transport", "deed"), [("http", "hang"), ("http", "endless"), ("sse", "hang")])
 async def test_a_call_over_http_without_an_answer_ends_in_its_time(
     transport: str, deed: str, root: Path, tmp_path: Path
@@ -138,7 +138,7 @@ async def test_a_call_over_http_without_an_answer_ends_in_its_time(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.http")
+@pytest.mark.requirement("proxy.faults.http")
 async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +151,7 @@ async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever
         assert await scene.call(text="hi") == "hi"
 
 
-@pytest.mark.requirement("proxy.liars.start")
+@pytest.mark.requirement("proxy.faults.start")
 async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
     bad = {"url": "http://127.0.0.1:9/mcp", "trust": True}
     async with beside(tmp_path, root, bad) as scene:
@@ -173,7 +173,7 @@ async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fractio
         assert await scene.call(text="the truth") == "the truth"
 
 
-@pytest.mark.requirement("proxy.liars.headers")
+@pytest.mark.requirement("proxy.faults.headers")
 async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,7 +189,7 @@ async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
     assert caplog.text.count("under names that HTTP does not allow") == 1
 
 
-@pytest.mark.requirement("proxy.liars.headers")
+@pytest.mark.requirement("proxy.faults.headers")
 async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_of_the_server() -> None:
     doubts: list[bool] = []
     transport = CarefulTransport(lambda: doubts.append(True))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
-@pytest.mark.requirement("proxy.liars.start")
+@pytest.mark.requirement("proxy.faults.start")
 @pytest.mark.parametrize(
     ("deed", "problem"),
     [
@@ -110,7 +110,7 @@ async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: P
         assert "not available now" in await scene.call()
 
 
-@pytest.mark.requirement("proxy.liars.start")
+@pytest.mark.requirement("proxy.faults.start")
 @pytest.mark.parametrize(
     ("deed", "limit", "problem"),
     [
@@ -131,7 +131,7 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
     assert tale.read_text().count("start\n") == 2
 
 
-@pytest.mark.requirement("proxy.liars.calls")
+@pytest.mark.requirement("proxy.faults.calls")
 @pytest.mark.parametrize(
     ("deed", "said"),
     [
@@ -155,7 +155,7 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.calls")
+@pytest.mark.requirement("proxy.faults.calls")
 @pytest.mark.parametrize(
     "deeds",
     [
@@ -191,7 +191,7 @@ async def test_an_honest_answer_is_found_among_all_that_a_liar_says(
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.start")
+@pytest.mark.requirement("proxy.faults.start")
 @pytest.mark.parametrize("deed", ["hang", "mute", "wrong-id"])
 async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(
     deed: str, root: Path, tmp_path: Path
@@ -215,7 +215,7 @@ async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(
         assert scene.report()["state"] == "connected"
 
 
-@pytest.mark.requirement("proxy.liars.lists")
+@pytest.mark.requirement("proxy.faults.lists")
 @pytest.mark.parametrize("deed", ["pages", "same-page", "many", "long-names", "control", "deep-schemas", "odd"])
 async def test_a_list_that_is_too_much_or_no_list_is_cut_to_what_clients_can_read(
     deed: str, root: Path, tmp_path: Path
@@ -229,7 +229,7 @@ async def test_a_list_that_is_too_much_or_no_list_is_cut_to_what_clients_can_rea
         await scene.check_others(root)
 
 
-@pytest.mark.requirement("proxy.liars.lists")
+@pytest.mark.requirement("proxy.faults.lists")
 async def test_an_item_that_no_client_could_read_is_left_out_alone(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("odd@list")) as scene:
         listed = {tool.name: tool for tool in (await scene.client.list_tools()).tools}
@@ -242,7 +242,7 @@ async def test_an_item_that_no_client_could_read_is_left_out_alone(root: Path, t
     assert listed["bad__half"].input_schema == {"type": "object"}
 
 
-@pytest.mark.requirement("proxy.liars.lists")
+@pytest.mark.requirement("proxy.faults.lists")
 async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_that_grow(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +267,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     assert pauses[-1] == 0.3
 
 
-@pytest.mark.requirement("proxy.liars.questions")
+@pytest.mark.requirement("proxy.faults.questions")
 @pytest.mark.parametrize(
     ("method", "answer"),
     [
@@ -287,7 +287,7 @@ async def test_a_question_that_nobody_can_answer_is_refused_at_once(
     assert said == answer
 
 
-@pytest.mark.requirement("proxy.liars.questions")
+@pytest.mark.requirement("proxy.faults.questions")
 async def test_questions_outside_of_any_call_are_refused_for_a_client_that_cannot_be_asked(
     root: Path, tmp_path: Path
 ) -> None:
