@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
@@ -110,6 +110,8 @@ class Broker:
             for foreign in (self._server, self._waiting, *self._channels.values(), *self._left):
                 foreign.close()
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
+            import resource  # noqa: PLC0415 - not on every system; `main` has loaded it
+
             # Programs get the limit that the server was started with, which has raised its own.
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             with suppress(ValueError):  # it is lower by now, which only somebody else can have done
@@ -184,6 +186,7 @@ def main(what: str, most_files: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     is_subreaper = what == "descendants" and descendants.become_subreaper()
+    import_module("resource")  # for all supervisors, once
     gc.freeze()
     Broker(server, is_subreaper, most_files).serve()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import resource
 import select
 import signal
 import socket
@@ -64,6 +63,8 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     Raises:
         OSError: It cannot be started.
     """
+    import resource  # noqa: PLC0415 - not on every system; the broker has loaded it
+
     argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
     if len(descriptors) != 1 + len(numbers):
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
