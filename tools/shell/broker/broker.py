@@ -186,7 +186,8 @@ def main(what: str, most_files: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     is_subreaper = what == "descendants" and descendants.become_subreaper()
-    import_module("resource")  # for all supervisors, once
+    for name in ("fcntl", "resource"):  # once, for all supervisors
+        import_module(name)
     gc.freeze()
     Broker(server, is_subreaper, most_files).serve()
 

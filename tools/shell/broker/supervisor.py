@@ -12,7 +12,6 @@ Only the standard library is imported: the broker runs by its path, without the 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import select
 import signal
@@ -63,7 +62,8 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     Raises:
         OSError: It cannot be started.
     """
-    import resource  # noqa: PLC0415 - not on every system; the broker has loaded it
+    import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
+    import resource  # noqa: PLC0415 - as above
 
     argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
     if len(descriptors) != 1 + len(numbers):
